@@ -16,6 +16,12 @@ _WIDTH = 88
 _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
+#: Stands for a space that no line ends with.
+_FIXED = "\N{NO-BREAK SPACE}"
+#: Shapes that are longer may go over several lines.
+_SHORT = 60
+
+
 @dataclass(frozen=True)
 class _Entry:
     """One name of a section: what it is, then what was written about it."""
@@ -24,11 +30,20 @@ class _Entry:
     kind: str | None = None
     shape: str | None = None
     doc: str | None = None
+    #: What stands below it, indented.
+    parts: tuple[_Entry, ...] = ()
 
     def __str__(self) -> str:
         facts = ", ".join(filter(None, (self.kind, self.shape)))
         text = ". ".join(filter(None, (facts, self.doc)))
         return f"{self.name}: {text if text.endswith('.') else text + '.'}"
+
+    def rows(self, width: int, indent: str = "    ") -> list[str]:
+        """Its lines, and those of its parts."""
+        rows = _wrap(str(self), width, indent, indent + "    ")
+        for part in self.parts:
+            rows += part.rows(width, indent + "    ")
+        return rows
 
 
 def summary(op: Op) -> str:
@@ -72,16 +87,12 @@ def op_class(op: Op) -> str:
     body.append(" ".join(_facts(op)))
     types = [a for a in op.attrs if a.kind == "type" and a.allowed is not None]
     body += [f"`{attr.name}`: {_alternatives(attr.allowed or ())}." for attr in types]
-    entries = [
-        _Entry(
-            naming.output(arg.name, only=op.is_tensor),
-            _arg_type(arg),
-            arg.shape,
-            arg.doc,
-        )
-        for arg in op.outputs
-    ]
-    return _docstring([summary(op), *filter(None, body)], 4, [("Attributes", entries)])
+    return _docstring(
+        [summary(op), *filter(None, body)],
+        4,
+        [("Attributes", _outputs(op))],
+        op.example,
+    )
 
 
 def options_class(op: Op) -> str:
@@ -99,31 +110,26 @@ def inputs_class(op: Op) -> str:
 
 
 def create(op: Op) -> str:
-    entries = [
-        _Entry("scope", doc="graph, name, device and control dependencies of the op.")
-    ]
-    entries += [
-        _Entry(naming.argument(arg.name), _arg_type(arg), arg.shape, arg.doc)
-        for arg in op.inputs
-    ]
-    entries += [
-        _Entry(naming.argument(attr.name), _kind(attr), None, _argument_doc(attr))
-        for attr in op.arguments
-    ]
+    options = []
     if op.options:
         text = "merged field by field; the last explicit one wins."
-        entries.append(_Entry("options", doc=text))
-    entries += [
-        _Entry(naming.argument(attr.name), _kind(attr), None, _argument_doc(attr))
-        for attr in op.keywords
-    ]
+        fields = tuple(_argument(attr, _choice_doc(attr)) for attr in op.options)
+        written = any(attr.doc is not None for attr in op.options)
+        options = [_Entry("options", doc=text, parts=fields if written else ())]
+    scope = _Entry(
+        "scope", doc="graph, name, device and control dependencies of the op."
+    )
+    keywords = [_argument(attr, _argument_doc(attr)) for attr in op.keywords]
+    made = "Adds the op to `scope`, or runs it when `scope` is eager."
     return _docstring(
-        ["Adds the op to `scope`, or runs it when `scope` is eager."],
+        [made] if op.summary is None else [op.summary, *_said(op), made],
         8,
         [
-            ("Args", entries),
-            ("Raises", [_Entry("OpError", doc="the op refuses an argument.")]),
+            ("Args", [scope, *_needed(op), *options, *keywords]),
+            ("Returns", _outputs(op) if op.summary is not None else []),
+            ("Raises", [_REFUSED]),
         ],
+        op.example,
     )
 
 
@@ -131,13 +137,70 @@ def function(op: Op) -> str:
     cls = naming.class_name(op.name)
     options = f", with {cls}.Options as keywords" if op.options else ""
     made = f"`{cls}.create` in the current scope{options}"
-    if not op.outputs:
-        return _docstring([f"{made}: the operation in a graph, None eagerly."], 4)
-    returns = "The outputs"
-    if len(op.outputs) == 1:
-        (output,) = op.outputs
-        returns = f"`{naming.output(output.name, only=op.is_tensor)}`"
-    return _docstring([f"{returns} of {made}."], 4)
+    nothing = f"{made}: the operation in a graph, None eagerly."
+    if op.summary is None:
+        if not op.outputs:
+            return _docstring([nothing], 4)
+        returns = "The outputs"
+        if len(op.outputs) == 1:
+            (output,) = op.outputs
+            returns = f"`{naming.output(output.name, only=op.is_tensor)}`"
+        return _docstring([f"{returns} of {made}."], 4)
+    keywords = [
+        *(_argument(attr, _choice_doc(attr)) for attr in op.options),
+        *(_argument(attr, _argument_doc(attr)) for attr in op.keywords),
+    ]
+    name = _Entry("name", doc="what the op is called in a graph.")
+    return _docstring(
+        [op.summary, *_said(op), f"{made}." if op.outputs else nothing],
+        4,
+        [
+            ("Args", [*_needed(op), *keywords, name]),
+            ("Returns", _outputs(op)),
+            ("Raises", [_REFUSED]),
+        ],
+        op.example,
+    )
+
+
+_REFUSED = _Entry("OpError", doc="the op refuses an argument.")
+
+
+def _said(op: Op) -> Iterator[str]:
+    """The paragraphs about an op that is documented."""
+    yield from _paragraphs(op.description)
+    yield from filter(None, [" ".join(_facts(op))])
+
+
+def _needed(op: Op) -> Iterator[_Entry]:
+    """What every call gives: inputs, and attrs without a default."""
+    for arg in op.inputs:
+        yield _Entry(naming.argument(arg.name), _arg_type(arg), _shape(arg), arg.doc)
+    for attr in op.arguments:
+        yield _argument(attr, _argument_doc(attr))
+
+
+def _argument(attr: Attr, doc: str | None) -> _Entry:
+    return _Entry(naming.argument(attr.name), _kind(attr), None, doc)
+
+
+def _outputs(op: Op) -> list[_Entry]:
+    return [
+        _Entry(
+            naming.output(arg.name, only=op.is_tensor),
+            _arg_type(arg),
+            _shape(arg),
+            arg.doc,
+        )
+        for arg in op.outputs
+    ]
+
+
+def _shape(arg: Arg) -> str | None:
+    if arg.shape is None:
+        return arg.shape_prose
+    text = " ".join(arg.shape.split())
+    return f"`{text.replace(' ', _FIXED) if len(text) <= _SHORT else text}`"
 
 
 def deprecation(op: Op) -> str | None:
@@ -247,6 +310,12 @@ def _argument_doc(attr: Attr) -> str | None:
     )
 
 
+def _choice_doc(attr: Attr) -> str | None:
+    """Of an option, where its default is not to be seen beside it."""
+    default = f"Default {value(attr.default)}."
+    return " ".join(filter(None, (_least(attr), default, attr.doc)))
+
+
 def _option_doc(attr: Attr) -> str | None:
     return " ".join(filter(None, (_least(attr), _since(attr), attr.doc))) or None
 
@@ -294,28 +363,33 @@ def _wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
         len(rows) > 1 and any(row.startswith((" ", "-", "*", "|")) for row in rows)
     ):
         return [first + rows[0], *(rest + row for row in rows[1:])]
-    return textwrap.wrap(
-        " ".join(text.split()),
+    wrapped = textwrap.wrap(
+        " ".join(re.split(r"[ \n]+", text)),
         width,
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [row.replace(_FIXED, " ") for row in wrapped]
 
 
 def _docstring(
     paragraphs: Sequence[str],
     indent: int,
     sections: Iterable[tuple[str, Sequence[_Entry]]] = (),
+    example: str | None = None,
 ) -> str:
     width = _WIDTH - indent
     blocks = [_wrap(paragraphs[0], width - 6)]
     blocks += [_wrap(paragraph, width) for paragraph in paragraphs[1:]]
     for title, entries in sections:
         if entries:
-            rows = [_wrap(str(entry), width, "    ", "        ") for entry in entries]
+            rows = (entry.rows(width) for entry in entries)
             blocks.append([f"{title}:", *itertools.chain.from_iterable(rows)])
+    if example is not None:
+        code = textwrap.indent(example.strip("\n"), "    ").split("\n")
+        blocks.append(["Example:", *code])
     text = "\n\n".join("\n".join(block) for block in blocks)
     text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     text = _UNPRINTABLE.sub(lambda found: quoted(found[0])[1:-1], text)

@@ -33,6 +33,11 @@ def dump(op: Op, comments: str = "") -> str:
     lines.append(f"group: {_inline(op.group)}")
     lines += _prose("summary", op.summary)
     lines += _prose("description", op.description)
+    lines += _prose("example", op.example)
+    if op.check_with:
+        lines.append("check_with:")
+        lines += [f"  {name}: {_inline(_plain(v))}" for name, v in op.check_with]
+    lines += _prose("unchecked", op.unchecked)
     if op.gradient_of is not None:
         lines.append(f"gradient_of: {_inline(op.gradient_of)}")
     if op.kernels:
@@ -93,7 +98,10 @@ def with_facts(written: Op, facts: Op) -> Op:
         return tuple(
             (
                 dataclasses.replace(
-                    arg, doc=by_name[arg.name].doc, shape=by_name[arg.name].shape
+                    arg,
+                    doc=by_name[arg.name].doc,
+                    shape=by_name[arg.name].shape,
+                    shape_prose=by_name[arg.name].shape_prose,
                 )
                 if arg.name in by_name
                 else arg
@@ -134,6 +142,9 @@ def with_facts(written: Op, facts: Op) -> Op:
         since=written.since,
         summary=written.summary,
         description=written.description,
+        example=written.example,
+        check_with=written.check_with,
+        unchecked=written.unchecked,
         gradient_of=written.gradient_of,
         kernels=written.kernels,
         tpu_only=written.tpu_only,
@@ -185,12 +196,12 @@ def _prose(key: str, text: str | None, indent: str = "") -> list[str]:
 def _section(key: str, entries: list[dict[str, Any]]) -> list[str]:
     lines = [f"{key}:"] if entries else []
     for entry in entries:
-        if "doc" not in entry and "shape" not in entry:
+        if not {"doc", "shape", "shape_prose"} & set(entry):
             lines.append(f"  - {_inline(entry)}")
             continue
         first = True
         for name, value in entry.items():
-            if name in ("doc", "shape"):
+            if name in ("doc", "shape", "shape_prose"):
                 rows = _prose(name, value, "    ")
             else:
                 rows = [f"    {name}: {_inline(value)}"]
@@ -215,6 +226,8 @@ def _arg(arg: Arg) -> dict[str, Any]:
         entry["full_type"] = _full_type(arg.full_type)
     if arg.shape is not None:
         entry["shape"] = arg.shape
+    if arg.shape_prose is not None:
+        entry["shape_prose"] = arg.shape_prose
     if arg.doc is not None:
         entry["doc"] = arg.doc
     return entry

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, cast
 
 import yaml
 
-from opwright_codegen import naming
+from opwright_codegen import naming, shapes
 from opwright_codegen.model import (
     Arg,
     Attr,
@@ -23,6 +23,7 @@ from opwright_codegen.model import (
     FullType,
     FuncValue,
     Op,
+    Plain,
     Role,
     Scalar,
     ShapeValue,
@@ -216,6 +217,9 @@ class _OpReader(Reader):
             )
         summary = top.take("summary", self.filled)
         description = top.take("description", self.filled)
+        example = top.take("example", self.example)
+        check_with = top.take("check_with", self.check_with) or ()
+        unchecked = top.take("unchecked", self.filled)
         flags = {
             key: bool(top.take(key, self.boolean))
             for key in (
@@ -259,6 +263,9 @@ class _OpReader(Reader):
             since=since,
             summary=summary,
             description=description,
+            example=example,
+            check_with=check_with,
+            unchecked=unchecked,
             gradient_of=gradient_of,
             kernels=kernels,
             tpu_only=tpu_only,
@@ -273,9 +280,56 @@ class _OpReader(Reader):
             places |= {arg.name: table for table, arg in (*outputs, *inputs)}
             for subject, clash in naming.clashes(op):
                 self.problem(places.get(subject, top).at("name"), clash)
+            for misread in shapes.read(op)[1]:
+                node = places[misread.arg].at("shape")
+                what = f"'shape' of {misread.arg!r}: {misread.message}"
+                self.problem_within(node, misread.offset, what)
+            for name, _ in op.check_with:
+                if name not in places:
+                    hint = did_you_mean(name, places)
+                    what = f"'check_with' names {name!r}, no input or attr{hint}"
+                    self.problem(top.at("check_with"), what)
         return op
 
     # The parts of an op.
+
+    def example(self, node: yaml.Node, what: str) -> str | None:
+        text = self.filled(node, what)
+        if text is None:
+            return None
+        rows = text.splitlines()
+        if not rows[0].startswith(">>> "):
+            self.problem(node, f"{what} must start with '>>> ', as a doctest does")
+        elif "" in rows:
+            self.problem(node, f"{what} has an empty line, where a doctest would end")
+        return text
+
+    def check_with(
+        self, node: yaml.Node, what: str
+    ) -> tuple[tuple[str, tuple[Plain, ...]], ...] | None:
+        table = self.mapping(node, what)
+        if table is None:
+            return None
+        found = []
+        for name in table:
+            values = table.take(name, self.values, needed=True)
+            found.append((name, values or ()))
+        return tuple(found)
+
+    def values(self, node: yaml.Node, what: str) -> tuple[Plain, ...] | None:
+        # mypy joins the members of the union to object.
+        return cast("tuple[Plain, ...] | None", self.many(self.plain)(node, what))
+
+    def plain(self, node: yaml.Node, what: str) -> Plain | None:
+        if isinstance(node, yaml.SequenceNode):
+            return self.values(node, what)
+        kind = str(node.tag).rpartition(":")[2]
+        read: Callable[[yaml.Node, str], Plain | None] = {
+            "int": self.integer,
+            "float": self.number,
+            "bool": self.boolean,
+        }.get(kind, self.text)
+        return read(node, what)
 
     def op_reference(self, node: yaml.Node, what: str) -> str | None:
         name = self.op_name(node, what)
@@ -352,6 +406,7 @@ class _OpReader(Reader):
         ref = table.take("ref", self.boolean)
         full_type = table.take("full_type", self.full_type)
         shape = table.take("shape", self.filled)
+        shape_prose = table.take("shape_prose", self.filled)
         doc = table.take("doc", self.filled)
         table.close()
         if "type" in table and "types" in table:
@@ -373,6 +428,7 @@ class _OpReader(Reader):
             full_type=full_type,
             doc=doc,
             shape=shape,
+            shape_prose=shape_prose,
         )
 
     def attr(self, node: yaml.Node, what: str) -> tuple[Mapping, Attr] | None:

@@ -42,6 +42,8 @@ Scalar: TypeAlias = (
     int | float | bool | str | DTypeName | ShapeValue | TensorValue | FuncValue
 )
 Value: TypeAlias = Scalar | tuple[Scalar, ...]
+#: A value as YAML has it, for tests alone.
+Plain: TypeAlias = "int | float | bool | str | tuple[Plain, ...]"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Arg:
     """An input or output.
 
     Exactly one of `dtype`, `type_attr` and `type_list_attr` is set. With `count` the
-    argument is a list of that many tensors of one type.
+    argument is a list of that many tensors of one type. `shape` is in the notation of
+    `shapes.py`; `shape_prose` is what was written before there was one.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Arg:
     full_type: FullType | None = None
     doc: str | None = None
     shape: str | None = None
+    shape_prose: str | None = None
 
     @property
     def is_list(self) -> bool:
@@ -132,6 +136,8 @@ class Op:
 
     `since`: the version of TensorFlow that it came with, if the oldest that opwright
     works with lacks it.
+    `check_with`: by attr or input, values that its shapes are checked with; and
+    `unchecked`, why they cannot be.
     """
 
     name: str
@@ -148,6 +154,9 @@ class Op:
     since: str | None = None
     summary: str | None = None
     description: str | None = None
+    example: str | None = None
+    check_with: tuple[tuple[str, tuple[Plain, ...]], ...] = ()
+    unchecked: str | None = None
     gradient_of: str | None = None
     kernels: tuple[tuple[str, str], ...] = ()
     tpu_only: str | None = None

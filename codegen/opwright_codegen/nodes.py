@@ -56,7 +56,8 @@ class _Loader(_Parser):
         if self.check_event(yaml.AliasEvent):
             event = cast("Any", self).peek_event()
             raise yaml.MarkedYAMLError(
-                problem=f"the alias *{event.anchor}; write out what it stands for",
+                problem=f"the alias *{event.anchor}; write out what it stands for,"
+                " or put a text that begins with * in quotes",
                 problem_mark=event.start_mark,
             )
         node: yaml.Node | None = super().compose_node(parent, index)
@@ -81,6 +82,14 @@ class Reader:
 
     def problem_at(self, line: int, column: int, message: str) -> None:
         self.problems.append(Problem(str(self.path), line, column, self.op, message))
+
+    def problem_within(self, node: yaml.Node, offset: int, message: str) -> None:
+        """A problem at an offset in a text, as far as its style shows where that is."""
+        mark, end = node.start_mark, node.end_mark
+        inside = {None: 0, "": 0, "'": 1, '"': 1}.get(getattr(node, "style", None))
+        if inside is None or mark.line != end.line:
+            inside, offset = 0, 0
+        self.problem_at(mark.line + 1, mark.column + 1 + inside + offset, message)
 
     def compose(self, content: bytes) -> yaml.Node | None:
         """The only document of a file."""

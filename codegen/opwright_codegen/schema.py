@@ -61,7 +61,10 @@ def schema() -> Schema:
         ),
         ref=_described(_FLAG, "Whether it is a reference, which only graphs have."),
         full_type=_described({"$ref": "#/$defs/full_type"}, "Its FullTypeDef."),
-        shape=_described(_TEXT, "By hand: [batch, units], scalar, [] if ... else ..."),
+        shape=_described(
+            _TEXT, "By hand: m k if not transpose_a else k m; scalar; ..."
+        ),
+        shape_prose=_described(_TEXT, "By hand, until `shape` says it: in words."),
         doc=_described(_TEXT, "By hand: what it is, in a sentence or two."),
     )
     arg["oneOf"] = [{"required": ["type"]}, {"required": ["types"]}]
@@ -111,6 +114,12 @@ def schema() -> Schema:
         ),
         summary=_described(_TEXT, "By hand: one line that ends with a period."),
         description=_described(_TEXT, "By hand: paragraphs."),
+        example=_described(_TEXT, "By hand: a doctest, one to six lines of code."),
+        check_with=_described(
+            {"type": "object", "additionalProperties": {"type": "array"}},
+            "By hand: by attr or input, the values that shapes are checked with.",
+        ),
+        unchecked=_described(_TEXT, "By hand: why no test can check its shapes."),
         stateful=_FLAG,
         commutative=_FLAG,
         aggregate=_FLAG,

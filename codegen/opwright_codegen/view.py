@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from opwright_codegen import annotate, call, docs, naming
+from opwright_codegen import annotate, call, docs, naming, shapes
 from opwright_codegen.model import Attr, Op, TensorValue
 from opwright_codegen.signature import Field, Signature, signatures
 from opwright_codegen.types import (
@@ -65,6 +65,7 @@ class OpView:
     #: The options as parameters of the function.
     choices: tuple[Field, ...]
     python_names: tuple[tuple[str, str], ...]
+    shapes: tuple[tuple[str, str], ...]
     messages: tuple[tuple[str, str], ...]
     #: What is newer than the oldest TensorFlow, and the version that brought it.
     since: tuple[tuple[str, str], ...]
@@ -229,6 +230,7 @@ def view(op: Op) -> OpView:
         options=options,
         choices=choices,
         python_names=_python_names(op),
+        shapes=_shapes(op),
         messages=tuple((a.name, a.message) for a in op.attrs if a.message is not None),
         since=tuple(_since(op)),
         overloads=overloads,
@@ -299,6 +301,12 @@ def _since(op: Op) -> Iterator[tuple[str, str]]:
         for value, version in attr.allowed_since:
             text = dtype_text(value) if attr.kind.element == "type" else value
             yield f"{attr.name}={text}", version
+
+
+def _shapes(op: Op) -> tuple[tuple[str, str], ...]:
+    """The shapes of arguments, as the runtime evaluates them."""
+    found, _ = shapes.read(op)
+    return (*found.inputs.items(), *found.outputs.items())
 
 
 def _native(op: Op) -> str | None:

@@ -100,6 +100,13 @@ class CudnnRNNBackprop(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNBackprop"
+    SHAPES = {
+        "input": "(time, batch, input_size)",
+        "input_h": "(layers * dirs, batch, num_units)",
+        "params": "(params_size,)",
+        "output": "(time, batch, dirs * num_units)",
+        "reserve_space": "(reserve_size,)",
+    }
     NATIVE = ("CPU", "XLA")
     __slots__ = (
         "input_backprop",
@@ -211,19 +218,36 @@ class CudnnRNNBackprop(Op, Generic[T]):
         reserve_space: SameOperand[U],
         *options: Options,
     ) -> CudnnRNNBackprop[U]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Gradients of CudnnRNN for its input, states and parameters.
+
+        Runs the layers backwards through time with what the forward pass kept in
+        `reserve_space`, dropout masks included. Give it the forward op's inputs,
+        outputs and options as they were, and a forward op with `is_training` true.
+
+        In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise.
+        The number of layers is not an option: it is what the layers * dirs dimension of
+        `input_h` says.
+
+        InvalidArgument: an output of the forward op or its gradient has another shape
+        than the inputs imply. `reserve_space` holds no description of itself on the
+        GPU: one of another configuration is undefined behaviour there. opwright's CPU
+        kernel refuses it; compiled by XLA, one of another length is refused.
+
+        Stateful. Gradient of `CudnnRNN`. opwright brings kernels for CPU and XLA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            input: `T`, [time, batch, input_size]. Sequences given to the forward op.
-            input_h: `T`, [layers * dirs, batch, num_units]. Initial hidden states given
-                to the forward op.
+            input: `T`, `time batch input_size`. Sequences given to the forward op.
+            input_h: `T`, `layers*dirs batch num_units`. Initial hidden states given to
+                the forward op.
             input_c: `T`, [layers * dirs, batch, num_units] if rnn_mode is lstm, else
                 ignored. Initial cell states given to the forward op; ignored unless it
                 is an LSTM.
-            params: `T`, [params_size]. Parameters given to the forward op.
-            output: `T`, [time, batch, dirs * num_units]. Hidden states that the forward
-                op returned.
+            params: `T`, `params_size`. Parameters given to the forward op.
+            output: `T`, `time batch dirs*num_units`. Hidden states that the forward op
+                returned.
             output_h: `T`, as input_h. Final hidden states that the forward op returned.
             output_c: `T`, as input_c if rnn_mode is lstm, else []. Final cell states
                 that the forward op returned; ignored unless it is an LSTM.
@@ -233,9 +257,35 @@ class CudnnRNNBackprop(Op, Generic[T]):
                 `output_h`.
             output_c_backprop: `T`, as output_c. Gradient of the loss with respect to
                 `output_c`; ignored unless it is an LSTM.
-            reserve_space: `T`, [reserve_size]. Intermediates from the forward op,
+            reserve_space: `T`, `reserve_size`. Intermediates from the forward op,
                 unchanged: of the same kernel, options and shapes.
             options: merged field by field; the last explicit one wins.
+                rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default
+                    "lstm". Cell of every layer: `lstm`, `gru`, or a plain cell with
+                    ReLU (`rnn_relu`) or tanh (`rnn_tanh`).
+                input_mode: string, one of "linear_input", "skip_input", "auto_select".
+                    Default "linear_input". `linear_input` multiplies the first layer's
+                    input by W_ih; `skip_input` adds the input as it is, wants
+                    input_size == num_units and has no W_ih in layer 0; `auto_select` is
+                    `skip_input` when the two sizes agree and `linear_input` otherwise.
+                direction: string, one of "unidirectional", "bidirectional". Default
+                    "unidirectional". `bidirectional` adds, in each layer, a second cell
+                    that runs from the last step to the first; both outputs are
+                    concatenated, the forward one first.
+                dropout: float. Default 0.0. Probability, in training, that an element
+                    of a layer's output is zeroed before the next layer reads it; 0
+                    turns dropout off. The last layer's output is left alone.
+                seed: int. Default 0. Upper half of the dropout seed, which is `(seed <<
+                    32) | seed2`.
+                seed2: int. Default 0. Lower 32 bits of the dropout seed.
+
+        Returns:
+            input_backprop: `T`, as input. Gradient with respect to `input`.
+            input_h_backprop: `T`, as input_h. Gradient with respect to `input_h`.
+            input_c_backprop: `T`, as input_c if rnn_mode is lstm, else []. Gradient
+                with respect to `input_c`; a dummy for other cells.
+            params_backprop: `T`, as params. Gradient with respect to `params`, in the
+                same layout.
 
         Raises:
             OpError: the op refuses an argument.
@@ -335,8 +385,76 @@ def cudnn_rnn_backprop(
     name: str | None = None,
     **_unknown: Never,
 ) -> CudnnRNNBackpropOutputs[U]:
-    """The outputs of `CudnnRNNBackprop.create` in the current scope, with
-    CudnnRNNBackprop.Options as keywords.
+    """Gradients of CudnnRNN for its input, states and parameters.
+
+    Runs the layers backwards through time with what the forward pass kept in
+    `reserve_space`, dropout masks included. Give it the forward op's inputs, outputs
+    and options as they were, and a forward op with `is_training` true.
+
+    In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise. The
+    number of layers is not an option: it is what the layers * dirs dimension of
+    `input_h` says.
+
+    InvalidArgument: an output of the forward op or its gradient has another shape than
+    the inputs imply. `reserve_space` holds no description of itself on the GPU: one of
+    another configuration is undefined behaviour there. opwright's CPU kernel refuses
+    it; compiled by XLA, one of another length is refused.
+
+    Stateful. Gradient of `CudnnRNN`. opwright brings kernels for CPU and XLA.
+
+    `CudnnRNNBackprop.create` in the current scope, with CudnnRNNBackprop.Options as
+    keywords.
+
+    Args:
+        input: `T`, `time batch input_size`. Sequences given to the forward op.
+        input_h: `T`, `layers*dirs batch num_units`. Initial hidden states given to the
+            forward op.
+        input_c: `T`, [layers * dirs, batch, num_units] if rnn_mode is lstm, else
+            ignored. Initial cell states given to the forward op; ignored unless it is
+            an LSTM.
+        params: `T`, `params_size`. Parameters given to the forward op.
+        output: `T`, `time batch dirs*num_units`. Hidden states that the forward op
+            returned.
+        output_h: `T`, as input_h. Final hidden states that the forward op returned.
+        output_c: `T`, as input_c if rnn_mode is lstm, else []. Final cell states that
+            the forward op returned; ignored unless it is an LSTM.
+        output_backprop: `T`, as output. Gradient of the loss with respect to `output`.
+        output_h_backprop: `T`, as output_h. Gradient of the loss with respect to
+            `output_h`.
+        output_c_backprop: `T`, as output_c. Gradient of the loss with respect to
+            `output_c`; ignored unless it is an LSTM.
+        reserve_space: `T`, `reserve_size`. Intermediates from the forward op,
+            unchanged: of the same kernel, options and shapes.
+        rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
+            Cell of every layer: `lstm`, `gru`, or a plain cell with ReLU (`rnn_relu`)
+            or tanh (`rnn_tanh`).
+        input_mode: string, one of "linear_input", "skip_input", "auto_select". Default
+            "linear_input". `linear_input` multiplies the first layer's input by W_ih;
+            `skip_input` adds the input as it is, wants input_size == num_units and has
+            no W_ih in layer 0; `auto_select` is `skip_input` when the two sizes agree
+            and `linear_input` otherwise.
+        direction: string, one of "unidirectional", "bidirectional". Default
+            "unidirectional". `bidirectional` adds, in each layer, a second cell that
+            runs from the last step to the first; both outputs are concatenated, the
+            forward one first.
+        dropout: float. Default 0.0. Probability, in training, that an element of a
+            layer's output is zeroed before the next layer reads it; 0 turns dropout
+            off. The last layer's output is left alone.
+        seed: int. Default 0. Upper half of the dropout seed, which is `(seed << 32) |
+            seed2`.
+        seed2: int. Default 0. Lower 32 bits of the dropout seed.
+        name: what the op is called in a graph.
+
+    Returns:
+        input_backprop: `T`, as input. Gradient with respect to `input`.
+        input_h_backprop: `T`, as input_h. Gradient with respect to `input_h`.
+        input_c_backprop: `T`, as input_c if rnn_mode is lstm, else []. Gradient with
+            respect to `input_c`; a dummy for other cells.
+        params_backprop: `T`, as params. Gradient with respect to `params`, in the same
+            layout.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise CudnnRNNBackprop._unknown(_unknown)

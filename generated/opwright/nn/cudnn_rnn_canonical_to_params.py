@@ -82,11 +82,18 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
-        params: `T`, [params_size]. Weights and biases of all layers in one vector, laid
-            out as CudnnRNNParamsSize describes.
+        params: `T`, `_params_size`. Weights and biases of all layers in one vector,
+            laid out as CudnnRNNParamsSize describes.
     """
 
     OP_NAME = "CudnnRNNCanonicalToParams"
+    SHAPES = {
+        "num_layers": "()",
+        "num_units": "()",
+        "input_size": "()",
+        "biases": "(num_units,)",
+        "params": "(_params_size,)",
+    }
     NATIVE = ("CPU", "XLA")
     __slots__ = ("params",)
     params: Output[T]
@@ -182,20 +189,57 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
         biases: Sequence[SameOperand[U]],
         *options: Options,
     ) -> CudnnRNNCanonicalToParams[U]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Packs weight matrices and biases into a CudnnRNN's params.
+
+        The inverse of CudnnRNNParamsToCanonical. Models are stored in the canonical
+        form and packed for the device that runs them.
+
+        A layer and direction has 2 * gates weights and as many biases, with 4 gates for
+        `lstm`, 3 for `gru` and 1 for the plain cells; gates come in the order i, f, g,
+        o or r, z, n. So `num_params` is layers * dirs * 2 * gates.
+
+        TensorFlow's GPU kernel ends the process when the number or size of a tensor
+        does not fit the layer sizes.
+
+        With `skip_input` the first layer's W_ih has no columns: opwright's kernels take
+        and give matrices [num_units, 0] in its place.
+
+        opwright brings kernels for CPU and XLA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            num_layers: int32, []. Layers of the stack; a bidirectional layer counts
-                once.
-            num_units: int32, []. Size of a cell's state, H in the layout.
-            input_size: int32, []. Size of the input of the first layer.
+            num_layers: int32, `scalar`. Layers of the stack; a bidirectional layer
+                counts once.
+            num_units: int32, `scalar`. Size of a cell's state, H in the layout.
+            input_size: int32, `scalar`. Size of the input of the first layer.
             weights: list of `num_params` tensors, each `T`, [num_units, size of what
                 the gate multiplies]. Weight matrices in the order (layer, direction,
                 W_ih by gate, W_hh by gate).
-            biases: list of `num_params` tensors, each `T`, [num_units]. Bias vectors in
+            biases: list of `num_params` tensors, each `T`, `num_units`. Bias vectors in
                 the order (layer, direction, b_ih by gate, b_hh by gate).
             options: merged field by field; the last explicit one wins.
+                rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default
+                    "lstm". Cell of every layer: `lstm`, `gru`, or a plain cell with
+                    ReLU (`rnn_relu`) or tanh (`rnn_tanh`).
+                input_mode: string, one of "linear_input", "skip_input", "auto_select".
+                    Default "linear_input". `linear_input` multiplies the first layer's
+                    input by W_ih; `skip_input` adds the input as it is, wants
+                    input_size == num_units and has no W_ih in layer 0; `auto_select` is
+                    `skip_input` when the two sizes agree and `linear_input` otherwise.
+                direction: string, one of "unidirectional", "bidirectional". Default
+                    "unidirectional". `bidirectional` adds, in each layer, a second cell
+                    that runs from the last step to the first; both outputs are
+                    concatenated, the forward one first.
+                dropout: float. Default 0.0. Has no influence on the parameters; taken
+                    so that the forward op's options fit.
+                seed: int. Default 0. Has no influence on the parameters.
+                seed2: int. Default 0. Has no influence on the parameters.
+
+        Returns:
+            params: `T`, `_params_size`. Weights and biases of all layers in one vector,
+                laid out as CudnnRNNParamsSize describes.
 
         Raises:
             OpError: the op refuses an argument.
@@ -266,8 +310,60 @@ def cudnn_rnn_canonical_to_params(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
-    """`params` of `CudnnRNNCanonicalToParams.create` in the current scope, with
+    """Packs weight matrices and biases into a CudnnRNN's params.
+
+    The inverse of CudnnRNNParamsToCanonical. Models are stored in the canonical form
+    and packed for the device that runs them.
+
+    A layer and direction has 2 * gates weights and as many biases, with 4 gates for
+    `lstm`, 3 for `gru` and 1 for the plain cells; gates come in the order i, f, g, o or
+    r, z, n. So `num_params` is layers * dirs * 2 * gates.
+
+    TensorFlow's GPU kernel ends the process when the number or size of a tensor does
+    not fit the layer sizes.
+
+    With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
+    give matrices [num_units, 0] in its place.
+
+    opwright brings kernels for CPU and XLA.
+
+    `CudnnRNNCanonicalToParams.create` in the current scope, with
     CudnnRNNCanonicalToParams.Options as keywords.
+
+    Args:
+        num_layers: int32, `scalar`. Layers of the stack; a bidirectional layer counts
+            once.
+        num_units: int32, `scalar`. Size of a cell's state, H in the layout.
+        input_size: int32, `scalar`. Size of the input of the first layer.
+        weights: list of `num_params` tensors, each `T`, [num_units, size of what the
+            gate multiplies]. Weight matrices in the order (layer, direction, W_ih by
+            gate, W_hh by gate).
+        biases: list of `num_params` tensors, each `T`, `num_units`. Bias vectors in the
+            order (layer, direction, b_ih by gate, b_hh by gate).
+        rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
+            Cell of every layer: `lstm`, `gru`, or a plain cell with ReLU (`rnn_relu`)
+            or tanh (`rnn_tanh`).
+        input_mode: string, one of "linear_input", "skip_input", "auto_select". Default
+            "linear_input". `linear_input` multiplies the first layer's input by W_ih;
+            `skip_input` adds the input as it is, wants input_size == num_units and has
+            no W_ih in layer 0; `auto_select` is `skip_input` when the two sizes agree
+            and `linear_input` otherwise.
+        direction: string, one of "unidirectional", "bidirectional". Default
+            "unidirectional". `bidirectional` adds, in each layer, a second cell that
+            runs from the last step to the first; both outputs are concatenated, the
+            forward one first.
+        dropout: float. Default 0.0. Has no influence on the parameters; taken so that
+            the forward op's options fit.
+        seed: int. Default 0. Has no influence on the parameters.
+        seed2: int. Default 0. Has no influence on the parameters.
+        name: what the op is called in a graph.
+
+    Returns:
+        params: `T`, `_params_size`. Weights and biases of all layers in one vector,
+            laid out as CudnnRNNParamsSize describes.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise CudnnRNNCanonicalToParams._unknown(_unknown)

@@ -84,11 +84,18 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
-        params: `T`, [params_size]. Weights and biases of all layers in one vector, laid
-            out as CudnnRNNParamsSize describes.
+        params: `T`, `_params_size`. Weights and biases of all layers in one vector,
+            laid out as CudnnRNNParamsSize describes.
     """
 
     OP_NAME = "CudnnRNNCanonicalToParamsV2"
+    SHAPES = {
+        "num_layers": "()",
+        "num_units": "()",
+        "input_size": "()",
+        "biases": "(num_units,)",
+        "params": "(_params_size,)",
+    }
     NATIVE = ("CPU", "XLA")
     __slots__ = ("params",)
     params: Output[T]
@@ -200,21 +207,60 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
         biases: Sequence[SameOperand[U]],
         *options: Options,
     ) -> CudnnRNNCanonicalToParamsV2[U]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Packs weights, projections and biases into a CudnnRNN's params.
+
+        The inverse of CudnnRNNParamsToCanonicalV2: CudnnRNNCanonicalToParams for layers
+        that may have a projection, so that weights and biases differ in number.
+
+        A layer and direction has 2 * gates biases and as many weights, and one weight
+        more, its projection, when `num_proj` > 0. There are 4 gates for `lstm`, 3 for
+        `gru` and 1 for the plain cells; they come in the order i, f, g, o or r, z, n.
+
+        TensorFlow's GPU kernel ends the process when the number or size of a tensor
+        does not fit the layer sizes.
+
+        With `skip_input` the first layer's W_ih has no columns: opwright's kernels take
+        and give matrices [num_units, 0] in its place.
+
+        opwright brings kernels for CPU and XLA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            num_layers: int32, []. Layers of the stack; a bidirectional layer counts
-                once.
-            num_units: int32, []. Size of a cell's state, H in the layout.
-            input_size: int32, []. Size of the input of the first layer.
+            num_layers: int32, `scalar`. Layers of the stack; a bidirectional layer
+                counts once.
+            num_units: int32, `scalar`. Size of a cell's state, H in the layout.
+            input_size: int32, `scalar`. Size of the input of the first layer.
             weights: list of `num_params_weights` tensors, each `T`, [num_units, size of
                 what the gate multiplies]; a projection is [num_proj, num_units]. Weight
                 matrices in the order (layer, direction, W_ih by gate, W_hh by gate, and
                 the projection if there is one).
-            biases: list of `num_params_biases` tensors, each `T`, [num_units]. Bias
+            biases: list of `num_params_biases` tensors, each `T`, `num_units`. Bias
                 vectors in the order (layer, direction, b_ih by gate, b_hh by gate).
             options: merged field by field; the last explicit one wins.
+                rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default
+                    "lstm". Cell of every layer: `lstm`, `gru`, or a plain cell with
+                    ReLU (`rnn_relu`) or tanh (`rnn_tanh`).
+                input_mode: string, one of "linear_input", "skip_input", "auto_select".
+                    Default "linear_input". `linear_input` multiplies the first layer's
+                    input by W_ih; `skip_input` adds the input as it is, wants
+                    input_size == num_units and has no W_ih in layer 0; `auto_select` is
+                    `skip_input` when the two sizes agree and `linear_input` otherwise.
+                direction: string, one of "unidirectional", "bidirectional". Default
+                    "unidirectional". `bidirectional` adds, in each layer, a second cell
+                    that runs from the last step to the first; both outputs are
+                    concatenated, the forward one first.
+                dropout: float. Default 0.0. Has no influence on the parameters; taken
+                    so that the forward op's options fit.
+                seed: int. Default 0. Has no influence on the parameters.
+                seed2: int. Default 0. Has no influence on the parameters.
+                num_proj: int. Default 0. Width P of the projected hidden state of an
+                    LSTM; 0 means no projection.
+
+        Returns:
+            params: `T`, `_params_size`. Weights and biases of all layers in one vector,
+                laid out as CudnnRNNParamsSize describes.
 
         Raises:
             OpError: the op refuses an argument.
@@ -289,8 +335,63 @@ def cudnn_rnn_canonical_to_params_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
-    """`params` of `CudnnRNNCanonicalToParamsV2.create` in the current scope, with
+    """Packs weights, projections and biases into a CudnnRNN's params.
+
+    The inverse of CudnnRNNParamsToCanonicalV2: CudnnRNNCanonicalToParams for layers
+    that may have a projection, so that weights and biases differ in number.
+
+    A layer and direction has 2 * gates biases and as many weights, and one weight more,
+    its projection, when `num_proj` > 0. There are 4 gates for `lstm`, 3 for `gru` and 1
+    for the plain cells; they come in the order i, f, g, o or r, z, n.
+
+    TensorFlow's GPU kernel ends the process when the number or size of a tensor does
+    not fit the layer sizes.
+
+    With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
+    give matrices [num_units, 0] in its place.
+
+    opwright brings kernels for CPU and XLA.
+
+    `CudnnRNNCanonicalToParamsV2.create` in the current scope, with
     CudnnRNNCanonicalToParamsV2.Options as keywords.
+
+    Args:
+        num_layers: int32, `scalar`. Layers of the stack; a bidirectional layer counts
+            once.
+        num_units: int32, `scalar`. Size of a cell's state, H in the layout.
+        input_size: int32, `scalar`. Size of the input of the first layer.
+        weights: list of `num_params_weights` tensors, each `T`, [num_units, size of
+            what the gate multiplies]; a projection is [num_proj, num_units]. Weight
+            matrices in the order (layer, direction, W_ih by gate, W_hh by gate, and the
+            projection if there is one).
+        biases: list of `num_params_biases` tensors, each `T`, `num_units`. Bias vectors
+            in the order (layer, direction, b_ih by gate, b_hh by gate).
+        rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
+            Cell of every layer: `lstm`, `gru`, or a plain cell with ReLU (`rnn_relu`)
+            or tanh (`rnn_tanh`).
+        input_mode: string, one of "linear_input", "skip_input", "auto_select". Default
+            "linear_input". `linear_input` multiplies the first layer's input by W_ih;
+            `skip_input` adds the input as it is, wants input_size == num_units and has
+            no W_ih in layer 0; `auto_select` is `skip_input` when the two sizes agree
+            and `linear_input` otherwise.
+        direction: string, one of "unidirectional", "bidirectional". Default
+            "unidirectional". `bidirectional` adds, in each layer, a second cell that
+            runs from the last step to the first; both outputs are concatenated, the
+            forward one first.
+        dropout: float. Default 0.0. Has no influence on the parameters; taken so that
+            the forward op's options fit.
+        seed: int. Default 0. Has no influence on the parameters.
+        seed2: int. Default 0. Has no influence on the parameters.
+        num_proj: int. Default 0. Width P of the projected hidden state of an LSTM; 0
+            means no projection.
+        name: what the op is called in a graph.
+
+    Returns:
+        params: `T`, `_params_size`. Weights and biases of all layers in one vector,
+            laid out as CudnnRNNParamsSize describes.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise CudnnRNNCanonicalToParamsV2._unknown(_unknown)

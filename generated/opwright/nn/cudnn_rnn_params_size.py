@@ -89,11 +89,17 @@ class CudnnRNNParamsSize(TensorOp[S]):
     `S`: int32 or int64.
 
     Attributes:
-        params_size: `S`, [1]. Length that params of the forward op must have, in
+        params_size: `S`, `1`. Length that params of the forward op must have, in
             elements of T.
     """
 
     OP_NAME = "CudnnRNNParamsSize"
+    SHAPES = {
+        "num_layers": "()",
+        "num_units": "()",
+        "input_size": "()",
+        "params_size": "(1,)",
+    }
     NATIVE = ("CPU", "XLA")
     __slots__ = ("params_size",)
     params_size: Output[S]
@@ -205,18 +211,66 @@ class CudnnRNNParamsSize(TensorOp[S]):
         S: type[US] | DTypeLike,
         *options: Options,
     ) -> CudnnRNNParamsSize[US]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Number of elements of the parameter vector of a CudnnRNN.
+
+        The layout, as cuDNN has it for float32, is dense, without padding:
+
+        - First all weights. Layers follow one another; within a layer the forward direction
+          comes before the reverse one; for each the input weights W_ih of all gates, then
+          the recurrent weights W_hh of all gates. A gate's matrix is row-major, [num_units,
+          size of what it multiplies].
+        - Then all biases in the same order, and for each layer and direction b_ih of all
+          gates, then b_hh of all gates, each of num_units.
+
+        Gates come in the order i, f, g, o for `lstm` and r, z, n for `gru`; a plain
+        cell has one. In layers after the first, W_ih multiplies dirs * num_units
+        values. With `skip_input` layer 0 has no W_ih. Gates and matrices are those of
+        torch.nn.LSTM and torch.nn.GRU: their weights concatenated, then their biases.
+        cuDNN does not promise it for other dtypes or releases: to store parameters, use
+        CudnnRNNParamsToCanonical.
+
+        With `num_proj` > 0 each layer and direction also has a projection [num_proj,
+        num_units], and what multiplies the hidden state has num_proj columns.
+
+        InvalidArgument: an input is not a scalar. TensorFlow's GPU kernel serves only S
+        = int32.
+
+        opwright brings kernels for CPU and XLA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            num_layers: int32, []. Layers of the stack; a bidirectional layer counts
-                once.
-            num_units: int32, []. Size of a cell's state, H in the layout.
-            input_size: int32, []. Size of the input of the first layer.
+            num_layers: int32, `scalar`. Layers of the stack; a bidirectional layer
+                counts once.
+            num_units: int32, `scalar`. Size of a cell's state, H in the layout.
+            input_size: int32, `scalar`. Size of the input of the first layer.
             T: dtype, one of bfloat16, float16, float32, float64. Dtype of the
                 parameters that are to be counted.
             S: dtype, one of int32, int64. Dtype of the count.
             options: merged field by field; the last explicit one wins.
+                rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default
+                    "lstm". Cell of every layer: `lstm`, `gru`, or a plain cell with
+                    ReLU (`rnn_relu`) or tanh (`rnn_tanh`).
+                input_mode: string, one of "linear_input", "skip_input", "auto_select".
+                    Default "linear_input". `linear_input` multiplies the first layer's
+                    input by W_ih; `skip_input` adds the input as it is, wants
+                    input_size == num_units and has no W_ih in layer 0; `auto_select` is
+                    `skip_input` when the two sizes agree and `linear_input` otherwise.
+                direction: string, one of "unidirectional", "bidirectional". Default
+                    "unidirectional". `bidirectional` adds, in each layer, a second cell
+                    that runs from the last step to the first; both outputs are
+                    concatenated, the forward one first.
+                dropout: float. Default 0.0. Has no influence on the parameters; taken
+                    so that the forward op's options fit.
+                seed: int. Default 0. Has no influence on the parameters.
+                seed2: int. Default 0. Has no influence on the parameters.
+                num_proj: int. Default 0. Width P of the projected hidden state of an
+                    LSTM; 0 means no projection.
+
+        Returns:
+            params_size: `S`, `1`. Length that params of the forward op must have, in
+                elements of T.
 
         Raises:
             OpError: the op refuses an argument.
@@ -295,8 +349,68 @@ def cudnn_rnn_params_size(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[US]:
-    """`params_size` of `CudnnRNNParamsSize.create` in the current scope, with
-    CudnnRNNParamsSize.Options as keywords.
+    """Number of elements of the parameter vector of a CudnnRNN.
+
+    The layout, as cuDNN has it for float32, is dense, without padding:
+
+    - First all weights. Layers follow one another; within a layer the forward direction
+      comes before the reverse one; for each the input weights W_ih of all gates, then
+      the recurrent weights W_hh of all gates. A gate's matrix is row-major, [num_units,
+      size of what it multiplies].
+    - Then all biases in the same order, and for each layer and direction b_ih of all
+      gates, then b_hh of all gates, each of num_units.
+
+    Gates come in the order i, f, g, o for `lstm` and r, z, n for `gru`; a plain cell
+    has one. In layers after the first, W_ih multiplies dirs * num_units values. With
+    `skip_input` layer 0 has no W_ih. Gates and matrices are those of torch.nn.LSTM and
+    torch.nn.GRU: their weights concatenated, then their biases. cuDNN does not promise
+    it for other dtypes or releases: to store parameters, use CudnnRNNParamsToCanonical.
+
+    With `num_proj` > 0 each layer and direction also has a projection [num_proj,
+    num_units], and what multiplies the hidden state has num_proj columns.
+
+    InvalidArgument: an input is not a scalar. TensorFlow's GPU kernel serves only S =
+    int32.
+
+    opwright brings kernels for CPU and XLA.
+
+    `CudnnRNNParamsSize.create` in the current scope, with CudnnRNNParamsSize.Options as
+    keywords.
+
+    Args:
+        num_layers: int32, `scalar`. Layers of the stack; a bidirectional layer counts
+            once.
+        num_units: int32, `scalar`. Size of a cell's state, H in the layout.
+        input_size: int32, `scalar`. Size of the input of the first layer.
+        T: dtype, one of bfloat16, float16, float32, float64. Dtype of the parameters
+            that are to be counted.
+        S: dtype, one of int32, int64. Dtype of the count.
+        rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
+            Cell of every layer: `lstm`, `gru`, or a plain cell with ReLU (`rnn_relu`)
+            or tanh (`rnn_tanh`).
+        input_mode: string, one of "linear_input", "skip_input", "auto_select". Default
+            "linear_input". `linear_input` multiplies the first layer's input by W_ih;
+            `skip_input` adds the input as it is, wants input_size == num_units and has
+            no W_ih in layer 0; `auto_select` is `skip_input` when the two sizes agree
+            and `linear_input` otherwise.
+        direction: string, one of "unidirectional", "bidirectional". Default
+            "unidirectional". `bidirectional` adds, in each layer, a second cell that
+            runs from the last step to the first; both outputs are concatenated, the
+            forward one first.
+        dropout: float. Default 0.0. Has no influence on the parameters; taken so that
+            the forward op's options fit.
+        seed: int. Default 0. Has no influence on the parameters.
+        seed2: int. Default 0. Has no influence on the parameters.
+        num_proj: int. Default 0. Width P of the projected hidden state of an LSTM; 0
+            means no projection.
+        name: what the op is called in a graph.
+
+    Returns:
+        params_size: `S`, `1`. Length that params of the forward op must have, in
+            elements of T.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise CudnnRNNParamsSize._unknown(_unknown)

@@ -98,11 +98,18 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
             what the gate multiplies]; a projection is [num_proj, num_units]. Weight
             matrices in the order (layer, direction, W_ih by gate, W_hh by gate, and the
             projection if there is one).
-        biases: list of `num_params_biases` tensors, each `T`, [num_units]. Bias vectors
+        biases: list of `num_params_biases` tensors, each `T`, `num_units`. Bias vectors
             in the order (layer, direction, b_ih by gate, b_hh by gate).
     """
 
     OP_NAME = "CudnnRNNParamsToCanonicalV2"
+    SHAPES = {
+        "num_layers": "()",
+        "num_units": "()",
+        "input_size": "()",
+        "params": "(params_size,)",
+        "biases": "(num_units,)",
+    }
     NATIVE = ("CPU", "XLA")
     __slots__ = ("weights", "biases")
     weights: list[Output[T]]
@@ -217,21 +224,67 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
         num_params_biases: int,
         *options: Options,
     ) -> CudnnRNNParamsToCanonicalV2[U]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Unpacks a CudnnRNN's params into weights, projections and biases.
+
+        CudnnRNNParamsToCanonical for layers that may have a projection, so that weights
+        and biases differ in number; CudnnRNNCanonicalToParamsV2 is the inverse.
+
+        A layer and direction has 2 * gates biases and as many weights, and one weight
+        more, its projection, when `num_proj` > 0. There are 4 gates for `lstm`, 3 for
+        `gru` and 1 for the plain cells; they come in the order i, f, g, o or r, z, n.
+
+        InvalidArgument: the number of tensors asked for is not what the layer sizes and
+        options imply.
+
+        TensorFlow's GPU kernel expects no tensors at all when `num_proj` is 0, and
+        refuses the call: use CudnnRNNParamsToCanonical there.
+
+        With `skip_input` the first layer's W_ih has no columns: opwright's kernels take
+        and give matrices [num_units, 0] in its place.
+
+        opwright brings kernels for CPU and XLA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            num_layers: int32, []. Layers of the stack; a bidirectional layer counts
-                once.
-            num_units: int32, []. Size of a cell's state, H in the layout.
-            input_size: int32, []. Size of the input of the first layer.
-            params: `T`, [params_size]. Weights and biases of all layers in one vector,
+            num_layers: int32, `scalar`. Layers of the stack; a bidirectional layer
+                counts once.
+            num_units: int32, `scalar`. Size of a cell's state, H in the layout.
+            input_size: int32, `scalar`. Size of the input of the first layer.
+            params: `T`, `params_size`. Weights and biases of all layers in one vector,
                 laid out as CudnnRNNParamsSize describes.
             num_params_weights: int. At least 1. Number of weight matrices: layers *
                 dirs * (2 * gates, and 1 more with a projection).
             num_params_biases: int. At least 1. Number of biases: layers * dirs * 2 *
                 gates.
             options: merged field by field; the last explicit one wins.
+                rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default
+                    "lstm". Cell of every layer: `lstm`, `gru`, or a plain cell with
+                    ReLU (`rnn_relu`) or tanh (`rnn_tanh`).
+                input_mode: string, one of "linear_input", "skip_input", "auto_select".
+                    Default "linear_input". `linear_input` multiplies the first layer's
+                    input by W_ih; `skip_input` adds the input as it is, wants
+                    input_size == num_units and has no W_ih in layer 0; `auto_select` is
+                    `skip_input` when the two sizes agree and `linear_input` otherwise.
+                direction: string, one of "unidirectional", "bidirectional". Default
+                    "unidirectional". `bidirectional` adds, in each layer, a second cell
+                    that runs from the last step to the first; both outputs are
+                    concatenated, the forward one first.
+                dropout: float. Default 0.0. Has no influence on the parameters; taken
+                    so that the forward op's options fit.
+                seed: int. Default 0. Has no influence on the parameters.
+                seed2: int. Default 0. Has no influence on the parameters.
+                num_proj: int. Default 0. Width P of the projected hidden state of an
+                    LSTM; 0 means no projection.
+
+        Returns:
+            weights: list of `num_params_weights` tensors, each `T`, [num_units, size of
+                what the gate multiplies]; a projection is [num_proj, num_units]. Weight
+                matrices in the order (layer, direction, W_ih by gate, W_hh by gate, and
+                the projection if there is one).
+            biases: list of `num_params_biases` tensors, each `T`, `num_units`. Bias
+                vectors in the order (layer, direction, b_ih by gate, b_hh by gate).
 
         Raises:
             OpError: the op refuses an argument.
@@ -312,8 +365,69 @@ def cudnn_rnn_params_to_canonical_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> CudnnRNNParamsToCanonicalV2Outputs[U]:
-    """The outputs of `CudnnRNNParamsToCanonicalV2.create` in the current scope, with
+    """Unpacks a CudnnRNN's params into weights, projections and biases.
+
+    CudnnRNNParamsToCanonical for layers that may have a projection, so that weights and
+    biases differ in number; CudnnRNNCanonicalToParamsV2 is the inverse.
+
+    A layer and direction has 2 * gates biases and as many weights, and one weight more,
+    its projection, when `num_proj` > 0. There are 4 gates for `lstm`, 3 for `gru` and 1
+    for the plain cells; they come in the order i, f, g, o or r, z, n.
+
+    InvalidArgument: the number of tensors asked for is not what the layer sizes and
+    options imply.
+
+    TensorFlow's GPU kernel expects no tensors at all when `num_proj` is 0, and refuses
+    the call: use CudnnRNNParamsToCanonical there.
+
+    With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
+    give matrices [num_units, 0] in its place.
+
+    opwright brings kernels for CPU and XLA.
+
+    `CudnnRNNParamsToCanonicalV2.create` in the current scope, with
     CudnnRNNParamsToCanonicalV2.Options as keywords.
+
+    Args:
+        num_layers: int32, `scalar`. Layers of the stack; a bidirectional layer counts
+            once.
+        num_units: int32, `scalar`. Size of a cell's state, H in the layout.
+        input_size: int32, `scalar`. Size of the input of the first layer.
+        params: `T`, `params_size`. Weights and biases of all layers in one vector, laid
+            out as CudnnRNNParamsSize describes.
+        num_params_weights: int. At least 1. Number of weight matrices: layers * dirs *
+            (2 * gates, and 1 more with a projection).
+        num_params_biases: int. At least 1. Number of biases: layers * dirs * 2 * gates.
+        rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
+            Cell of every layer: `lstm`, `gru`, or a plain cell with ReLU (`rnn_relu`)
+            or tanh (`rnn_tanh`).
+        input_mode: string, one of "linear_input", "skip_input", "auto_select". Default
+            "linear_input". `linear_input` multiplies the first layer's input by W_ih;
+            `skip_input` adds the input as it is, wants input_size == num_units and has
+            no W_ih in layer 0; `auto_select` is `skip_input` when the two sizes agree
+            and `linear_input` otherwise.
+        direction: string, one of "unidirectional", "bidirectional". Default
+            "unidirectional". `bidirectional` adds, in each layer, a second cell that
+            runs from the last step to the first; both outputs are concatenated, the
+            forward one first.
+        dropout: float. Default 0.0. Has no influence on the parameters; taken so that
+            the forward op's options fit.
+        seed: int. Default 0. Has no influence on the parameters.
+        seed2: int. Default 0. Has no influence on the parameters.
+        num_proj: int. Default 0. Width P of the projected hidden state of an LSTM; 0
+            means no projection.
+        name: what the op is called in a graph.
+
+    Returns:
+        weights: list of `num_params_weights` tensors, each `T`, [num_units, size of
+            what the gate multiplies]; a projection is [num_proj, num_units]. Weight
+            matrices in the order (layer, direction, W_ih by gate, W_hh by gate, and the
+            projection if there is one).
+        biases: list of `num_params_biases` tensors, each `T`, `num_units`. Bias vectors
+            in the order (layer, direction, b_ih by gate, b_hh by gate).
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise CudnnRNNParamsToCanonicalV2._unknown(_unknown)

@@ -109,21 +109,29 @@ class CudnnRNNV2(Op, Generic[T]):
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
-        output: `T`, [time, batch, dirs * num_units]. Hidden state of the last layer at
+        output: `T`, `time batch dirs*num_units`. Hidden state of the last layer at
             every step.
         output_h: `T`, as input_h. Hidden state of each layer and direction after its
             last step.
         output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an LSTM
             after the last step; a dummy for other cells.
-        reserve_space: `T`, [reserve_size] if is_training else []. Opaque intermediates
-            for the backward op: their size and layout are the kernel's own. A dummy
-            scalar outside training.
-        host_reserved: int8, [2] if is_training else []. Opaque, in host memory: the
+        reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
+            intermediates for the backward op: their size and layout are the kernel's
+            own. A dummy scalar outside training.
+        host_reserved: int8, `2 if is_training else scalar`. Opaque, in host memory: the
             algorithm that the forward pass chose, for the backward op. A dummy scalar
             outside training.
     """
 
     OP_NAME = "CudnnRNNV2"
+    SHAPES = {
+        "input": "(time, batch, input_size)",
+        "input_h": "(layers * dirs, batch, num_units)",
+        "params": "(params_size,)",
+        "output": "(time, batch, dirs * num_units)",
+        "reserve_space": "(_reserve_size,) if is_training else ()",
+        "host_reserved": "(2,) if is_training else ()",
+    }
     NATIVE = ("CPU", "XLA")
     __slots__ = ("output", "output_h", "output_c", "reserve_space", "host_reserved")
     output: Output[T]
@@ -240,19 +248,90 @@ class CudnnRNNV2(Op, Generic[T]):
         params: SameOperand[U],
         *options: Options,
     ) -> CudnnRNNV2[U]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Runs a stack of recurrent layers, and tells its backward op the algorithm.
+
+        Computes what CudnnRNN computes. The one difference is `host_reserved`: with
+        autotuning on, cuDNN's algorithms are timed on the first call for a shape, and
+        the fastest is named there so that CudnnRNNBackpropV2 uses it too.
+
+        With x the layer's input, h and c the states, W and R the input and recurrent
+        weights of a gate, and both of a gate's biases b_W and b_R, a step computes
+
+        rnn_relu, rnn_tanh:
+            h' = act(W x + b_W + R h + b_R)
+        lstm:
+            i, f, o = sigmoid(W x + b_W + R h + b_R), one set of weights each
+            g = tanh(W x + b_W + R h + b_R)
+            c' = f * c + i * g
+            h' = o * tanh(c')
+        gru:
+            r, z = sigmoid(W x + b_W + R h + b_R), one set of weights each
+            n = tanh(W x + b_W + r * (R h + b_R))
+            h' = (1 - z) * n + z * h
+
+        In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise.
+        The number of layers is not an option: it is what the layers * dirs dimension of
+        `input_h` says.
+
+        The masks of dropout change from call to call, but ops with equal seeds draw
+        equal ones, call by call: give each its own. The gradient is CudnnRNNBackpropV2;
+        TensorFlow's gradient function raises ValueError when `is_training` is false.
+
+        InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does
+        not match the sequence's batch and the other state. opwright's kernels check
+        every argument; TensorFlow's GPU kernel never checks the length of `params`:
+        take it from CudnnRNNParamsSize.
+
+        Stateful. opwright brings kernels for CPU and XLA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            input: `T`, [time, batch, input_size]. Sequences, padded to a common length.
-            input_h: `T`, [layers * dirs, batch, num_units]. Initial hidden states, in
-                the order (layer, direction).
+            input: `T`, `time batch input_size`. Sequences, padded to a common length.
+            input_h: `T`, `layers*dirs batch num_units`. Initial hidden states, in the
+                order (layer, direction).
             input_c: `T`, [layers * dirs, batch, num_units] if rnn_mode is lstm, else
                 ignored. Initial cell states of an LSTM. Other cells read nothing here:
                 a scalar 0 will do.
-            params: `T`, [params_size]. Weights and biases of all layers in one vector,
+            params: `T`, `params_size`. Weights and biases of all layers in one vector,
                 laid out as CudnnRNNParamsSize describes.
             options: merged field by field; the last explicit one wins.
+                rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default
+                    "lstm". Cell of every layer: `lstm`, `gru`, or a plain cell with
+                    ReLU (`rnn_relu`) or tanh (`rnn_tanh`).
+                input_mode: string, one of "linear_input", "skip_input", "auto_select".
+                    Default "linear_input". `linear_input` multiplies the first layer's
+                    input by W_ih; `skip_input` adds the input as it is, wants
+                    input_size == num_units and has no W_ih in layer 0; `auto_select` is
+                    `skip_input` when the two sizes agree and `linear_input` otherwise.
+                direction: string, one of "unidirectional", "bidirectional". Default
+                    "unidirectional". `bidirectional` adds, in each layer, a second cell
+                    that runs from the last step to the first; both outputs are
+                    concatenated, the forward one first.
+                dropout: float. Default 0.0. Probability, in training, that an element
+                    of a layer's output is zeroed before the next layer reads it; 0
+                    turns dropout off. The last layer's output is left alone.
+                seed: int. Default 0. Upper half of the dropout seed, which is `(seed <<
+                    32) | seed2`.
+                seed2: int. Default 0. Lower 32 bits of the dropout seed.
+                is_training: bool. Default True. Whether to fill `reserve_space` for the
+                    backward pass. Dropout acts only then, and TensorFlow differentiates
+                    the op only then.
+
+        Returns:
+            output: `T`, `time batch dirs*num_units`. Hidden state of the last layer at
+                every step.
+            output_h: `T`, as input_h. Hidden state of each layer and direction after
+                its last step.
+            output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an
+                LSTM after the last step; a dummy for other cells.
+            reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
+                intermediates for the backward op: their size and layout are the
+                kernel's own. A dummy scalar outside training.
+            host_reserved: int8, `2 if is_training else scalar`. Opaque, in host memory:
+                the algorithm that the forward pass chose, for the backward op. A dummy
+                scalar outside training.
 
         Raises:
             OpError: the op refuses an argument.
@@ -331,8 +410,92 @@ def cudnn_rnn_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> CudnnRNNV2Outputs[U]:
-    """The outputs of `CudnnRNNV2.create` in the current scope, with
-    CudnnRNNV2.Options as keywords.
+    """Runs a stack of recurrent layers, and tells its backward op the algorithm.
+
+    Computes what CudnnRNN computes. The one difference is `host_reserved`: with
+    autotuning on, cuDNN's algorithms are timed on the first call for a shape, and the
+    fastest is named there so that CudnnRNNBackpropV2 uses it too.
+
+    With x the layer's input, h and c the states, W and R the input and recurrent
+    weights of a gate, and both of a gate's biases b_W and b_R, a step computes
+
+    rnn_relu, rnn_tanh:
+        h' = act(W x + b_W + R h + b_R)
+    lstm:
+        i, f, o = sigmoid(W x + b_W + R h + b_R), one set of weights each
+        g = tanh(W x + b_W + R h + b_R)
+        c' = f * c + i * g
+        h' = o * tanh(c')
+    gru:
+        r, z = sigmoid(W x + b_W + R h + b_R), one set of weights each
+        n = tanh(W x + b_W + r * (R h + b_R))
+        h' = (1 - z) * n + z * h
+
+    In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise. The
+    number of layers is not an option: it is what the layers * dirs dimension of
+    `input_h` says.
+
+    The masks of dropout change from call to call, but ops with equal seeds draw equal
+    ones, call by call: give each its own. The gradient is CudnnRNNBackpropV2;
+    TensorFlow's gradient function raises ValueError when `is_training` is false.
+
+    InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
+    match the sequence's batch and the other state. opwright's kernels check every
+    argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
+    CudnnRNNParamsSize.
+
+    Stateful. opwright brings kernels for CPU and XLA.
+
+    `CudnnRNNV2.create` in the current scope, with CudnnRNNV2.Options as keywords.
+
+    Args:
+        input: `T`, `time batch input_size`. Sequences, padded to a common length.
+        input_h: `T`, `layers*dirs batch num_units`. Initial hidden states, in the order
+            (layer, direction).
+        input_c: `T`, [layers * dirs, batch, num_units] if rnn_mode is lstm, else
+            ignored. Initial cell states of an LSTM. Other cells read nothing here: a
+            scalar 0 will do.
+        params: `T`, `params_size`. Weights and biases of all layers in one vector, laid
+            out as CudnnRNNParamsSize describes.
+        rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
+            Cell of every layer: `lstm`, `gru`, or a plain cell with ReLU (`rnn_relu`)
+            or tanh (`rnn_tanh`).
+        input_mode: string, one of "linear_input", "skip_input", "auto_select". Default
+            "linear_input". `linear_input` multiplies the first layer's input by W_ih;
+            `skip_input` adds the input as it is, wants input_size == num_units and has
+            no W_ih in layer 0; `auto_select` is `skip_input` when the two sizes agree
+            and `linear_input` otherwise.
+        direction: string, one of "unidirectional", "bidirectional". Default
+            "unidirectional". `bidirectional` adds, in each layer, a second cell that
+            runs from the last step to the first; both outputs are concatenated, the
+            forward one first.
+        dropout: float. Default 0.0. Probability, in training, that an element of a
+            layer's output is zeroed before the next layer reads it; 0 turns dropout
+            off. The last layer's output is left alone.
+        seed: int. Default 0. Upper half of the dropout seed, which is `(seed << 32) |
+            seed2`.
+        seed2: int. Default 0. Lower 32 bits of the dropout seed.
+        is_training: bool. Default True. Whether to fill `reserve_space` for the
+            backward pass. Dropout acts only then, and TensorFlow differentiates the op
+            only then.
+        name: what the op is called in a graph.
+
+    Returns:
+        output: `T`, `time batch dirs*num_units`. Hidden state of the last layer at
+            every step.
+        output_h: `T`, as input_h. Hidden state of each layer and direction after its
+            last step.
+        output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an LSTM
+            after the last step; a dummy for other cells.
+        reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
+            intermediates for the backward op: their size and layout are the kernel's
+            own. A dummy scalar outside training.
+        host_reserved: int8, `2 if is_training else scalar`. Opaque, in host memory: the
+            algorithm that the forward pass chose, for the backward op. A dummy scalar
+            outside training.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise CudnnRNNV2._unknown(_unknown)

@@ -130,14 +130,21 @@ class CudnnRNNV3(Op, Generic[T]):
             last valid step of each sequence (the first one, for the reverse direction).
         output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an LSTM
             after the last valid step; a dummy for other cells.
-        reserve_space: `T`, [reserve_size] if is_training else []. Opaque intermediates
-            for the backward op: their size and layout are the kernel's own. A dummy
-            scalar outside training.
-        host_reserved: int8, []. A dummy; this version of the op has nothing to put
-            here.
+        reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
+            intermediates for the backward op: their size and layout are the kernel's
+            own. A dummy scalar outside training.
+        host_reserved: int8, `scalar`. A dummy; this version of the op has nothing to
+            put here.
     """
 
     OP_NAME = "CudnnRNNV3"
+    SHAPES = {
+        "input": "(time, batch, input_size) if time_major else (batch, time, input_size)",
+        "params": "(params_size,)",
+        "sequence_lengths": "(batch,)",
+        "reserve_space": "(_reserve_size,) if is_training else ()",
+        "host_reserved": "()",
+    }
     NATIVE = ("CPU", "XLA")
     __slots__ = ("output", "output_h", "output_c", "reserve_space", "host_reserved")
     output: Output[T]
@@ -274,23 +281,113 @@ class CudnnRNNV3(Op, Generic[T]):
         sequence_lengths: Operand[TInt32],
         *options: Options,
     ) -> CudnnRNNV3[U]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Runs recurrent layers over sequences of different lengths.
+
+        A sequence ends at its length: `output` is zero after it, and the final states
+        are those of its last valid step, as if the padding were not there. The reverse
+        direction starts at the last valid step. A sequence of length 0 passes its
+        initial states on.
+
+        With x the layer's input, h and c the states, W and R the input and recurrent
+        weights of a gate, and both of a gate's biases b_W and b_R, a step computes
+
+        rnn_relu, rnn_tanh:
+            h' = act(W x + b_W + R h + b_R)
+        lstm:
+            i, f, o = sigmoid(W x + b_W + R h + b_R), one set of weights each
+            g = tanh(W x + b_W + R h + b_R)
+            c' = f * c + i * g
+            h' = o * tanh(c')
+        gru:
+            r, z = sigmoid(W x + b_W + R h + b_R), one set of weights each
+            n = tanh(W x + b_W + r * (R h + b_R))
+            h' = (1 - z) * n + z * h
+
+        With `num_proj` = P > 0 an LSTM's hidden state becomes W_hr h', of size P.
+
+        In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise.
+        The number of layers is not an option: it is what the layers * dirs dimension of
+        `input_h` says.
+
+        With `time_major` false a state's shape is [batch, layers * dirs, units].
+        TensorFlow's GPU kernel checks that shape, but hands the buffer to cuDNN, which
+        reads it as [layers * dirs, batch, units] all the same. The two agree only when
+        layers * dirs is 1. opwright's kernels do as the GPU does, so that a model gives
+        the same numbers everywhere.
+
+        The masks of dropout change from call to call, but ops with equal seeds draw
+        equal ones, call by call: give each its own. bfloat16 is computed in float32 and
+        rounded at the end (by opwright's kernels half too, and what one layer hands to
+        the next is rounded). The gradient is CudnnRNNBackpropV3; TensorFlow's gradient
+        function raises ValueError when `is_training` is false.
+
+        InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does
+        not match the sequence's batch and the other state. opwright's kernels check
+        every argument; TensorFlow's GPU kernel never checks the length of `params`:
+        take it from CudnnRNNParamsSize. A program that XLA compiled cannot refuse
+        lengths that it only gets to know when it runs: it cuts them to the range.
+
+        Stateful. opwright brings kernels for CPU and XLA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            input: `T`, [time, batch, input_size] if time_major else [batch, time,
-                input_size]. Sequences, padded to a common length.
+            input: `T`, `time batch input_size if time_major else batch time
+                input_size`. Sequences, padded to a common length.
             input_h: `T`, [layers * dirs, batch, num_proj or num_units] if time_major
                 else [batch, layers * dirs, num_proj or num_units]. Initial hidden
                 states, in the order (layer, direction).
             input_c: `T`, [layers * dirs, batch, num_units] if time_major else [batch,
                 layers * dirs, num_units]; ignored unless rnn_mode is lstm. Initial cell
                 states of an LSTM. Other cells read nothing here: a scalar 0 will do.
-            params: `T`, [params_size]. Weights and biases of all layers in one vector,
+            params: `T`, `params_size`. Weights and biases of all layers in one vector,
                 laid out as CudnnRNNParamsSize describes.
-            sequence_lengths: int32, [batch]. Number of valid steps of each sequence, at
+            sequence_lengths: int32, `batch`. Number of valid steps of each sequence, at
                 most the size of the time axis. The kernel reads it on the host.
             options: merged field by field; the last explicit one wins.
+                rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default
+                    "lstm". Cell of every layer: `lstm`, `gru`, or a plain cell with
+                    ReLU (`rnn_relu`) or tanh (`rnn_tanh`).
+                input_mode: string, one of "linear_input", "skip_input", "auto_select".
+                    Default "linear_input". `linear_input` multiplies the first layer's
+                    input by W_ih; `skip_input` adds the input as it is, wants
+                    input_size == num_units and has no W_ih in layer 0; `auto_select` is
+                    `skip_input` when the two sizes agree and `linear_input` otherwise.
+                direction: string, one of "unidirectional", "bidirectional". Default
+                    "unidirectional". `bidirectional` adds, in each layer, a second cell
+                    that runs from the last step to the first; both outputs are
+                    concatenated, the forward one first.
+                dropout: float. Default 0.0. Probability, in training, that an element
+                    of a layer's output is zeroed before the next layer reads it; 0
+                    turns dropout off. The last layer's output is left alone.
+                seed: int. Default 0. Upper half of the dropout seed, which is `(seed <<
+                    32) | seed2`.
+                seed2: int. Default 0. Lower 32 bits of the dropout seed.
+                num_proj: int. Default 0. Width P of the projected hidden state of an
+                    LSTM, at most num_units; it must equal the last dimension of
+                    `input_h`. 0 means no projection.
+                is_training: bool. Default True. Whether to fill `reserve_space` for the
+                    backward pass. Dropout acts only then, and TensorFlow differentiates
+                    the op only then.
+                time_major: bool. Default True. Whether the first dimension of sequences
+                    is time (true) or batch (false). It swaps the first two dimensions
+                    of the states too.
+
+        Returns:
+            output: `T`, [time, batch, dirs * (num_proj or num_units)], its first two
+                dimensions swapped unless time_major. Hidden state of the last layer at
+                every step; zeros from a sequence's length on.
+            output_h: `T`, as input_h. Hidden state of each layer and direction after
+                the last valid step of each sequence (the first one, for the reverse
+                direction).
+            output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an
+                LSTM after the last valid step; a dummy for other cells.
+            reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
+                intermediates for the backward op: their size and layout are the
+                kernel's own. A dummy scalar outside training.
+            host_reserved: int8, `scalar`. A dummy; this version of the op has nothing
+                to put here.
 
         Raises:
             OpError: the op refuses an argument.
@@ -379,8 +476,114 @@ def cudnn_rnn_v3(
     name: str | None = None,
     **_unknown: Never,
 ) -> CudnnRNNV3Outputs[U]:
-    """The outputs of `CudnnRNNV3.create` in the current scope, with
-    CudnnRNNV3.Options as keywords.
+    """Runs recurrent layers over sequences of different lengths.
+
+    A sequence ends at its length: `output` is zero after it, and the final states are
+    those of its last valid step, as if the padding were not there. The reverse
+    direction starts at the last valid step. A sequence of length 0 passes its initial
+    states on.
+
+    With x the layer's input, h and c the states, W and R the input and recurrent
+    weights of a gate, and both of a gate's biases b_W and b_R, a step computes
+
+    rnn_relu, rnn_tanh:
+        h' = act(W x + b_W + R h + b_R)
+    lstm:
+        i, f, o = sigmoid(W x + b_W + R h + b_R), one set of weights each
+        g = tanh(W x + b_W + R h + b_R)
+        c' = f * c + i * g
+        h' = o * tanh(c')
+    gru:
+        r, z = sigmoid(W x + b_W + R h + b_R), one set of weights each
+        n = tanh(W x + b_W + r * (R h + b_R))
+        h' = (1 - z) * n + z * h
+
+    With `num_proj` = P > 0 an LSTM's hidden state becomes W_hr h', of size P.
+
+    In the shapes, `dirs` is 2 when `direction` is bidirectional and 1 otherwise. The
+    number of layers is not an option: it is what the layers * dirs dimension of
+    `input_h` says.
+
+    With `time_major` false a state's shape is [batch, layers * dirs, units].
+    TensorFlow's GPU kernel checks that shape, but hands the buffer to cuDNN, which
+    reads it as [layers * dirs, batch, units] all the same. The two agree only when
+    layers * dirs is 1. opwright's kernels do as the GPU does, so that a model gives the
+    same numbers everywhere.
+
+    The masks of dropout change from call to call, but ops with equal seeds draw equal
+    ones, call by call: give each its own. bfloat16 is computed in float32 and rounded
+    at the end (by opwright's kernels half too, and what one layer hands to the next is
+    rounded). The gradient is CudnnRNNBackpropV3; TensorFlow's gradient function raises
+    ValueError when `is_training` is false.
+
+    InvalidArgument: `input` or `input_h` is not of rank 3, or a state's shape does not
+    match the sequence's batch and the other state. opwright's kernels check every
+    argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
+    CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that it only
+    gets to know when it runs: it cuts them to the range.
+
+    Stateful. opwright brings kernels for CPU and XLA.
+
+    `CudnnRNNV3.create` in the current scope, with CudnnRNNV3.Options as keywords.
+
+    Args:
+        input: `T`, `time batch input_size if time_major else batch time input_size`.
+            Sequences, padded to a common length.
+        input_h: `T`, [layers * dirs, batch, num_proj or num_units] if time_major else
+            [batch, layers * dirs, num_proj or num_units]. Initial hidden states, in the
+            order (layer, direction).
+        input_c: `T`, [layers * dirs, batch, num_units] if time_major else [batch,
+            layers * dirs, num_units]; ignored unless rnn_mode is lstm. Initial cell
+            states of an LSTM. Other cells read nothing here: a scalar 0 will do.
+        params: `T`, `params_size`. Weights and biases of all layers in one vector, laid
+            out as CudnnRNNParamsSize describes.
+        sequence_lengths: int32, `batch`. Number of valid steps of each sequence, at
+            most the size of the time axis. The kernel reads it on the host.
+        rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
+            Cell of every layer: `lstm`, `gru`, or a plain cell with ReLU (`rnn_relu`)
+            or tanh (`rnn_tanh`).
+        input_mode: string, one of "linear_input", "skip_input", "auto_select". Default
+            "linear_input". `linear_input` multiplies the first layer's input by W_ih;
+            `skip_input` adds the input as it is, wants input_size == num_units and has
+            no W_ih in layer 0; `auto_select` is `skip_input` when the two sizes agree
+            and `linear_input` otherwise.
+        direction: string, one of "unidirectional", "bidirectional". Default
+            "unidirectional". `bidirectional` adds, in each layer, a second cell that
+            runs from the last step to the first; both outputs are concatenated, the
+            forward one first.
+        dropout: float. Default 0.0. Probability, in training, that an element of a
+            layer's output is zeroed before the next layer reads it; 0 turns dropout
+            off. The last layer's output is left alone.
+        seed: int. Default 0. Upper half of the dropout seed, which is `(seed << 32) |
+            seed2`.
+        seed2: int. Default 0. Lower 32 bits of the dropout seed.
+        num_proj: int. Default 0. Width P of the projected hidden state of an LSTM, at
+            most num_units; it must equal the last dimension of `input_h`. 0 means no
+            projection.
+        is_training: bool. Default True. Whether to fill `reserve_space` for the
+            backward pass. Dropout acts only then, and TensorFlow differentiates the op
+            only then.
+        time_major: bool. Default True. Whether the first dimension of sequences is time
+            (true) or batch (false). It swaps the first two dimensions of the states
+            too.
+        name: what the op is called in a graph.
+
+    Returns:
+        output: `T`, [time, batch, dirs * (num_proj or num_units)], its first two
+            dimensions swapped unless time_major. Hidden state of the last layer at
+            every step; zeros from a sequence's length on.
+        output_h: `T`, as input_h. Hidden state of each layer and direction after the
+            last valid step of each sequence (the first one, for the reverse direction).
+        output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an LSTM
+            after the last valid step; a dummy for other cells.
+        reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
+            intermediates for the backward op: their size and layout are the kernel's
+            own. A dummy scalar outside training.
+        host_reserved: int8, `scalar`. A dummy; this version of the op has nothing to
+            put here.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise CudnnRNNV3._unknown(_unknown)

@@ -45,11 +45,15 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        merged_memory_config: string, []. Opaque serialized memory layout of the whole
-            system.
+        merged_memory_config: string, `scalar`. Opaque serialized memory layout of the
+            whole system.
     """
 
     OP_NAME = "CollateTPUEmbeddingMemory"
+    SHAPES = {
+        "memory_configs": "()",
+        "merged_memory_config": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("merged_memory_config",)
     merged_memory_config: Output[TString]
@@ -63,12 +67,22 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
     def create(
         scope: Scope, memory_configs: Sequence[StringOperand]
     ) -> CollateTPUEmbeddingMemory:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Third step of setup: merges the memory reports of all hosts.
+
+        Runs on the first host after ConfigureTPUEmbeddingMemory has run on every host.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            memory_configs: list of `N` tensors, each string, []. Results of
+            memory_configs: list of `N` tensors, each string, `scalar`. Results of
                 ConfigureTPUEmbeddingMemory, one a host.
+
+        Returns:
+            merged_memory_config: string, `scalar`. Opaque serialized memory layout of
+                the whole system.
 
         Raises:
             OpError: the op refuses an argument.
@@ -93,8 +107,25 @@ def collate_tpu_embedding_memory(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
-    """`merged_memory_config` of `CollateTPUEmbeddingMemory.create` in the current
-    scope.
+    """Third step of setup: merges the memory reports of all hosts.
+
+    Runs on the first host after ConfigureTPUEmbeddingMemory has run on every host.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `CollateTPUEmbeddingMemory.create` in the current scope.
+
+    Args:
+        memory_configs: list of `N` tensors, each string, `scalar`. Results of
+            ConfigureTPUEmbeddingMemory, one a host.
+        name: what the op is called in a graph.
+
+    Returns:
+        merged_memory_config: string, `scalar`. Opaque serialized memory layout of the
+            whole system.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise CollateTPUEmbeddingMemory._unknown(_unknown)

@@ -59,13 +59,16 @@ class ComputeDedupDataSizeV2(TensorOp[TInt32]):
     Stateful. opwright brings kernels for CPU.
 
     Attributes:
-        num_elements: int32, []. Vectors in the tuple that
+        num_elements: int32, `scalar`. Vectors in the tuple that
             XlaRecvTPUEmbeddingDeduplicationData returns.
     """
 
     OP_NAME = "ComputeDedupDataSizeV2"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "num_elements": "()",
     }
     NATIVE = ("CPU",)
     __slots__ = ("num_elements",)
@@ -84,7 +87,29 @@ class ComputeDedupDataSizeV2(TensorOp[TInt32]):
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
     ) -> ComputeDedupDataSizeV2:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Number of parts of the deduplication data, setup as attrs.
+
+        ComputeDedupDataSize with the setup's results as attrs, for a compiler that does
+        not share the state in which FinalizeTPUEmbedding leaves them.
+
+        A constant of the configuration, known when the computation is compiled.
+
+        On TPUs TensorFlow compiles the op into the computation, and the layout is the
+        TPU's own. On the CPU it is opwright's: two parts for each table, in the order
+        of the configuration. The first holds integers, the row that each sample looks
+        up, the second floats, its weight. Both are as long as the table has samples in
+        a step: the sum of its features' input_shape products, or
+        batch_size_per_tensor_core * num_features without feature descriptors, rounded
+        up to a multiple of the cores that share a replica's data where spmd_sharding is
+        enabled. Nothing but `config` matters.
+
+        InvalidArgument: `config` does not parse. On the CPU also: it breaks a rule of
+        ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica
+        is not positive.
+
+        Stateful. opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -95,6 +120,10 @@ class ComputeDedupDataSizeV2(TensorOp[TInt32]):
             hbm_buffers_config: string. Serialized layout of the embedding memory, from
                 FinalizeTPUEmbeddingV2; opaque.
             tpu_topology: string. Serialized topology of the TPU system; opaque.
+
+        Returns:
+            num_elements: int32, `scalar`. Vectors in the tuple that
+                XlaRecvTPUEmbeddingDeduplicationData returns.
 
         Raises:
             OpError: the op refuses an argument.
@@ -142,7 +171,46 @@ def compute_dedup_data_size_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TInt32]:
-    """`num_elements` of `ComputeDedupDataSizeV2.create` in the current scope."""
+    """Number of parts of the deduplication data, setup as attrs.
+
+    ComputeDedupDataSize with the setup's results as attrs, for a compiler that does not
+    share the state in which FinalizeTPUEmbedding leaves them.
+
+    A constant of the configuration, known when the computation is compiled.
+
+    On TPUs TensorFlow compiles the op into the computation, and the layout is the TPU's
+    own. On the CPU it is opwright's: two parts for each table, in the order of the
+    configuration. The first holds integers, the row that each sample looks up, the
+    second floats, its weight. Both are as long as the table has samples in a step: the
+    sum of its features' input_shape products, or batch_size_per_tensor_core *
+    num_features without feature descriptors, rounded up to a multiple of the cores that
+    share a replica's data where spmd_sharding is enabled. Nothing but `config` matters.
+
+    InvalidArgument: `config` does not parse. On the CPU also: it breaks a rule of
+    ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica is
+    not positive.
+
+    Stateful. opwright brings kernels for CPU.
+
+    `ComputeDedupDataSizeV2.create` in the current scope.
+
+    Args:
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
+            one that the system was configured with.
+        embedding_partitions: string. Serialized partitioning of the tables, from
+            FinalizeTPUEmbeddingV2; opaque.
+        hbm_buffers_config: string. Serialized layout of the embedding memory, from
+            FinalizeTPUEmbeddingV2; opaque.
+        tpu_topology: string. Serialized topology of the TPU system; opaque.
+        name: what the op is called in a graph.
+
+    Returns:
+        num_elements: int32, `scalar`. Vectors in the tuple that
+            XlaRecvTPUEmbeddingDeduplicationData returns.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise ComputeDedupDataSizeV2._unknown(_unknown)
     fast_path_error = None

@@ -56,13 +56,16 @@ class ComputeDedupDataTupleMask(TensorOp[TInt32]):
     Stateful. opwright brings kernels for CPU.
 
     Attributes:
-        output_shape: int32, [num_elements, 2]. For each part of the tuple its type, 0
+        output_shape: int32, `_num_elements 2`. For each part of the tuple its type, 0
             for integer and 1 for float, and its length.
     """
 
     OP_NAME = "ComputeDedupDataTupleMask"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "output_shape": "(_num_elements, 2)",
     }
     NATIVE = ("CPU",)
     __slots__ = ("output_shape",)
@@ -75,12 +78,36 @@ class ComputeDedupDataTupleMask(TensorOp[TInt32]):
 
     @staticmethod
     def create(scope: Scope, config: MessageLike) -> ComputeDedupDataTupleMask:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Types and lengths of the parts of the deduplication data.
+
+        The mask is what SplitDedupData and MergeDedupData take, serialized, as
+        tuple_mask. It is known when the computation is compiled.
+
+        On TPUs TensorFlow compiles the op into the computation, and the layout is the
+        TPU's own. On the CPU it is opwright's: two parts for each table, in the order
+        of the configuration. The first holds integers, the row that each sample looks
+        up, the second floats, its weight. Both are as long as the table has samples in
+        a step: the sum of its features' input_shape products, or
+        batch_size_per_tensor_core * num_features without feature descriptors, rounded
+        up to a multiple of the cores that share a replica's data where spmd_sharding is
+        enabled.
+
+        InvalidArgument: `config` does not parse. On the CPU also: it breaks a rule of
+        ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica
+        is not positive.
+
+        Stateful. opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
                 The one that the system was configured with.
+
+        Returns:
+            output_shape: int32, `_num_elements 2`. For each part of the tuple its type,
+                0 for integer and 1 for float, and its length.
 
         Raises:
             OpError: the op refuses an argument.
@@ -106,7 +133,39 @@ class ComputeDedupDataTupleMask(TensorOp[TInt32]):
 def compute_dedup_data_tuple_mask(
     config: MessageLike, *, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:
-    """`output_shape` of `ComputeDedupDataTupleMask.create` in the current scope."""
+    """Types and lengths of the parts of the deduplication data.
+
+    The mask is what SplitDedupData and MergeDedupData take, serialized, as tuple_mask.
+    It is known when the computation is compiled.
+
+    On TPUs TensorFlow compiles the op into the computation, and the layout is the TPU's
+    own. On the CPU it is opwright's: two parts for each table, in the order of the
+    configuration. The first holds integers, the row that each sample looks up, the
+    second floats, its weight. Both are as long as the table has samples in a step: the
+    sum of its features' input_shape products, or batch_size_per_tensor_core *
+    num_features without feature descriptors, rounded up to a multiple of the cores that
+    share a replica's data where spmd_sharding is enabled.
+
+    InvalidArgument: `config` does not parse. On the CPU also: it breaks a rule of
+    ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica is
+    not positive.
+
+    Stateful. opwright brings kernels for CPU.
+
+    `ComputeDedupDataTupleMask.create` in the current scope.
+
+    Args:
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
+            one that the system was configured with.
+        name: what the op is called in a graph.
+
+    Returns:
+        output_shape: int32, `_num_elements 2`. For each part of the tuple its type, 0
+            for integer and 1 for float, and its length.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise ComputeDedupDataTupleMask._unknown(_unknown)
     fast_path_error = None

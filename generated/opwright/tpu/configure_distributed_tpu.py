@@ -58,13 +58,16 @@ class ConfigureDistributedTPU(TensorOp[TString]):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        topology: string, []. Serialized tensorflow.tpu.TopologyProto of the chips and
-            hosts.
+        topology: string, `scalar`. Serialized tensorflow.tpu.TopologyProto of the chips
+            and hosts.
     """
 
     OP_NAME = "ConfigureDistributedTPU"
     MESSAGES = {
         "tpu_embedding_config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "topology": "()",
     }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("topology",)
@@ -159,11 +162,40 @@ class ConfigureDistributedTPU(TensorOp[TString]):
 
     @staticmethod
     def create(scope: Scope, *options: Options) -> ConfigureDistributedTPU:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Sets up the TPU system of a job, before anything else runs on it.
+
+        Runs once, on the TPU_SYSTEM device of the job; tf.tpu.experimental's
+        initialize_tpu_system runs it. Afterwards the system can compile and run
+        programs, and ConfigureTPUEmbedding can set up its embedding engine.
+
+        On the CPU the embedding engine is all there is of a system. One that was set up
+        before is thrown away, with its tables. The topology is that of one host with
+        one core.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             options: merged field by field; the last explicit one wins.
+                embedding_config: string. Default "". Has no meaning; leave it empty.
+                tpu_embedding_config: tensorflow.tpu.TPUEmbeddingConfiguration, the
+                    message or its bytes. Default "". Embeddings to set up together with
+                    the system; empty for none, or for a ConfigureTPUEmbedding that
+                    follows.
+                is_global_init: bool. Default False. Has no meaning; leave it false.
+                enable_whole_mesh_compilations: bool. Default False. Whether a program
+                    is compiled for all chips of the mesh at once; TPUs only.
+                compilation_failure_closes_chips: bool. Default True. Whether the chips
+                    are shut down when a program does not compile; TPUs only.
+                tpu_cancellation_closes_chips: int. Default 0. Whether the chips are
+                    shut down when a step is cancelled: 0 leaves that to the runtime, 1
+                    says yes, 2 says no; TPUs only.
+
+        Returns:
+            topology: string, `scalar`. Serialized tensorflow.tpu.TopologyProto of the
+                chips and hosts.
 
         Raises:
             OpError: the op refuses an argument.
@@ -224,8 +256,42 @@ def configure_distributed_tpu(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
-    """`topology` of `ConfigureDistributedTPU.create` in the current scope, with
+    """Sets up the TPU system of a job, before anything else runs on it.
+
+    Runs once, on the TPU_SYSTEM device of the job; tf.tpu.experimental's
+    initialize_tpu_system runs it. Afterwards the system can compile and run programs,
+    and ConfigureTPUEmbedding can set up its embedding engine.
+
+    On the CPU the embedding engine is all there is of a system. One that was set up
+    before is thrown away, with its tables. The topology is that of one host with one
+    core.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `ConfigureDistributedTPU.create` in the current scope, with
     ConfigureDistributedTPU.Options as keywords.
+
+    Args:
+        embedding_config: string. Default "". Has no meaning; leave it empty.
+        tpu_embedding_config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or
+            its bytes. Default "". Embeddings to set up together with the system; empty
+            for none, or for a ConfigureTPUEmbedding that follows.
+        is_global_init: bool. Default False. Has no meaning; leave it false.
+        enable_whole_mesh_compilations: bool. Default False. Whether a program is
+            compiled for all chips of the mesh at once; TPUs only.
+        compilation_failure_closes_chips: bool. Default True. Whether the chips are shut
+            down when a program does not compile; TPUs only.
+        tpu_cancellation_closes_chips: int. Default 0. Whether the chips are shut down
+            when a step is cancelled: 0 leaves that to the runtime, 1 says yes, 2 says
+            no; TPUs only.
+        name: what the op is called in a graph.
+
+    Returns:
+        topology: string, `scalar`. Serialized tensorflow.tpu.TopologyProto of the chips
+            and hosts.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise ConfigureDistributedTPU._unknown(_unknown)

@@ -68,7 +68,28 @@ class ConfigureTPUEmbedding(Op):
 
     @staticmethod
     def create(scope: Scope, config: MessageLike) -> ConfigureTPUEmbedding:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Sets up the embedding engines of a TPU system.
+
+        Runs once, on the TPU_SYSTEM device, after ConfigureDistributedTPU and before
+        any other embedding op. TensorFlow's graph rewrite replaces it by one
+        ExecuteTPUEmbeddingPartitioner, a ConfigureTPUEmbeddingMemory on each host, one
+        CollateTPUEmbeddingMemory, a ConfigureTPUEmbeddingHost and a
+        ConnectTPUEmbeddingHosts on each host, and one FinalizeTPUEmbedding; it is done
+        when the last two are.
+
+        A configuration names the tables and their optimizers, the mode, the batch size
+        for a TensorCore, the numbers of hosts and cores, and how rows are sharded. It
+        describes inputs in one of two ways. Without feature descriptors, the batch size
+        and each table's num_features must be positive, and there is one output a table.
+        With them both must be 0; each feature names a table, by position, and its
+        output shape without the dimension, each table has a feature, and there is one
+        output a feature.
+
+        InvalidArgument: `config` is empty, or breaks one of these rules.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -99,8 +120,36 @@ class ConfigureTPUEmbedding(Op):
 def configure_tpu_embedding(
     config: MessageLike, *, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
-    """`ConfigureTPUEmbedding.create` in the current scope: the operation in a graph,
-    None eagerly.
+    """Sets up the embedding engines of a TPU system.
+
+    Runs once, on the TPU_SYSTEM device, after ConfigureDistributedTPU and before any
+    other embedding op. TensorFlow's graph rewrite replaces it by one
+    ExecuteTPUEmbeddingPartitioner, a ConfigureTPUEmbeddingMemory on each host, one
+    CollateTPUEmbeddingMemory, a ConfigureTPUEmbeddingHost and a
+    ConnectTPUEmbeddingHosts on each host, and one FinalizeTPUEmbedding; it is done when
+    the last two are.
+
+    A configuration names the tables and their optimizers, the mode, the batch size for
+    a TensorCore, the numbers of hosts and cores, and how rows are sharded. It describes
+    inputs in one of two ways. Without feature descriptors, the batch size and each
+    table's num_features must be positive, and there is one output a table. With them
+    both must be 0; each feature names a table, by position, and its output shape
+    without the dimension, each table has a feature, and there is one output a feature.
+
+    InvalidArgument: `config` is empty, or breaks one of these rules.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `ConfigureTPUEmbedding.create` in the current scope: the operation in a graph, None
+    eagerly.
+
+    Args:
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. What
+            to set up.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise ConfigureTPUEmbedding._unknown(_unknown)

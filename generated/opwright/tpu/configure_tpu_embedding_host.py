@@ -54,13 +54,18 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        network_config: string, []. Opaque serialized address at which other hosts reach
-            this one.
+        network_config: string, `scalar`. Opaque serialized address at which other hosts
+            reach this one.
     """
 
     OP_NAME = "ConfigureTPUEmbeddingHost"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "common_config": "()",
+        "memory_config": "()",
+        "network_config": "()",
     }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("network_config",)
@@ -78,14 +83,29 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
         memory_config: StringOperand,
         config: MessageLike,
     ) -> ConfigureTPUEmbeddingHost:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Fourth step of setup: starts the embedding engine of one host.
+
+        Runs on every host after CollateTPUEmbeddingMemory. It builds the program for
+        the host's embedding cores and starts the software that feeds them.
+
+        InvalidArgument: `config` does not parse, or its mode is unspecified (it must be
+        INFERENCE, TRAINING or BACKWARD_PASS_ONLY).
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            common_config: string, []. Opaque result of ExecuteTPUEmbeddingPartitioner.
-            memory_config: string, []. Opaque result of CollateTPUEmbeddingMemory.
+            common_config: string, `scalar`. Opaque result of
+                ExecuteTPUEmbeddingPartitioner.
+            memory_config: string, `scalar`. Opaque result of CollateTPUEmbeddingMemory.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
                 What to set up.
+
+        Returns:
+            network_config: string, `scalar`. Opaque serialized address at which other
+                hosts reach this one.
 
         Raises:
             OpError: the op refuses an argument.
@@ -120,7 +140,33 @@ def configure_tpu_embedding_host(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
-    """`network_config` of `ConfigureTPUEmbeddingHost.create` in the current scope."""
+    """Fourth step of setup: starts the embedding engine of one host.
+
+    Runs on every host after CollateTPUEmbeddingMemory. It builds the program for the
+    host's embedding cores and starts the software that feeds them.
+
+    InvalidArgument: `config` does not parse, or its mode is unspecified (it must be
+    INFERENCE, TRAINING or BACKWARD_PASS_ONLY).
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `ConfigureTPUEmbeddingHost.create` in the current scope.
+
+    Args:
+        common_config: string, `scalar`. Opaque result of
+            ExecuteTPUEmbeddingPartitioner.
+        memory_config: string, `scalar`. Opaque result of CollateTPUEmbeddingMemory.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. What
+            to set up.
+        name: what the op is called in a graph.
+
+    Returns:
+        network_config: string, `scalar`. Opaque serialized address at which other hosts
+            reach this one.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise ConfigureTPUEmbeddingHost._unknown(_unknown)
     fast_path_error = None

@@ -43,11 +43,15 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        memory_config: string, []. Opaque serialized addresses and sizes of this host's
-            segments.
+        memory_config: string, `scalar`. Opaque serialized addresses and sizes of this
+            host's segments.
     """
 
     OP_NAME = "ConfigureTPUEmbeddingMemory"
+    SHAPES = {
+        "common_config": "()",
+        "memory_config": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("memory_config",)
     memory_config: Output[TString]
@@ -61,11 +65,23 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
     def create(
         scope: Scope, common_config: StringOperand
     ) -> ConfigureTPUEmbeddingMemory:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Second step of setup: reserves TPU memory on one host.
+
+        Runs on every host after ExecuteTPUEmbeddingPartitioner. It allocates the memory
+        that the plan asks for on the host's TPUs, and reports where.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            common_config: string, []. Opaque result of ExecuteTPUEmbeddingPartitioner.
+            common_config: string, `scalar`. Opaque result of
+                ExecuteTPUEmbeddingPartitioner.
+
+        Returns:
+            memory_config: string, `scalar`. Opaque serialized addresses and sizes of
+                this host's segments.
 
         Raises:
             OpError: the op refuses an argument.
@@ -87,7 +103,27 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
 def configure_tpu_embedding_memory(
     common_config: StringOperand, *, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
-    """`memory_config` of `ConfigureTPUEmbeddingMemory.create` in the current scope."""
+    """Second step of setup: reserves TPU memory on one host.
+
+    Runs on every host after ExecuteTPUEmbeddingPartitioner. It allocates the memory
+    that the plan asks for on the host's TPUs, and reports where.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `ConfigureTPUEmbeddingMemory.create` in the current scope.
+
+    Args:
+        common_config: string, `scalar`. Opaque result of
+            ExecuteTPUEmbeddingPartitioner.
+        name: what the op is called in a graph.
+
+    Returns:
+        memory_config: string, `scalar`. Opaque serialized addresses and sizes of this
+            host's segments.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise ConfigureTPUEmbeddingMemory._unknown(_unknown)
     fast_path_error = None

@@ -44,6 +44,9 @@ class ConnectTPUEmbeddingHosts(Op):
     """
 
     OP_NAME = "ConnectTPUEmbeddingHosts"
+    SHAPES = {
+        "network_configs": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = ConnectTPUEmbeddingHostsInputs
@@ -56,11 +59,18 @@ class ConnectTPUEmbeddingHosts(Op):
     def create(
         scope: Scope, network_configs: Sequence[StringOperand]
     ) -> ConnectTPUEmbeddingHosts:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Fifth step of setup: connects a host to all the others.
+
+        Runs on every host after ConfigureTPUEmbeddingHost has run on all of them. The
+        hosts use the connections to agree on how a step is cut into minibatches.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            network_configs: list of `N` tensors, each string, []. Results of
+            network_configs: list of `N` tensors, each string, `scalar`. Results of
                 ConfigureTPUEmbeddingHost, one a host.
 
         Raises:
@@ -86,8 +96,23 @@ def connect_tpu_embedding_hosts(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`ConnectTPUEmbeddingHosts.create` in the current scope: the operation in a
-    graph, None eagerly.
+    """Fifth step of setup: connects a host to all the others.
+
+    Runs on every host after ConfigureTPUEmbeddingHost has run on all of them. The hosts
+    use the connections to agree on how a step is cut into minibatches.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `ConnectTPUEmbeddingHosts.create` in the current scope: the operation in a graph,
+    None eagerly.
+
+    Args:
+        network_configs: list of `N` tensors, each string, `scalar`. Results of
+            ConfigureTPUEmbeddingHost, one a host.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise ConnectTPUEmbeddingHosts._unknown(_unknown)

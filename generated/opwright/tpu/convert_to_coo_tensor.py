@@ -68,12 +68,19 @@ class ConvertToCooTensor(Op):
     Stateful. opwright brings kernels for CPU.
 
     Attributes:
-        row_ids: int32, [triples]. Sample of each triple.
-        col_ids: int32, [triples]. Id of each triple.
-        gains: float32, [triples]. Gain of each triple.
+        row_ids: int32, `_triples`. Sample of each triple.
+        col_ids: int32, `_triples`. Id of each triple.
+        gains: float32, `_triples`. Gain of each triple.
     """
 
     OP_NAME = "ConvertToCooTensor"
+    SHAPES = {
+        "values": "(ids,)",
+        "weights": "either((), (ids,))",
+        "row_ids": "(_triples,)",
+        "col_ids": "(_triples,)",
+        "gains": "(_triples,)",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("row_ids", "col_ids", "gains")
     row_ids: Output[TInt32]
@@ -95,7 +102,30 @@ class ConvertToCooTensor(Op):
         sample_count: int,
         combiner: StringLike,
     ) -> ConvertToCooTensor:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Turns a dense, sparse or ragged feature into COO triples.
+
+        Returns a (sample, id, gain) triple for each id, in the order of the feature.
+
+        The combiner is folded into the gains, so that whoever multiplies only has to
+        sum: a weight w becomes
+
+          sum:    w
+          mean:   w / sum(w) of its sample
+          sqrtn:  w / sqrt(sum(w * w)) of its sample
+
+        with 0 where the denominator is 0. Equal ids that stand next to each other in a
+        sample become one, with the sum of their gains; the denominators count them one
+        by one.
+
+        InvalidArgument: `combiner` is none of the three; `values` is no vector; there
+        are weights, but not one an id; a dense feature has ids, but not one a sample,
+        or a ragged one does not have sample_count + 1 splits; the samples of a sparse
+        one do not ascend, or reach `sample_count`; the splits of a ragged one do not
+        ascend from 0 to the number of ids; an id is negative; a weight is not finite.
+
+        Stateful. opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -103,12 +133,17 @@ class ConvertToCooTensor(Op):
                 feature is: an empty vector makes it dense, one id a sample; a matrix
                 holds the indices of a sparse tensor, whose first column is the sample
                 and ascends; a vector holds the row splits of a ragged tensor.
-            values: int32, [ids]. Ids, rows of the table.
-            weights: float32, [] or [ids]. Weight of each id; a scalar is the weight of
-                all.
+            values: int32, `ids`. Ids, rows of the table.
+            weights: float32, `scalar | ids`. Weight of each id; a scalar is the weight
+                of all.
             sample_count: int. At least 1. Number of samples in the feature.
             combiner: string. How the rows of a sample are combined: `sum`, `mean` or
                 `sqrtn`.
+
+        Returns:
+            row_ids: int32, `_triples`. Sample of each triple.
+            col_ids: int32, `_triples`. Id of each triple.
+            gains: float32, `_triples`. Gain of each triple.
 
         Raises:
             OpError: the op refuses an argument.
@@ -151,7 +186,52 @@ def convert_to_coo_tensor(
     name: str | None = None,
     **_unknown: Never,
 ) -> ConvertToCooTensorOutputs:
-    """The outputs of `ConvertToCooTensor.create` in the current scope."""
+    """Turns a dense, sparse or ragged feature into COO triples.
+
+    Returns a (sample, id, gain) triple for each id, in the order of the feature.
+
+    The combiner is folded into the gains, so that whoever multiplies only has to sum: a
+    weight w becomes
+
+      sum:    w
+      mean:   w / sum(w) of its sample
+      sqrtn:  w / sqrt(sum(w * w)) of its sample
+
+    with 0 where the denominator is 0. Equal ids that stand next to each other in a
+    sample become one, with the sum of their gains; the denominators count them one by
+    one.
+
+    InvalidArgument: `combiner` is none of the three; `values` is no vector; there are
+    weights, but not one an id; a dense feature has ids, but not one a sample, or a
+    ragged one does not have sample_count + 1 splits; the samples of a sparse one do not
+    ascend, or reach `sample_count`; the splits of a ragged one do not ascend from 0 to
+    the number of ids; an id is negative; a weight is not finite.
+
+    Stateful. opwright brings kernels for CPU.
+
+    `ConvertToCooTensor.create` in the current scope.
+
+    Args:
+        indices_or_row_splits: int32, [0], [ids, 2] or [samples + 1]. What the feature
+            is: an empty vector makes it dense, one id a sample; a matrix holds the
+            indices of a sparse tensor, whose first column is the sample and ascends; a
+            vector holds the row splits of a ragged tensor.
+        values: int32, `ids`. Ids, rows of the table.
+        weights: float32, `scalar | ids`. Weight of each id; a scalar is the weight of
+            all.
+        sample_count: int. At least 1. Number of samples in the feature.
+        combiner: string. How the rows of a sample are combined: `sum`, `mean` or
+            `sqrtn`.
+        name: what the op is called in a graph.
+
+    Returns:
+        row_ids: int32, `_triples`. Sample of each triple.
+        col_ids: int32, `_triples`. Id of each triple.
+        gains: float32, `_triples`. Gain of each triple.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise ConvertToCooTensor._unknown(_unknown)
     fast_path_error = None

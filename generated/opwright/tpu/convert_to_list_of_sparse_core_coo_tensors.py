@@ -93,15 +93,22 @@ class ConvertToListOfSparseCoreCooTensors(Op):
     opwright brings kernels for CPU.
 
     Attributes:
-        row_ids_list: list of `num_sc_per_chip` tensors, each int32, [triples]. Sample
+        row_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`. Sample
             of each triple in the stacked batch, for each SparseCore.
-        col_ids_list: list of `num_sc_per_chip` tensors, each int32, [triples]. Row of
+        col_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`. Row of
             each triple in the stacked table, for each SparseCore.
-        gains_list: list of `num_sc_per_chip` tensors, each float32, [triples]. Gain of
+        gains_list: list of `num_sc_per_chip` tensors, each float32, `_triples`. Gain of
             each triple, for each SparseCore.
     """
 
     OP_NAME = "ConvertToListOfSparseCoreCooTensors"
+    SHAPES = {
+        "values": "(ids,)",
+        "weights": "either((), (ids,))",
+        "row_ids_list": "(_triples,)",
+        "col_ids_list": "(_triples,)",
+        "gains_list": "(_triples,)",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("row_ids_list", "col_ids_list", "gains_list")
     row_ids_list: list[Output[TInt32]]
@@ -129,7 +136,43 @@ class ConvertToListOfSparseCoreCooTensors(Op):
         stacked_table_sample_count: int,
         combiner: StringLike,
     ) -> ConvertToListOfSparseCoreCooTensors:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Turns a feature into COO triples for each SparseCore of a chip.
+
+        Samples are dealt to the chip's SparseCores in contiguous blocks of sample_count
+        / num_sc_per_chip. Features whose tables are stacked into one share the stacked
+        batch and the stacked vocabulary: SparseCore s gets, for sample r and id v,
+
+          row = r % samples + row_offset / num_sc_per_chip
+                + s * stacked_table_sample_count / num_sc_per_chip
+          col = ((v + col_shift) % num_sc_shards) + v - v % num_sc_shards + col_offset
+
+        with samples = sample_count / num_sc_per_chip. The shift spreads the first rows
+        of stacked tables over different shards.
+
+        The combiner is folded into the gains, so that whoever multiplies only has to
+        sum: a weight w becomes
+
+          sum:    w
+          mean:   w / sum(w) of its sample
+          sqrtn:  w / sqrt(sum(w * w)) of its sample
+
+        with 0 where the denominator is 0. Equal ids that stand next to each other in a
+        sample become one, with the sum of their gains; the denominators count them one
+        by one.
+
+        InvalidArgument: `combiner` is none of the three; `values` is no vector; there
+        are weights, but not one an id; a dense feature has ids, but not one a sample,
+        or a ragged one does not have sample_count + 1 splits; the samples of a sparse
+        one do not ascend, or reach `sample_count`; the splits of a ragged one do not
+        ascend from 0 to the number of ids; an id is negative; a weight is not finite.
+
+        InvalidArgument too if `num_sc_shards` is no power of two, if `num_sc_per_chip`
+        does not divide `sample_count`, or if a row or a sample of the stack does not
+        fit in int32.
+
+        opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -137,9 +180,9 @@ class ConvertToListOfSparseCoreCooTensors(Op):
                 feature is: an empty vector makes it dense, one id a sample; a matrix
                 holds the indices of a sparse tensor, whose first column is the sample
                 and ascends; a vector holds the row splits of a ragged tensor.
-            values: int32, [ids]. Ids, rows of the table.
-            weights: float32, [] or [ids]. Weight of each id; a scalar is the weight of
-                all.
+            values: int32, `ids`. Ids, rows of the table.
+            weights: float32, `scalar | ids`. Weight of each id; a scalar is the weight
+                of all.
             sample_count: int. At least 1. Number of samples in the feature; a multiple
                 of `num_sc_per_chip`.
             num_sc_per_chip: int. At least 1. Number of SparseCores of a chip.
@@ -155,6 +198,14 @@ class ConvertToListOfSparseCoreCooTensors(Op):
                 stacked batch.
             combiner: string. How the rows of a sample are combined: `sum`, `mean` or
                 `sqrtn`.
+
+        Returns:
+            row_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`.
+                Sample of each triple in the stacked batch, for each SparseCore.
+            col_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`. Row
+                of each triple in the stacked table, for each SparseCore.
+            gains_list: list of `num_sc_per_chip` tensors, each float32, `_triples`.
+                Gain of each triple, for each SparseCore.
 
         Raises:
             OpError: the op refuses an argument.
@@ -226,8 +277,78 @@ def convert_to_list_of_sparse_core_coo_tensors(
     name: str | None = None,
     **_unknown: Never,
 ) -> ConvertToListOfSparseCoreCooTensorsOutputs:
-    """The outputs of `ConvertToListOfSparseCoreCooTensors.create` in the current
-    scope.
+    """Turns a feature into COO triples for each SparseCore of a chip.
+
+    Samples are dealt to the chip's SparseCores in contiguous blocks of sample_count /
+    num_sc_per_chip. Features whose tables are stacked into one share the stacked batch
+    and the stacked vocabulary: SparseCore s gets, for sample r and id v,
+
+      row = r % samples + row_offset / num_sc_per_chip
+            + s * stacked_table_sample_count / num_sc_per_chip
+      col = ((v + col_shift) % num_sc_shards) + v - v % num_sc_shards + col_offset
+
+    with samples = sample_count / num_sc_per_chip. The shift spreads the first rows of
+    stacked tables over different shards.
+
+    The combiner is folded into the gains, so that whoever multiplies only has to sum: a
+    weight w becomes
+
+      sum:    w
+      mean:   w / sum(w) of its sample
+      sqrtn:  w / sqrt(sum(w * w)) of its sample
+
+    with 0 where the denominator is 0. Equal ids that stand next to each other in a
+    sample become one, with the sum of their gains; the denominators count them one by
+    one.
+
+    InvalidArgument: `combiner` is none of the three; `values` is no vector; there are
+    weights, but not one an id; a dense feature has ids, but not one a sample, or a
+    ragged one does not have sample_count + 1 splits; the samples of a sparse one do not
+    ascend, or reach `sample_count`; the splits of a ragged one do not ascend from 0 to
+    the number of ids; an id is negative; a weight is not finite.
+
+    InvalidArgument too if `num_sc_shards` is no power of two, if `num_sc_per_chip` does
+    not divide `sample_count`, or if a row or a sample of the stack does not fit in
+    int32.
+
+    opwright brings kernels for CPU.
+
+    `ConvertToListOfSparseCoreCooTensors.create` in the current scope.
+
+    Args:
+        indices_or_row_splits: int32, [0], [ids, 2] or [samples + 1]. What the feature
+            is: an empty vector makes it dense, one id a sample; a matrix holds the
+            indices of a sparse tensor, whose first column is the sample and ascends; a
+            vector holds the row splits of a ragged tensor.
+        values: int32, `ids`. Ids, rows of the table.
+        weights: float32, `scalar | ids`. Weight of each id; a scalar is the weight of
+            all.
+        sample_count: int. At least 1. Number of samples in the feature; a multiple of
+            `num_sc_per_chip`.
+        num_sc_per_chip: int. At least 1. Number of SparseCores of a chip.
+        row_offset: int. At least 0. First sample of this feature in the stacked batch.
+        col_offset: int. At least 0. First row of this feature's table in the stacked
+            table.
+        col_shift: int. At least 0. Number of shards by which this table's rows are
+            rotated.
+        num_sc_shards: int. At least 1. Number of SparseCores of the system, among which
+            rows are dealt; a power of two.
+        stacked_table_sample_count: int. At least 1. Number of samples in the stacked
+            batch.
+        combiner: string. How the rows of a sample are combined: `sum`, `mean` or
+            `sqrtn`.
+        name: what the op is called in a graph.
+
+    Returns:
+        row_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`. Sample
+            of each triple in the stacked batch, for each SparseCore.
+        col_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`. Row of
+            each triple in the stacked table, for each SparseCore.
+        gains_list: list of `num_sc_per_chip` tensors, each float32, `_triples`. Gain of
+            each triple, for each SparseCore.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise ConvertToListOfSparseCoreCooTensors._unknown(_unknown)

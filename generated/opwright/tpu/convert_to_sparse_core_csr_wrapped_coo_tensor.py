@@ -93,20 +93,36 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
     Attributes:
         row_pointers: int32, [max_minibatches_per_sc * num_sc_per_chip * roundup(shards,
             8)]. End of each shard's run of triples.
-        sorted_sample_ids: int32, [max_ids_per_chip_per_sample * sample_count_per_sc *
-            num_sc_per_chip]. Sample of each triple.
-        sorted_token_ids: int32, [max_ids_per_chip_per_sample * sample_count_per_sc *
-            num_sc_per_chip]. Row of each triple within its shard.
-        sorted_gains: float32, [max_ids_per_chip_per_sample * sample_count_per_sc *
-            num_sc_per_chip]. Gain of each triple.
-        row_pointers_unpadded_size: int32, []. Number of row pointers in use, padding
-            between minibatches included.
-        ids_unpadded_size: int32, []. Number of triples in use, padding between runs
-            included.
-        num_minibatches_per_sc: int32, []. Number of minibatches of each SparseCore.
+        sorted_sample_ids: int32,
+            `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`. Sample of
+            each triple.
+        sorted_token_ids: int32,
+            `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`. Row of
+            each triple within its shard.
+        sorted_gains: float32,
+            `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`. Gain of
+            each triple.
+        row_pointers_unpadded_size: int32, `scalar`. Number of row pointers in use,
+            padding between minibatches included.
+        ids_unpadded_size: int32, `scalar`. Number of triples in use, padding between
+            runs included.
+        num_minibatches_per_sc: int32, `scalar`. Number of minibatches of each
+            SparseCore.
     """
 
     OP_NAME = "ConvertToSparseCoreCsrWrappedCooTensor"
+    SHAPES = {
+        "sorted_row_ids_list": "(sorted,)",
+        "sorted_col_ids_list": "(sorted,)",
+        "sorted_gains_list": "(sorted,)",
+        "splits": "either((), (replicas,))",
+        "sorted_sample_ids": "(max_ids_per_chip_per_sample * sample_count_per_sc * num_sc_per_chip,)",
+        "sorted_token_ids": "(max_ids_per_chip_per_sample * sample_count_per_sc * num_sc_per_chip,)",
+        "sorted_gains": "(max_ids_per_chip_per_sample * sample_count_per_sc * num_sc_per_chip,)",
+        "row_pointers_unpadded_size": "()",
+        "ids_unpadded_size": "()",
+        "num_minibatches_per_sc": "()",
+    }
     NATIVE = ("CPU",)
     __slots__ = (
         "row_pointers",
@@ -148,20 +164,39 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
         table_name: StringLike,
         allow_id_dropping: bool,
     ) -> ConvertToSparseCoreCsrWrappedCooTensor:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Packs a chip's sorted triples into the buffers of a lookup.
+
+        Writes the triples of all SparseCores into buffers of a size that does not
+        depend on the batch: SparseCore by SparseCore, minibatch by minibatch, shard by
+        shard, where each shard's run starts at a multiple of 8 and is padded.
+        `row_pointers` has the end of each run before padding, each minibatch's pointers
+        padded to a multiple of 8 too. What lies behind the unpadded sizes is undefined;
+        opwright's kernel pads it, too. XlaSparseDenseMatmulWithCsrInput takes the
+        result.
+
+        InvalidArgument: the size of the buffers is no multiple of 8; `id_counts_list`
+        has other lengths than the two allowed, or lengths that differ, or does not
+        ascend from 0 to at most the number of triples; the three lists of triples
+        differ in length; `splits` is negative, makes more minibatches than there is
+        room for, or several without counts of divisions; the ids do not fit and must
+        not be dropped.
+
+        opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             sorted_row_ids_list: list of `num_sc_per_chip` tensors, each int32,
-                [sorted]. Sample of each triple, for each SparseCore of the chip.
+                `sorted`. Sample of each triple, for each SparseCore of the chip.
             sorted_col_ids_list: list of `num_sc_per_chip` tensors, each int32,
-                [sorted]. Row of each triple within its shard, for each SparseCore.
+                `sorted`. Row of each triple within its shard, for each SparseCore.
             sorted_gains_list: list of `num_sc_per_chip` tensors, each float32,
-                [sorted]. Gain of each triple, for each SparseCore.
+                `sorted`. Gain of each triple, for each SparseCore.
             id_counts_list: list of `num_sc_per_chip` tensors, each int32, [shards + 1],
                 or [shards * divisions + 1] with minibatches. Position at which each
                 shard's triples begin, for each SparseCore.
-            splits: int64, [] or [replicas]. Where the vocabulary is cut into
+            splits: int64, `scalar | replicas`. Where the vocabulary is cut into
                 minibatches, as a bit mask over a binary tree of divisions; several are
                 joined by or. 0 means a single minibatch.
             sample_count_per_sc: int. At least 1. Number of samples of a SparseCore in
@@ -177,6 +212,25 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
             table_name: string. Name of the stacked table, for messages and statistics.
             allow_id_dropping: bool. Whether triples that do not fit are dropped, with a
                 warning in the log, instead of being an error.
+
+        Returns:
+            row_pointers: int32, [max_minibatches_per_sc * num_sc_per_chip *
+                roundup(shards, 8)]. End of each shard's run of triples.
+            sorted_sample_ids: int32,
+                `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`.
+                Sample of each triple.
+            sorted_token_ids: int32,
+                `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`. Row
+                of each triple within its shard.
+            sorted_gains: float32,
+                `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`. Gain
+                of each triple.
+            row_pointers_unpadded_size: int32, `scalar`. Number of row pointers in use,
+                padding between minibatches included.
+            ids_unpadded_size: int32, `scalar`. Number of triples in use, padding
+                between runs included.
+            num_minibatches_per_sc: int32, `scalar`. Number of minibatches of each
+                SparseCore.
 
         Raises:
             OpError: the op refuses an argument.
@@ -266,8 +320,74 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
     name: str | None = None,
     **_unknown: Never,
 ) -> ConvertToSparseCoreCsrWrappedCooTensorOutputs:
-    """The outputs of `ConvertToSparseCoreCsrWrappedCooTensor.create` in the current
-    scope.
+    """Packs a chip's sorted triples into the buffers of a lookup.
+
+    Writes the triples of all SparseCores into buffers of a size that does not depend on
+    the batch: SparseCore by SparseCore, minibatch by minibatch, shard by shard, where
+    each shard's run starts at a multiple of 8 and is padded. `row_pointers` has the end
+    of each run before padding, each minibatch's pointers padded to a multiple of 8 too.
+    What lies behind the unpadded sizes is undefined; opwright's kernel pads it, too.
+    XlaSparseDenseMatmulWithCsrInput takes the result.
+
+    InvalidArgument: the size of the buffers is no multiple of 8; `id_counts_list` has
+    other lengths than the two allowed, or lengths that differ, or does not ascend from
+    0 to at most the number of triples; the three lists of triples differ in length;
+    `splits` is negative, makes more minibatches than there is room for, or several
+    without counts of divisions; the ids do not fit and must not be dropped.
+
+    opwright brings kernels for CPU.
+
+    `ConvertToSparseCoreCsrWrappedCooTensor.create` in the current scope.
+
+    Args:
+        sorted_row_ids_list: list of `num_sc_per_chip` tensors, each int32, `sorted`.
+            Sample of each triple, for each SparseCore of the chip.
+        sorted_col_ids_list: list of `num_sc_per_chip` tensors, each int32, `sorted`.
+            Row of each triple within its shard, for each SparseCore.
+        sorted_gains_list: list of `num_sc_per_chip` tensors, each float32, `sorted`.
+            Gain of each triple, for each SparseCore.
+        id_counts_list: list of `num_sc_per_chip` tensors, each int32, [shards + 1], or
+            [shards * divisions + 1] with minibatches. Position at which each shard's
+            triples begin, for each SparseCore.
+        splits: int64, `scalar | replicas`. Where the vocabulary is cut into
+            minibatches, as a bit mask over a binary tree of divisions; several are
+            joined by or. 0 means a single minibatch.
+        sample_count_per_sc: int. At least 1. Number of samples of a SparseCore in the
+            stacked batch.
+        num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it makes
+            the number of SparseCores.
+        max_minibatches_per_sc: int. At least 1. Number of minibatches that
+            `row_pointers` has room for, for each SparseCore.
+        max_ids_per_chip_per_sample: int. At least 1. Number of triples a sample that
+            the buffers have room for.
+        table_vocab_size: int. At least 1. Number of rows of the stacked table.
+        feature_width: int. At least 1. Number of columns of the table.
+        table_name: string. Name of the stacked table, for messages and statistics.
+        allow_id_dropping: bool. Whether triples that do not fit are dropped, with a
+            warning in the log, instead of being an error.
+        name: what the op is called in a graph.
+
+    Returns:
+        row_pointers: int32, [max_minibatches_per_sc * num_sc_per_chip * roundup(shards,
+            8)]. End of each shard's run of triples.
+        sorted_sample_ids: int32,
+            `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`. Sample of
+            each triple.
+        sorted_token_ids: int32,
+            `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`. Row of
+            each triple within its shard.
+        sorted_gains: float32,
+            `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`. Gain of
+            each triple.
+        row_pointers_unpadded_size: int32, `scalar`. Number of row pointers in use,
+            padding between minibatches included.
+        ids_unpadded_size: int32, `scalar`. Number of triples in use, padding between
+            runs included.
+        num_minibatches_per_sc: int32, `scalar`. Number of minibatches of each
+            SparseCore.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise ConvertToSparseCoreCsrWrappedCooTensor._unknown(_unknown)

@@ -100,6 +100,11 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
     """
 
     OP_NAME = "EnqueueTPUEmbeddingArbitraryTensorBatch"
+    SHAPES = {
+        "embedding_indices": "(ids,)",
+        "aggregation_weights": "either((ids,), (0,))",
+        "mode_override": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = EnqueueTPUEmbeddingArbitraryTensorBatchInputs
@@ -147,7 +152,33 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         mode_override: StringOperand,
         *options: Options,
     ) -> EnqueueTPUEmbeddingArbitraryTensorBatch:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Enqueues a step's ids for lookup, in any kind of tensor.
+
+        Takes dense, sparse and ragged features side by side, in the order of the
+        configuration's feature descriptors, which also say which table each one looks
+        up.
+
+        With e the row of an id and w its weight, a sample's activation is
+
+          sum:    sum(w * e)
+          mean:   sum(w * e) / sum(w)
+          sqrtn:  sum(w * e) / sqrt(sum(w * w))
+
+        and zeros for a sample without ids. TensorFlow calls weights that make the
+        denominator zero invalid and does not say what they give.
+
+        A step takes one enqueue op a core. The op hands the ids to the engine of its
+        host and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps
+        are looked up in the order in which they are enqueued; how many may be under way
+        is up to the implementation.
+
+        InvalidArgument: `mode_override` or a combiner is none of the allowed ones. What
+        an id outside of its table does is implementation-defined. int64 ids are read as
+        int32, double weights as float32.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -155,14 +186,22 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
                 rank] or [rows + 1]. What a feature is, for each: an empty vector makes
                 it dense, one id a sample; a matrix holds the indices of a sparse
                 tensor; a vector holds the row splits of a ragged one.
-            embedding_indices: list of `N` tensors, each `T2`, [ids]. Row numbers to
+            embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to
                 look up, for each feature.
-            aggregation_weights: list of `N` tensors, each `T3`, [ids], or [0]. Weight
-                of each id, for each feature; an empty tensor means ones.
-            mode_override: string, []. `train` for both passes, `inference` for the
-                forward pass only, or `unspecified` for the mode in the configuration.
-                TensorFlow's own text lists other names, which its kernel refuses.
+            aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of
+                each id, for each feature; an empty tensor means ones.
+            mode_override: string, `scalar`. `train` for both passes, `inference` for
+                the forward pass only, or `unspecified` for the mode in the
+                configuration. TensorFlow's own text lists other names, which its kernel
+                refuses.
             options: merged field by field; the last explicit one wins.
+                device_ordinal: int. Default -1. Core, counted among those of the op's
+                    host, that gets the activations. Where the op belongs to a
+                    replicated computation, TensorFlow's graph rewrite puts in the
+                    replica's number modulo the cores of a host.
+                combiners: list(string). Default (). Combiner of each table, in the
+                    order of the configuration: `sum`, `mean` or `sqrtn`; empty means
+                    `sum` for all.
 
         Raises:
             OpError: the op refuses an argument.
@@ -219,9 +258,57 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`EnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope, with
-    EnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords: the operation in
-    a graph, None eagerly.
+    """Enqueues a step's ids for lookup, in any kind of tensor.
+
+    Takes dense, sparse and ragged features side by side, in the order of the
+    configuration's feature descriptors, which also say which table each one looks up.
+
+    With e the row of an id and w its weight, a sample's activation is
+
+      sum:    sum(w * e)
+      mean:   sum(w * e) / sum(w)
+      sqrtn:  sum(w * e) / sqrt(sum(w * w))
+
+    and zeros for a sample without ids. TensorFlow calls weights that make the
+    denominator zero invalid and does not say what they give.
+
+    A step takes one enqueue op a core. The op hands the ids to the engine of its host
+    and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps are looked
+    up in the order in which they are enqueued; how many may be under way is up to the
+    implementation.
+
+    InvalidArgument: `mode_override` or a combiner is none of the allowed ones. What an
+    id outside of its table does is implementation-defined. int64 ids are read as int32,
+    double weights as float32.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `EnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope, with
+    EnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords: the operation in a
+    graph, None eagerly.
+
+    Args:
+        sample_indices_or_row_splits: list of `N` tensors, each `T1`, [0], [ids, rank]
+            or [rows + 1]. What a feature is, for each: an empty vector makes it dense,
+            one id a sample; a matrix holds the indices of a sparse tensor; a vector
+            holds the row splits of a ragged one.
+        embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to look
+            up, for each feature.
+        aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of each
+            id, for each feature; an empty tensor means ones.
+        mode_override: string, `scalar`. `train` for both passes, `inference` for the
+            forward pass only, or `unspecified` for the mode in the configuration.
+            TensorFlow's own text lists other names, which its kernel refuses.
+        device_ordinal: int. Default -1. Core, counted among those of the op's host,
+            that gets the activations. Where the op belongs to a replicated computation,
+            TensorFlow's graph rewrite puts in the replica's number modulo the cores of
+            a host.
+        combiners: list(string). Default (). Combiner of each table, in the order of the
+            configuration: `sum`, `mean` or `sqrtn`; empty means `sum` for all.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise EnqueueTPUEmbeddingArbitraryTensorBatch._unknown(_unknown)

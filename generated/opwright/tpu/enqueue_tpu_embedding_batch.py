@@ -60,6 +60,10 @@ class EnqueueTPUEmbeddingBatch(Op):
     """
 
     OP_NAME = "EnqueueTPUEmbeddingBatch"
+    SHAPES = {
+        "batch": "either((), (batches,))",
+        "mode_override": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = EnqueueTPUEmbeddingBatchInputs
@@ -105,17 +109,36 @@ class EnqueueTPUEmbeddingBatch(Op):
         mode_override: StringOperand,
         *options: Options,
     ) -> EnqueueTPUEmbeddingBatch:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Enqueues a step's ids for lookup, as serialized batches.
+
+        A step takes one enqueue op a core. The op hands the ids to the engine of its
+        host and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps
+        are looked up in the order in which they are enqueued; how many may be under way
+        is up to the implementation.
+
+        InvalidArgument, when the graph is built: there are combiners, but not one an
+        input.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            batch: list of `N` tensors, each string, [] or [batches]. Ids and weights,
-                one input a table. The message that is serialized here is not public,
-                and neither is the shape checked.
-            mode_override: string, []. `train` for both passes, `inference` for the
-                forward pass only, or `unspecified` for the mode in the configuration.
-                TensorFlow's own text lists other names, which its kernel refuses.
+            batch: list of `N` tensors, each string, `scalar | batches`. Ids and
+                weights, one input a table. The message that is serialized here is not
+                public, and neither is the shape checked.
+            mode_override: string, `scalar`. `train` for both passes, `inference` for
+                the forward pass only, or `unspecified` for the mode in the
+                configuration. TensorFlow's own text lists other names, which its kernel
+                refuses.
             options: merged field by field; the last explicit one wins.
+                device_ordinal: int. Default -1. Core, counted among those of the op's
+                    host, that gets the activations. Where the op belongs to a
+                    replicated computation, TensorFlow's graph rewrite puts in the
+                    replica's number modulo the cores of a host.
+                combiners: list(string). Default (). Combiner of each input: `sum`,
+                    `mean` or `sqrtn`; empty means `sum` for all.
 
         Raises:
             OpError: the op refuses an argument.
@@ -161,9 +184,38 @@ def enqueue_tpu_embedding_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`EnqueueTPUEmbeddingBatch.create` in the current scope, with
+    """Enqueues a step's ids for lookup, as serialized batches.
+
+    A step takes one enqueue op a core. The op hands the ids to the engine of its host
+    and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps are looked
+    up in the order in which they are enqueued; how many may be under way is up to the
+    implementation.
+
+    InvalidArgument, when the graph is built: there are combiners, but not one an input.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `EnqueueTPUEmbeddingBatch.create` in the current scope, with
     EnqueueTPUEmbeddingBatch.Options as keywords: the operation in a graph, None
     eagerly.
+
+    Args:
+        batch: list of `N` tensors, each string, `scalar | batches`. Ids and weights,
+            one input a table. The message that is serialized here is not public, and
+            neither is the shape checked.
+        mode_override: string, `scalar`. `train` for both passes, `inference` for the
+            forward pass only, or `unspecified` for the mode in the configuration.
+            TensorFlow's own text lists other names, which its kernel refuses.
+        device_ordinal: int. Default -1. Core, counted among those of the op's host,
+            that gets the activations. Where the op belongs to a replicated computation,
+            TensorFlow's graph rewrite puts in the replica's number modulo the cores of
+            a host.
+        combiners: list(string). Default (). Combiner of each input: `sum`, `mean` or
+            `sqrtn`; empty means `sum` for all.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise EnqueueTPUEmbeddingBatch._unknown(_unknown)

@@ -66,6 +66,10 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
     """
 
     OP_NAME = "EnqueueTPUEmbeddingIntegerBatch"
+    SHAPES = {
+        "batch": "(samples,)",
+        "mode_override": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = EnqueueTPUEmbeddingIntegerBatchInputs
@@ -104,16 +108,36 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
         mode_override: StringOperand,
         *options: Options,
     ) -> EnqueueTPUEmbeddingIntegerBatch:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Enqueues one id a sample for lookup, table by table.
+
+        The plainest form, for configurations without feature descriptors: each sample
+        of a table has exactly one id, of weight 1, so that nothing is combined.
+
+        A step takes one enqueue op a core. The op hands the ids to the engine of its
+        host and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps
+        are looked up in the order in which they are enqueued; how many may be under way
+        is up to the implementation.
+
+        InvalidArgument: `mode_override` is none of the allowed ones. What an id outside
+        of its table does is implementation-defined.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            batch: list of `N` tensors, each int32, [samples]. Row numbers to look up,
+            batch: list of `N` tensors, each int32, `samples`. Row numbers to look up,
                 for each table.
-            mode_override: string, []. `train` for both passes, `inference` for the
-                forward pass only, or `unspecified` for the mode in the configuration.
-                TensorFlow's own text lists other names, which its kernel refuses.
+            mode_override: string, `scalar`. `train` for both passes, `inference` for
+                the forward pass only, or `unspecified` for the mode in the
+                configuration. TensorFlow's own text lists other names, which its kernel
+                refuses.
             options: merged field by field; the last explicit one wins.
+                device_ordinal: int. Default -1. Core, counted among those of the op's
+                    host, that gets the activations. Where the op belongs to a
+                    replicated computation, TensorFlow's graph rewrite puts in the
+                    replica's number modulo the cores of a host.
 
         Raises:
             OpError: the op refuses an argument.
@@ -156,9 +180,39 @@ def enqueue_tpu_embedding_integer_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`EnqueueTPUEmbeddingIntegerBatch.create` in the current scope, with
-    EnqueueTPUEmbeddingIntegerBatch.Options as keywords: the operation in a graph,
-    None eagerly.
+    """Enqueues one id a sample for lookup, table by table.
+
+    The plainest form, for configurations without feature descriptors: each sample of a
+    table has exactly one id, of weight 1, so that nothing is combined.
+
+    A step takes one enqueue op a core. The op hands the ids to the engine of its host
+    and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps are looked
+    up in the order in which they are enqueued; how many may be under way is up to the
+    implementation.
+
+    InvalidArgument: `mode_override` is none of the allowed ones. What an id outside of
+    its table does is implementation-defined.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `EnqueueTPUEmbeddingIntegerBatch.create` in the current scope, with
+    EnqueueTPUEmbeddingIntegerBatch.Options as keywords: the operation in a graph, None
+    eagerly.
+
+    Args:
+        batch: list of `N` tensors, each int32, `samples`. Row numbers to look up, for
+            each table.
+        mode_override: string, `scalar`. `train` for both passes, `inference` for the
+            forward pass only, or `unspecified` for the mode in the configuration.
+            TensorFlow's own text lists other names, which its kernel refuses.
+        device_ordinal: int. Default -1. Core, counted among those of the op's host,
+            that gets the activations. Where the op belongs to a replicated computation,
+            TensorFlow's graph rewrite puts in the replica's number modulo the cores of
+            a host.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise EnqueueTPUEmbeddingIntegerBatch._unknown(_unknown)

@@ -103,6 +103,12 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
     """
 
     OP_NAME = "EnqueueTPUEmbeddingRaggedTensorBatch"
+    SHAPES = {
+        "sample_splits": "(samples + 1,)",
+        "embedding_indices": "(ids,)",
+        "aggregation_weights": "either((ids,), (0,))",
+        "mode_override": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = EnqueueTPUEmbeddingRaggedTensorBatchInputs
@@ -179,22 +185,61 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
         table_ids: Sequence[int],
         *options: Options,
     ) -> EnqueueTPUEmbeddingRaggedTensorBatch:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Enqueues a step's ids for lookup, as ragged tensors.
+
+        Input i is a ragged tensor: `sample_splits[i]` cuts its ids into samples, and
+        `table_ids[i]` says which table it looks up.
+
+        With e the row of an id and w its weight, a sample's activation is
+
+          sum:    sum(w * e)
+          mean:   sum(w * e) / sum(w)
+          sqrtn:  sum(w * e) / sqrt(sum(w * w))
+
+        and zeros for a sample without ids. TensorFlow calls weights that make the
+        denominator zero invalid and does not say what they give.
+
+        A step takes one enqueue op a core. The op hands the ids to the engine of its
+        host and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps
+        are looked up in the order in which they are enqueued; how many may be under way
+        is up to the implementation.
+
+        InvalidArgument: `mode_override` or a combiner is none of the allowed ones. What
+        an id outside of its table does is implementation-defined. int64 ids are read as
+        int32, double weights as float32.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            sample_splits: list of `N` tensors, each `T1`, [samples + 1]. Row splits of
+            sample_splits: list of `N` tensors, each `T1`, `samples+1`. Row splits of
                 each feature: where each sample's ids begin, and the end of the last.
-            embedding_indices: list of `N` tensors, each `T2`, [ids]. Row numbers to
+            embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to
                 look up, for each feature.
-            aggregation_weights: list of `N` tensors, each `T3`, [ids], or [0]. Weight
-                of each id, for each feature; an empty tensor means ones.
-            mode_override: string, []. `train` for both passes, `inference` for the
-                forward pass only, or `unspecified` for the mode in the configuration.
-                TensorFlow's own text lists other names, which its kernel refuses.
+            aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of
+                each id, for each feature; an empty tensor means ones.
+            mode_override: string, `scalar`. `train` for both passes, `inference` for
+                the forward pass only, or `unspecified` for the mode in the
+                configuration. TensorFlow's own text lists other names, which its kernel
+                refuses.
             table_ids: list(int). Position in the configuration of the table that each
                 input looks up.
             options: merged field by field; the last explicit one wins.
+                device_ordinal: int. Default -1. Core, counted among those of the op's
+                    host, that gets the activations. Where the op belongs to a
+                    replicated computation, TensorFlow's graph rewrite puts in the
+                    replica's number modulo the cores of a host.
+                combiners: list(string). Default (). Combiner of each table, in the
+                    order of the configuration: `sum`, `mean` or `sqrtn`; empty means
+                    `sum` for all.
+                max_sequence_lengths: list(int). Default (). For each input, 0 to
+                    combine a sample's rows, or a length L > 0 to return the rows of a
+                    sample as a sequence of L: longer ones are cut, shorter ones padded
+                    with zeros. Empty means 0 for all.
+                num_features: list(int). Default (). One number an input. TensorFlow
+                    documents no meaning for it, and its Python code leaves it empty.
 
         Raises:
             OpError: the op refuses an argument.
@@ -261,9 +306,63 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`EnqueueTPUEmbeddingRaggedTensorBatch.create` in the current scope, with
-    EnqueueTPUEmbeddingRaggedTensorBatch.Options as keywords: the operation in a
-    graph, None eagerly.
+    """Enqueues a step's ids for lookup, as ragged tensors.
+
+    Input i is a ragged tensor: `sample_splits[i]` cuts its ids into samples, and
+    `table_ids[i]` says which table it looks up.
+
+    With e the row of an id and w its weight, a sample's activation is
+
+      sum:    sum(w * e)
+      mean:   sum(w * e) / sum(w)
+      sqrtn:  sum(w * e) / sqrt(sum(w * w))
+
+    and zeros for a sample without ids. TensorFlow calls weights that make the
+    denominator zero invalid and does not say what they give.
+
+    A step takes one enqueue op a core. The op hands the ids to the engine of its host
+    and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps are looked
+    up in the order in which they are enqueued; how many may be under way is up to the
+    implementation.
+
+    InvalidArgument: `mode_override` or a combiner is none of the allowed ones. What an
+    id outside of its table does is implementation-defined. int64 ids are read as int32,
+    double weights as float32.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `EnqueueTPUEmbeddingRaggedTensorBatch.create` in the current scope, with
+    EnqueueTPUEmbeddingRaggedTensorBatch.Options as keywords: the operation in a graph,
+    None eagerly.
+
+    Args:
+        sample_splits: list of `N` tensors, each `T1`, `samples+1`. Row splits of each
+            feature: where each sample's ids begin, and the end of the last.
+        embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to look
+            up, for each feature.
+        aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of each
+            id, for each feature; an empty tensor means ones.
+        mode_override: string, `scalar`. `train` for both passes, `inference` for the
+            forward pass only, or `unspecified` for the mode in the configuration.
+            TensorFlow's own text lists other names, which its kernel refuses.
+        table_ids: list(int). Position in the configuration of the table that each input
+            looks up.
+        device_ordinal: int. Default -1. Core, counted among those of the op's host,
+            that gets the activations. Where the op belongs to a replicated computation,
+            TensorFlow's graph rewrite puts in the replica's number modulo the cores of
+            a host.
+        combiners: list(string). Default (). Combiner of each table, in the order of the
+            configuration: `sum`, `mean` or `sqrtn`; empty means `sum` for all.
+        max_sequence_lengths: list(int). Default (). For each input, 0 to combine a
+            sample's rows, or a length L > 0 to return the rows of a sample as a
+            sequence of L: longer ones are cut, shorter ones padded with zeros. Empty
+            means 0 for all.
+        num_features: list(int). Default (). One number an input. TensorFlow documents
+            no meaning for it, and its Python code leaves it empty.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise EnqueueTPUEmbeddingRaggedTensorBatch._unknown(_unknown)

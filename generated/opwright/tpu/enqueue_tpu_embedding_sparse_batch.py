@@ -99,6 +99,12 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
     """
 
     OP_NAME = "EnqueueTPUEmbeddingSparseBatch"
+    SHAPES = {
+        "sample_indices": "(ids,)",
+        "embedding_indices": "(ids,)",
+        "aggregation_weights": "either((ids,), (0,))",
+        "mode_override": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = EnqueueTPUEmbeddingSparseBatchInputs
@@ -146,20 +152,58 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
         mode_override: StringOperand,
         *options: Options,
     ) -> EnqueueTPUEmbeddingSparseBatch:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Enqueues a step's ids for lookup, table by table.
+
+        The older form, for configurations without feature descriptors: all features of
+        a table come in one input. With nf the table's num_features, sample index b * nf
+        + f stands for feature f of example b, and becomes the row of that number in the
+        table's activations.
+
+        With e the row of an id and w its weight, a sample's activation is
+
+          sum:    sum(w * e)
+          mean:   sum(w * e) / sum(w)
+          sqrtn:  sum(w * e) / sqrt(sum(w * w))
+
+        and zeros for a sample without ids. TensorFlow calls weights that make the
+        denominator zero invalid and does not say what they give.
+
+        A step takes one enqueue op a core. The op hands the ids to the engine of its
+        host and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps
+        are looked up in the order in which they are enqueued; how many may be under way
+        is up to the implementation.
+
+        InvalidArgument: `mode_override` or a combiner is none of the allowed ones. What
+        an id outside of its table does is implementation-defined. int64 ids are read as
+        int32, double weights as float32.
+
+        InvalidArgument, when the graph is built: there are combiners, but not one a
+        table.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            sample_indices: list of `N` tensors, each `T1`, [ids]. For each table, b *
+            sample_indices: list of `N` tensors, each `T1`, `ids`. For each table, b *
                 nf + f of each id.
-            embedding_indices: list of `N` tensors, each `T2`, [ids]. Row numbers to
+            embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to
                 look up, for each table.
-            aggregation_weights: list of `N` tensors, each `T3`, [ids], or [0]. Weight
-                of each id, for each table; an empty tensor means ones.
-            mode_override: string, []. `train` for both passes, `inference` for the
-                forward pass only, or `unspecified` for the mode in the configuration.
-                TensorFlow's own text lists other names, which its kernel refuses.
+            aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of
+                each id, for each table; an empty tensor means ones.
+            mode_override: string, `scalar`. `train` for both passes, `inference` for
+                the forward pass only, or `unspecified` for the mode in the
+                configuration. TensorFlow's own text lists other names, which its kernel
+                refuses.
             options: merged field by field; the last explicit one wins.
+                device_ordinal: int. Default -1. Core, counted among those of the op's
+                    host, that gets the activations. Where the op belongs to a
+                    replicated computation, TensorFlow's graph rewrite puts in the
+                    replica's number modulo the cores of a host.
+                combiners: list(string). Default (). Combiner of each table, in the
+                    order of the configuration: `sum`, `mean` or `sqrtn`; empty means
+                    `sum` for all.
 
         Raises:
             OpError: the op refuses an argument.
@@ -209,9 +253,59 @@ def enqueue_tpu_embedding_sparse_batch(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`EnqueueTPUEmbeddingSparseBatch.create` in the current scope, with
-    EnqueueTPUEmbeddingSparseBatch.Options as keywords: the operation in a graph,
-    None eagerly.
+    """Enqueues a step's ids for lookup, table by table.
+
+    The older form, for configurations without feature descriptors: all features of a
+    table come in one input. With nf the table's num_features, sample index b * nf + f
+    stands for feature f of example b, and becomes the row of that number in the table's
+    activations.
+
+    With e the row of an id and w its weight, a sample's activation is
+
+      sum:    sum(w * e)
+      mean:   sum(w * e) / sum(w)
+      sqrtn:  sum(w * e) / sqrt(sum(w * w))
+
+    and zeros for a sample without ids. TensorFlow calls weights that make the
+    denominator zero invalid and does not say what they give.
+
+    A step takes one enqueue op a core. The op hands the ids to the engine of its host
+    and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps are looked
+    up in the order in which they are enqueued; how many may be under way is up to the
+    implementation.
+
+    InvalidArgument: `mode_override` or a combiner is none of the allowed ones. What an
+    id outside of its table does is implementation-defined. int64 ids are read as int32,
+    double weights as float32.
+
+    InvalidArgument, when the graph is built: there are combiners, but not one a table.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `EnqueueTPUEmbeddingSparseBatch.create` in the current scope, with
+    EnqueueTPUEmbeddingSparseBatch.Options as keywords: the operation in a graph, None
+    eagerly.
+
+    Args:
+        sample_indices: list of `N` tensors, each `T1`, `ids`. For each table, b * nf +
+            f of each id.
+        embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to look
+            up, for each table.
+        aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of each
+            id, for each table; an empty tensor means ones.
+        mode_override: string, `scalar`. `train` for both passes, `inference` for the
+            forward pass only, or `unspecified` for the mode in the configuration.
+            TensorFlow's own text lists other names, which its kernel refuses.
+        device_ordinal: int. Default -1. Core, counted among those of the op's host,
+            that gets the activations. Where the op belongs to a replicated computation,
+            TensorFlow's graph rewrite puts in the replica's number modulo the cores of
+            a host.
+        combiners: list(string). Default (). Combiner of each table, in the order of the
+            configuration: `sum`, `mean` or `sqrtn`; empty means `sum` for all.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise EnqueueTPUEmbeddingSparseBatch._unknown(_unknown)

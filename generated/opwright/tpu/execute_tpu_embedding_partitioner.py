@@ -48,12 +48,16 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        common_config: string, []. Opaque serialized plan, for the other setup ops.
+        common_config: string, `scalar`. Opaque serialized plan, for the other setup
+            ops.
     """
 
     OP_NAME = "ExecuteTPUEmbeddingPartitioner"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "common_config": "()",
     }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("common_config",)
@@ -66,12 +70,27 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
 
     @staticmethod
     def create(scope: Scope, config: MessageLike) -> ExecuteTPUEmbeddingPartitioner:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """First step of setup: plans how tables lie in TPU memory.
+
+        Runs on the first host once ConfigureDistributedTPU has set up the topology. It
+        partitions the tables and computes how much device memory they need. Most
+        programs run ConfigureTPUEmbedding, which stands for this op and its successors.
+
+        InvalidArgument: `config` does not parse, or its mode is unspecified (it must be
+        INFERENCE, TRAINING or BACKWARD_PASS_ONLY).
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
                 What to set up.
+
+        Returns:
+            common_config: string, `scalar`. Opaque serialized plan, for the other setup
+                ops.
 
         Raises:
             OpError: the op refuses an argument.
@@ -97,8 +116,30 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
 def execute_tpu_embedding_partitioner(
     config: MessageLike, *, name: str | None = None, **_unknown: Never
 ) -> Output[TString]:
-    """`common_config` of `ExecuteTPUEmbeddingPartitioner.create` in the current
-    scope.
+    """First step of setup: plans how tables lie in TPU memory.
+
+    Runs on the first host once ConfigureDistributedTPU has set up the topology. It
+    partitions the tables and computes how much device memory they need. Most programs
+    run ConfigureTPUEmbedding, which stands for this op and its successors.
+
+    InvalidArgument: `config` does not parse, or its mode is unspecified (it must be
+    INFERENCE, TRAINING or BACKWARD_PASS_ONLY).
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `ExecuteTPUEmbeddingPartitioner.create` in the current scope.
+
+    Args:
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. What
+            to set up.
+        name: what the op is called in a graph.
+
+    Returns:
+        common_config: string, `scalar`. Opaque serialized plan, for the other setup
+            ops.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise ExecuteTPUEmbeddingPartitioner._unknown(_unknown)

@@ -47,6 +47,10 @@ class FinalizeTPUEmbedding(Op):
     """
 
     OP_NAME = "FinalizeTPUEmbedding"
+    SHAPES = {
+        "common_config": "()",
+        "memory_config": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = FinalizeTPUEmbeddingInputs
@@ -59,12 +63,23 @@ class FinalizeTPUEmbedding(Op):
     def create(
         scope: Scope, common_config: StringOperand, memory_config: StringOperand
     ) -> FinalizeTPUEmbedding:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Last step of setup: tells the compiler of the embedding layout.
+
+        Runs on the first host after CollateTPUEmbeddingMemory. It puts plan and memory
+        layout into the state of the TPU system, where the compiler looks them up for
+        embedding ops.
+
+        NotFound: the TPU system is not configured on this host.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            common_config: string, []. Opaque result of ExecuteTPUEmbeddingPartitioner.
-            memory_config: string, []. Opaque result of CollateTPUEmbeddingMemory.
+            common_config: string, `scalar`. Opaque result of
+                ExecuteTPUEmbeddingPartitioner.
+            memory_config: string, `scalar`. Opaque result of CollateTPUEmbeddingMemory.
 
         Raises:
             OpError: the op refuses an argument.
@@ -94,8 +109,27 @@ def finalize_tpu_embedding(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`FinalizeTPUEmbedding.create` in the current scope: the operation in a graph,
-    None eagerly.
+    """Last step of setup: tells the compiler of the embedding layout.
+
+    Runs on the first host after CollateTPUEmbeddingMemory. It puts plan and memory
+    layout into the state of the TPU system, where the compiler looks them up for
+    embedding ops.
+
+    NotFound: the TPU system is not configured on this host.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `FinalizeTPUEmbedding.create` in the current scope: the operation in a graph, None
+    eagerly.
+
+    Args:
+        common_config: string, `scalar`. Opaque result of
+            ExecuteTPUEmbeddingPartitioner.
+        memory_config: string, `scalar`. Opaque result of CollateTPUEmbeddingMemory.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise FinalizeTPUEmbedding._unknown(_unknown)

@@ -56,12 +56,19 @@ class FinalizeTPUEmbeddingV2(Op):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        embedding_partitions: string, []. Opaque serialized partitioning of the tables.
-        hbm_buffers_config: string, []. Opaque serialized layout of the embedding
+        embedding_partitions: string, `scalar`. Opaque serialized partitioning of the
+            tables.
+        hbm_buffers_config: string, `scalar`. Opaque serialized layout of the embedding
             memory.
     """
 
     OP_NAME = "FinalizeTPUEmbeddingV2"
+    SHAPES = {
+        "common_config": "()",
+        "memory_config": "()",
+        "embedding_partitions": "()",
+        "hbm_buffers_config": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("embedding_partitions", "hbm_buffers_config")
     embedding_partitions: Output[TString]
@@ -77,12 +84,30 @@ class FinalizeTPUEmbeddingV2(Op):
     def create(
         scope: Scope, common_config: StringOperand, memory_config: StringOperand
     ) -> FinalizeTPUEmbeddingV2:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Last step of setup, for compilers in another process.
+
+        Runs on the first host after CollateTPUEmbeddingMemory. It puts plan and memory
+        layout into the state of the TPU system, where the compiler looks them up for
+        embedding ops.
+
+        It returns both as well, for the ops with a V2 in their name, which take them as
+        attrs because the process that compiles them does not share that state.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            common_config: string, []. Opaque result of ExecuteTPUEmbeddingPartitioner.
-            memory_config: string, []. Opaque result of CollateTPUEmbeddingMemory.
+            common_config: string, `scalar`. Opaque result of
+                ExecuteTPUEmbeddingPartitioner.
+            memory_config: string, `scalar`. Opaque result of CollateTPUEmbeddingMemory.
+
+        Returns:
+            embedding_partitions: string, `scalar`. Opaque serialized partitioning of
+                the tables.
+            hbm_buffers_config: string, `scalar`. Opaque serialized layout of the
+                embedding memory.
 
         Raises:
             OpError: the op refuses an argument.
@@ -112,7 +137,34 @@ def finalize_tpu_embedding_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> FinalizeTPUEmbeddingV2Outputs:
-    """The outputs of `FinalizeTPUEmbeddingV2.create` in the current scope."""
+    """Last step of setup, for compilers in another process.
+
+    Runs on the first host after CollateTPUEmbeddingMemory. It puts plan and memory
+    layout into the state of the TPU system, where the compiler looks them up for
+    embedding ops.
+
+    It returns both as well, for the ops with a V2 in their name, which take them as
+    attrs because the process that compiles them does not share that state.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `FinalizeTPUEmbeddingV2.create` in the current scope.
+
+    Args:
+        common_config: string, `scalar`. Opaque result of
+            ExecuteTPUEmbeddingPartitioner.
+        memory_config: string, `scalar`. Opaque result of CollateTPUEmbeddingMemory.
+        name: what the op is called in a graph.
+
+    Returns:
+        embedding_partitions: string, `scalar`. Opaque serialized partitioning of the
+            tables.
+        hbm_buffers_config: string, `scalar`. Opaque serialized layout of the embedding
+            memory.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise FinalizeTPUEmbeddingV2._unknown(_unknown)
     fast_path_error = None

@@ -75,12 +75,19 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
     opwright brings kernels for CPU.
 
     Attributes:
-        max_ids_per_sparse_core: int32, []. Most triples that any shard gets.
-        max_unique_ids_per_sparse_core: int32, []. Most distinct rows that any shard is
-            asked for.
+        max_ids_per_sparse_core: int32, `scalar`. Most triples that any shard gets.
+        max_unique_ids_per_sparse_core: int32, `scalar`. Most distinct rows that any
+            shard is asked for.
     """
 
     OP_NAME = "GetStatsFromListOfSparseCoreCooTensors"
+    SHAPES = {
+        "row_ids_list": "(triples,)",
+        "col_ids_list": "(triples,)",
+        "gains_list": "(triples,)",
+        "max_ids_per_sparse_core": "()",
+        "max_unique_ids_per_sparse_core": "()",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("max_ids_per_sparse_core", "max_unique_ids_per_sparse_core")
     max_ids_per_sparse_core: Output[TInt32]
@@ -106,15 +113,32 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
         num_sc_per_chip: int,
         table_name: StringLike,
     ) -> GetStatsFromListOfSparseCoreCooTensors:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Counts what a SparseCore asks of each shard of a table.
+
+        The features are one SparseCore's triples of one stacked table. Triples of one
+        table with the same sample and the same row become one, with the sum of their
+        gains. Row col belongs to SparseCore col % shards of the system, with shards =
+        num_replica * num_sc_per_chip.
+
+        Returns the counts of the shard that is asked for most: what the limits of
+        SortListOfSparseCoreCooTensors must be at least, for this batch.
+
+        FailedPrecondition: the number of SparseCores is no power of two.
+        InvalidArgument: the lists of a feature differ in length, `sample_count_list` or
+        `col_offset_list` does not have an element a feature, a sample or a row is
+        negative, a row is not below `table_vocab_size`.
+
+        opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_ids_list: list of `N` tensors, each int32, [triples]. Sample of each
+            row_ids_list: list of `N` tensors, each int32, `triples`. Sample of each
                 triple, for each feature.
-            col_ids_list: list of `N` tensors, each int32, [triples]. Row of each triple
+            col_ids_list: list of `N` tensors, each int32, `triples`. Row of each triple
                 in the stacked table, for each feature.
-            gains_list: list of `N` tensors, each float32, [triples]. Gain of each
+            gains_list: list of `N` tensors, each float32, `triples`. Gain of each
                 triple, for each feature.
             sample_count_list: list(int). Number of this SparseCore's samples in each
                 feature; one a feature.
@@ -126,6 +150,11 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
             feature_width: int. At least 1. Number of columns of the table.
             num_sc_per_chip: int. At least 1. Number of SparseCores of a chip.
             table_name: string. Name of the stacked table, for messages and statistics.
+
+        Returns:
+            max_ids_per_sparse_core: int32, `scalar`. Most triples that any shard gets.
+            max_unique_ids_per_sparse_core: int32, `scalar`. Most distinct rows that any
+                shard is asked for.
 
         Raises:
             OpError: the op refuses an argument.
@@ -193,8 +222,51 @@ def get_stats_from_list_of_sparse_core_coo_tensors(
     name: str | None = None,
     **_unknown: Never,
 ) -> GetStatsFromListOfSparseCoreCooTensorsOutputs:
-    """The outputs of `GetStatsFromListOfSparseCoreCooTensors.create` in the current
-    scope.
+    """Counts what a SparseCore asks of each shard of a table.
+
+    The features are one SparseCore's triples of one stacked table. Triples of one table
+    with the same sample and the same row become one, with the sum of their gains. Row
+    col belongs to SparseCore col % shards of the system, with shards = num_replica *
+    num_sc_per_chip.
+
+    Returns the counts of the shard that is asked for most: what the limits of
+    SortListOfSparseCoreCooTensors must be at least, for this batch.
+
+    FailedPrecondition: the number of SparseCores is no power of two. InvalidArgument:
+    the lists of a feature differ in length, `sample_count_list` or `col_offset_list`
+    does not have an element a feature, a sample or a row is negative, a row is not
+    below `table_vocab_size`.
+
+    opwright brings kernels for CPU.
+
+    `GetStatsFromListOfSparseCoreCooTensors.create` in the current scope.
+
+    Args:
+        row_ids_list: list of `N` tensors, each int32, `triples`. Sample of each triple,
+            for each feature.
+        col_ids_list: list of `N` tensors, each int32, `triples`. Row of each triple in
+            the stacked table, for each feature.
+        gains_list: list of `N` tensors, each float32, `triples`. Gain of each triple,
+            for each feature.
+        sample_count_list: list(int). Number of this SparseCore's samples in each
+            feature; one a feature.
+        col_offset_list: list(int). First row of each feature's table in the stacked
+            table; features with the same offset look up the same table.
+        num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it makes
+            the number of SparseCores.
+        table_vocab_size: int. At least 1. Number of rows of the stacked table.
+        feature_width: int. At least 1. Number of columns of the table.
+        num_sc_per_chip: int. At least 1. Number of SparseCores of a chip.
+        table_name: string. Name of the stacked table, for messages and statistics.
+        name: what the op is called in a graph.
+
+    Returns:
+        max_ids_per_sparse_core: int32, `scalar`. Most triples that any shard gets.
+        max_unique_ids_per_sparse_core: int32, `scalar`. Most distinct rows that any
+            shard is asked for.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise GetStatsFromListOfSparseCoreCooTensors._unknown(_unknown)

@@ -45,13 +45,16 @@ class IsTPUEmbeddingInitialized(TensorOp[TBool]):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        is_tpu_embedding_initialized: bool, []. True after a setup, as long as the
+        is_tpu_embedding_initialized: bool, `scalar`. True after a setup, as long as the
             system runs.
     """
 
     OP_NAME = "IsTPUEmbeddingInitialized"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "is_tpu_embedding_initialized": "()",
     }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("is_tpu_embedding_initialized",)
@@ -85,11 +88,24 @@ class IsTPUEmbeddingInitialized(TensorOp[TBool]):
 
     @staticmethod
     def create(scope: Scope, *options: Options) -> IsTPUEmbeddingInitialized:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Whether the TPU system's embedding engine is set up.
+
+        Programs ask before they run ConfigureTPUEmbedding, so as not to set the engine
+        up twice.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             options: merged field by field; the last explicit one wins.
+                config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its
+                    bytes. Default "". The one to ask for; empty asks for any.
+
+        Returns:
+            is_tpu_embedding_initialized: bool, `scalar`. True after a setup, as long as
+                the system runs.
 
         Raises:
             OpError: the op refuses an argument.
@@ -120,8 +136,27 @@ MERGE = IsTPUEmbeddingInitialized.Options.merge
 def is_tpu_embedding_initialized(
     *, config: MessageLike = "", name: str | None = None, **_unknown: Never
 ) -> Output[TBool]:
-    """`is_tpu_embedding_initialized` of `IsTPUEmbeddingInitialized.create` in the
-    current scope, with IsTPUEmbeddingInitialized.Options as keywords.
+    """Whether the TPU system's embedding engine is set up.
+
+    Programs ask before they run ConfigureTPUEmbedding, so as not to set the engine up
+    twice.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `IsTPUEmbeddingInitialized.create` in the current scope, with
+    IsTPUEmbeddingInitialized.Options as keywords.
+
+    Args:
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+            Default "". The one to ask for; empty asks for any.
+        name: what the op is called in a graph.
+
+    Returns:
+        is_tpu_embedding_initialized: bool, `scalar`. True after a setup, as long as the
+            system runs.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise IsTPUEmbeddingInitialized._unknown(_unknown)

@@ -79,6 +79,16 @@ class LoadAllTPUEmbeddingParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    SHAPES = {
+        "parameters": "(rows, dimension)",
+        "auxiliary1": "either((rows, dimension), (0,))",
+        "auxiliary2": "either((rows, dimension), (0,))",
+        "auxiliary3": "either((rows, dimension), (0,))",
+        "auxiliary4": "either((rows, dimension), (0,))",
+        "auxiliary5": "either((rows, dimension), (0,))",
+        "auxiliary6": "either((rows, dimension), (0,))",
+        "auxiliary7": "either((rows, dimension), (0,))",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadAllTPUEmbeddingParametersInputs
@@ -102,34 +112,49 @@ class LoadAllTPUEmbeddingParameters(Op):
         num_shards: int,
         shard_id: int,
     ) -> LoadAllTPUEmbeddingParameters:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Loads all tables and their slots into TPU memory.
+
+        Sets one host's shard of every table, in the order of the configuration. Runs
+        after the system is configured and before the first step. It is what the ops for
+        single tables become.
+
+        A table's slots are those of its Load op, in that order, and after them its
+        gradient accumulators where the configuration has gradient accumulation on. SGD
+        has none, Adagrad and momentum one, Adam, FTRL and RMSProp two.
+
+        A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+        num_shards shards one more. Under the sharding strategy MOD they are the ids
+        with id % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+        InvalidArgument: `config` does not parse, has another number of tables or a
+        table without an optimizer; a tensor does not have its table's shape, or is not
+        empty where the table has no such slot; `shard_id` is not below `num_shards`, or
+        the shard would be empty.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            parameters: list of `NumTables` tensors, each float32, [rows of this shard,
-                dimension]. Rows of each table.
-            auxiliary1: list of `NumTables` tensors, each float32, [rows of this shard,
-                dimension] or [0]. First slot of each table, in the order of the Load
-                ops' inputs: an accumulator, momentum and the like. Empty where a
-                table's optimizer has fewer.
-            auxiliary2: list of `NumTables` tensors, each float32, [rows of this shard,
-                dimension] or [0]. Second slot of each table. Empty where a table's
-                optimizer has fewer.
-            auxiliary3: list of `NumTables` tensors, each float32, [rows of this shard,
-                dimension] or [0]. Third slot of each table. Empty where a table's
-                optimizer has fewer.
-            auxiliary4: list of `NumTables` tensors, each float32, [rows of this shard,
-                dimension] or [0]. Fourth slot of each table. Empty where a table's
-                optimizer has fewer.
-            auxiliary5: list of `NumTables` tensors, each float32, [rows of this shard,
-                dimension] or [0]. Fifth slot of each table. Empty where a table's
-                optimizer has fewer.
-            auxiliary6: list of `NumTables` tensors, each float32, [rows of this shard,
-                dimension] or [0]. Sixth slot of each table. Empty where a table's
-                optimizer has fewer.
-            auxiliary7: list of `NumTables` tensors, each float32, [rows of this shard,
-                dimension] or [0]. Seventh slot of each table. Empty where a table's
-                optimizer has fewer.
+            parameters: list of `NumTables` tensors, each float32, `rows dimension`.
+                Rows of each table.
+            auxiliary1: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+                First slot of each table, in the order of the Load ops' inputs: an
+                accumulator, momentum and the like. Empty where a table's optimizer has
+                fewer.
+            auxiliary2: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+                Second slot of each table. Empty where a table's optimizer has fewer.
+            auxiliary3: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+                Third slot of each table. Empty where a table's optimizer has fewer.
+            auxiliary4: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+                Fourth slot of each table. Empty where a table's optimizer has fewer.
+            auxiliary5: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+                Fifth slot of each table. Empty where a table's optimizer has fewer.
+            auxiliary6: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+                Sixth slot of each table. Empty where a table's optimizer has fewer.
+            auxiliary7: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+                Seventh slot of each table. Empty where a table's optimizer has fewer.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
                 The one that the system was configured with.
             num_shards: int. Number of shards that each table is cut into: the hosts of
@@ -200,8 +225,58 @@ def load_all_tpu_embedding_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`LoadAllTPUEmbeddingParameters.create` in the current scope: the operation in
-    a graph, None eagerly.
+    """Loads all tables and their slots into TPU memory.
+
+    Sets one host's shard of every table, in the order of the configuration. Runs after
+    the system is configured and before the first step. It is what the ops for single
+    tables become.
+
+    A table's slots are those of its Load op, in that order, and after them its gradient
+    accumulators where the configuration has gradient accumulation on. SGD has none,
+    Adagrad and momentum one, Adam, FTRL and RMSProp two.
+
+    A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+    num_shards shards one more. Under the sharding strategy MOD they are the ids with id
+    % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+    InvalidArgument: `config` does not parse, has another number of tables or a table
+    without an optimizer; a tensor does not have its table's shape, or is not empty
+    where the table has no such slot; `shard_id` is not below `num_shards`, or the shard
+    would be empty.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `LoadAllTPUEmbeddingParameters.create` in the current scope: the operation in a
+    graph, None eagerly.
+
+    Args:
+        parameters: list of `NumTables` tensors, each float32, `rows dimension`. Rows of
+            each table.
+        auxiliary1: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+            First slot of each table, in the order of the Load ops' inputs: an
+            accumulator, momentum and the like. Empty where a table's optimizer has
+            fewer.
+        auxiliary2: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+            Second slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary3: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+            Third slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary4: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+            Fourth slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary5: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+            Fifth slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary6: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+            Sixth slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary7: list of `NumTables` tensors, each float32, `rows dimension | 0`.
+            Seventh slot of each table. Empty where a table's optimizer has fewer.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
+            one that the system was configured with.
+        num_shards: int. Number of shards that each table is cut into: the hosts of the
+            system.
+        shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's number.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise LoadAllTPUEmbeddingParameters._unknown(_unknown)

@@ -86,6 +86,10 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    SHAPES = {
+        "parameters": "(rows, dimension)",
+        "last_hit_step": "(rows, dimension)",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingFrequencyEstimatorParametersInputs
@@ -139,19 +143,52 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
         shard_id: int,
         *options: Options,
     ) -> LoadTPUEmbeddingFrequencyEstimatorParameters:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Loads a table trained by frequency estimation into TPU memory.
+
+        Sets one host's shard of a table and its slot `last_hit_step`, as after
+        restoring a checkpoint. Runs after the system is configured and before the first
+        step.
+
+        TensorFlow's graph rewrite joins the ops for all tables of a host, which must
+        all be there, into one LoadAllTPUEmbeddingParameters.
+
+        A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+        num_shards shards one more. Under the sharding strategy MOD they are the ids
+        with id % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+        This table learns from no gradient: w estimates the number of steps between two
+        lookups of a row. With d the steps since the last one and c = min(d, max_delta),
+
+          w = c if d >= outlier_threshold * w else (1 - tau) * w + tau * c
+          last_hit_step = step
+
+        InvalidArgument: both or neither of `table_id` and `table_name` are given, or
+        the shapes differ; the table is unknown, or has another optimizer; a shard would
+        be empty. NotFound or AlreadyExists: another table has no such op, or this one
+        has two.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            parameters: float32, [rows of this shard, dimension]. Estimated steps
-                between two lookups, w.
-            last_hit_step: float32, [rows of this shard, dimension]. Step at which each
-                row was looked up last.
+            parameters: float32, `rows dimension`. Estimated steps between two lookups,
+                w.
+            last_hit_step: float32, `rows dimension`. Step at which each row was looked
+                up last.
             num_shards: int. Number of shards that each table is cut into: the hosts of
                 the system.
             shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's
                 number.
             options: merged field by field; the last explicit one wins.
+                table_id: int. Default -1. Position of the table in the configuration;
+                    -1 where `table_name` says which.
+                table_name: string. Default "". Name of the table in the configuration;
+                    empty where `table_id` says which.
+                config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its
+                    bytes. Default "". Empty where another op of the graph has it. All
+                    that are given must be equal.
 
         Raises:
             OpError: the op refuses an argument.
@@ -214,9 +251,52 @@ def load_tpu_embedding_frequency_estimator_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`LoadTPUEmbeddingFrequencyEstimatorParameters.create` in the current scope,
-    with LoadTPUEmbeddingFrequencyEstimatorParameters.Options as keywords: the
-    operation in a graph, None eagerly.
+    """Loads a table trained by frequency estimation into TPU memory.
+
+    Sets one host's shard of a table and its slot `last_hit_step`, as after restoring a
+    checkpoint. Runs after the system is configured and before the first step.
+
+    TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
+    there, into one LoadAllTPUEmbeddingParameters.
+
+    A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+    num_shards shards one more. Under the sharding strategy MOD they are the ids with id
+    % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+    This table learns from no gradient: w estimates the number of steps between two
+    lookups of a row. With d the steps since the last one and c = min(d, max_delta),
+
+      w = c if d >= outlier_threshold * w else (1 - tau) * w + tau * c
+      last_hit_step = step
+
+    InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
+    shapes differ; the table is unknown, or has another optimizer; a shard would be
+    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `LoadTPUEmbeddingFrequencyEstimatorParameters.create` in the current scope, with
+    LoadTPUEmbeddingFrequencyEstimatorParameters.Options as keywords: the operation in a
+    graph, None eagerly.
+
+    Args:
+        parameters: float32, `rows dimension`. Estimated steps between two lookups, w.
+        last_hit_step: float32, `rows dimension`. Step at which each row was looked up
+            last.
+        num_shards: int. Number of shards that each table is cut into: the hosts of the
+            system.
+        shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's number.
+        table_id: int. Default -1. Position of the table in the configuration; -1 where
+            `table_name` says which.
+        table_name: string. Default "". Name of the table in the configuration; empty
+            where `table_id` says which.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+            Default "". Empty where another op of the graph has it. All that are given
+            must be equal.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise LoadTPUEmbeddingFrequencyEstimatorParameters._unknown(_unknown)

@@ -83,6 +83,11 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    SHAPES = {
+        "parameters": "(rows, dimension)",
+        "v": "(rows, dimension)",
+        "m": "(rows, dimension)",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = LoadTPUEmbeddingProximalYogiParametersInputs
@@ -137,20 +142,48 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
         shard_id: int,
         *options: Options,
     ) -> LoadTPUEmbeddingProximalYogiParameters:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Loads a table trained by proximal Yogi into TPU memory.
+
+        Sets one host's shard of a table and its slots `v`, `m`, as after restoring a
+        checkpoint. Runs after the system is configured and before the first step.
+
+        TensorFlow's graph rewrite joins the ops for all tables of a host, which must
+        all be there, into one LoadAllTPUEmbeddingParameters.
+
+        A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+        num_shards shards one more. Under the sharding strategy MOD they are the ids
+        with id % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+        TensorFlow publishes the hyperparameters (l1, l2, beta1, beta2, epsilon) and the
+        paper (Zaheer and others, NeurIPS 2018), not how its extensions by
+        regularization are applied.
+
+        InvalidArgument: both or neither of `table_id` and `table_name` are given, or
+        the shapes differ; the table is unknown, or has another optimizer; a shard would
+        be empty. NotFound or AlreadyExists: another table has no such op, or this one
+        has two.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            parameters: float32, [rows of this shard, dimension]. Rows of the table, w.
-            v: float32, [rows of this shard, dimension]. Second moments, v of the Yogi
-                paper.
-            m: float32, [rows of this shard, dimension]. First moments, m of the Yogi
-                paper.
+            parameters: float32, `rows dimension`. Rows of the table, w.
+            v: float32, `rows dimension`. Second moments, v of the Yogi paper.
+            m: float32, `rows dimension`. First moments, m of the Yogi paper.
             num_shards: int. Number of shards that each table is cut into: the hosts of
                 the system.
             shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's
                 number.
             options: merged field by field; the last explicit one wins.
+                table_id: int. Default -1. Position of the table in the configuration;
+                    -1 where `table_name` says which.
+                table_name: string. Default "". Name of the table in the configuration;
+                    empty where `table_id` says which.
+                config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its
+                    bytes. Default "". Empty where another op of the graph has it. All
+                    that are given must be equal.
 
         Raises:
             OpError: the op refuses an argument.
@@ -215,9 +248,50 @@ def load_tpu_embedding_proximal_yogi_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`LoadTPUEmbeddingProximalYogiParameters.create` in the current scope, with
+    """Loads a table trained by proximal Yogi into TPU memory.
+
+    Sets one host's shard of a table and its slots `v`, `m`, as after restoring a
+    checkpoint. Runs after the system is configured and before the first step.
+
+    TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
+    there, into one LoadAllTPUEmbeddingParameters.
+
+    A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+    num_shards shards one more. Under the sharding strategy MOD they are the ids with id
+    % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+    TensorFlow publishes the hyperparameters (l1, l2, beta1, beta2, epsilon) and the
+    paper (Zaheer and others, NeurIPS 2018), not how its extensions by regularization
+    are applied.
+
+    InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
+    shapes differ; the table is unknown, or has another optimizer; a shard would be
+    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `LoadTPUEmbeddingProximalYogiParameters.create` in the current scope, with
     LoadTPUEmbeddingProximalYogiParameters.Options as keywords: the operation in a
     graph, None eagerly.
+
+    Args:
+        parameters: float32, `rows dimension`. Rows of the table, w.
+        v: float32, `rows dimension`. Second moments, v of the Yogi paper.
+        m: float32, `rows dimension`. First moments, m of the Yogi paper.
+        num_shards: int. Number of shards that each table is cut into: the hosts of the
+            system.
+        shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's number.
+        table_id: int. Default -1. Position of the table in the configuration; -1 where
+            `table_name` says which.
+        table_name: string. Default "". Name of the table in the configuration; empty
+            where `table_id` says which.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+            Default "". Empty where another op of the graph has it. All that are given
+            must be equal.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise LoadTPUEmbeddingProximalYogiParameters._unknown(_unknown)

@@ -84,12 +84,17 @@ class MergeDedupData(TensorOp[TVariant]):
     `float_type`: float16, bfloat16 or float32.
 
     Attributes:
-        output: variant, []. The parts; an XLA tuple on TPUs.
+        output: variant, `scalar`. The parts; an XLA tuple on TPUs.
     """
 
     OP_NAME = "MergeDedupData"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "integer_tensor": "(integers,)",
+        "float_tensor": "(floats,)",
+        "output": "()",
     }
     NATIVE = ("CPU",)
     __slots__ = ("output",)
@@ -130,18 +135,41 @@ class MergeDedupData(TensorOp[TVariant]):
         tuple_mask: StringLike,
         *options: Options,
     ) -> MergeDedupData:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Makes deduplication data of one integer and one float vector.
+
+        The inverse of SplitDedupData, with the same mask: cuts the vectors into the
+        parts that the mask lists, in its order, for XlaRecvTPUEmbeddingActivations and
+        XlaSendTPUEmbeddingGradients.
+
+        On TPUs TensorFlow compiles the op into the computation. On the CPU the result
+        is a variant that only SplitDedupData reads, and one device stands for all cores
+        of a replica: with sharding, too, it has the parts whole.
+
+        InvalidArgument: an input is not a vector, its length is not the sum over the
+        mask, or the mask does not parse or has a type other than 0 and 1; with
+        sharding, a length that the cores of a replica do not divide.
+
+        opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            integer_tensor: `integer_type`, [integers]. All integer parts of the tuple,
+            integer_tensor: `integer_type`, `integers`. All integer parts of the tuple,
                 one after another.
-            float_tensor: `float_type`, [floats]. All float parts of the tuple, one
+            float_tensor: `float_type`, `floats`. All float parts of the tuple, one
                 after another.
             tuple_mask: string. Serialized TensorProto of an int32 matrix [parts, 2]
                 with each part's type, 0 for integer and 1 for float, and its length:
                 what ComputeDedupDataTupleMask computes.
             options: merged field by field; the last explicit one wins.
+                config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its
+                    bytes. Default "". Needed where its spmd_sharding is enabled: the
+                    two vectors are then of full size, and the tuple is a core's share.
+                    Empty means no sharding.
+
+        Returns:
+            output: variant, `scalar`. The parts; an XLA tuple on TPUs.
 
         Raises:
             OpError: the op refuses an argument.
@@ -187,8 +215,43 @@ def merge_dedup_data(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
-    """`output` of `MergeDedupData.create` in the current scope, with
-    MergeDedupData.Options as keywords.
+    """Makes deduplication data of one integer and one float vector.
+
+    The inverse of SplitDedupData, with the same mask: cuts the vectors into the parts
+    that the mask lists, in its order, for XlaRecvTPUEmbeddingActivations and
+    XlaSendTPUEmbeddingGradients.
+
+    On TPUs TensorFlow compiles the op into the computation. On the CPU the result is a
+    variant that only SplitDedupData reads, and one device stands for all cores of a
+    replica: with sharding, too, it has the parts whole.
+
+    InvalidArgument: an input is not a vector, its length is not the sum over the mask,
+    or the mask does not parse or has a type other than 0 and 1; with sharding, a length
+    that the cores of a replica do not divide.
+
+    opwright brings kernels for CPU.
+
+    `MergeDedupData.create` in the current scope, with MergeDedupData.Options as
+    keywords.
+
+    Args:
+        integer_tensor: `integer_type`, `integers`. All integer parts of the tuple, one
+            after another.
+        float_tensor: `float_type`, `floats`. All float parts of the tuple, one after
+            another.
+        tuple_mask: string. Serialized TensorProto of an int32 matrix [parts, 2] with
+            each part's type, 0 for integer and 1 for float, and its length: what
+            ComputeDedupDataTupleMask computes.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+            Default "". Needed where its spmd_sharding is enabled: the two vectors are
+            then of full size, and the tuple is a core's share. Empty means no sharding.
+        name: what the op is called in a graph.
+
+    Returns:
+        output: variant, `scalar`. The parts; an XLA tuple on TPUs.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise MergeDedupData._unknown(_unknown)

@@ -78,7 +78,26 @@ class RecvTPUEmbeddingActivations(Op):
     def create(
         scope: Scope, num_outputs: int, config: MessageLike
     ) -> RecvTPUEmbeddingActivations:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Waits for a step's lookup and returns its embedding activations.
+
+        Waits until a step has been enqueued for this core and looked up, and returns
+        its activations. With feature descriptors in the configuration there is one
+        output a feature. Without them there is one a table, whose row b * num_features
+        + f is feature f of example b.
+
+        With pipeline_execution_with_tensor_core set, a step's lookup may run before the
+        update of the step before, and then does not see it.
+
+        A TPU graph has at most one such op. TensorFlow's graph rewrite turns it into
+        XlaRecvTPUEmbeddingDeduplicationData and XlaRecvTPUEmbeddingActivations. The
+        gradients go back through SendTPUEmbeddingGradients.
+
+        InvalidArgument, when the graph is built: `config` does not parse, or
+        `num_outputs` is not the number of features, or tables, in it.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -86,6 +105,11 @@ class RecvTPUEmbeddingActivations(Op):
                 the configuration has no features.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
                 The one that the system was configured with.
+
+        Returns:
+            outputs: list of `num_outputs` tensors, each float32, input_shape +
+                [dimension] of a feature, or [num_features * batch, dimension] of a
+                table. Combined rows of each feature or table.
 
         Raises:
             OpError: the op refuses an argument.
@@ -115,7 +139,42 @@ class RecvTPUEmbeddingActivations(Op):
 def recv_tpu_embedding_activations(
     num_outputs: int, config: MessageLike, *, name: str | None = None, **_unknown: Never
 ) -> list[Output[TFloat32]]:
-    """`outputs` of `RecvTPUEmbeddingActivations.create` in the current scope."""
+    """Waits for a step's lookup and returns its embedding activations.
+
+    Waits until a step has been enqueued for this core and looked up, and returns its
+    activations. With feature descriptors in the configuration there is one output a
+    feature. Without them there is one a table, whose row b * num_features + f is
+    feature f of example b.
+
+    With pipeline_execution_with_tensor_core set, a step's lookup may run before the
+    update of the step before, and then does not see it.
+
+    A TPU graph has at most one such op. TensorFlow's graph rewrite turns it into
+    XlaRecvTPUEmbeddingDeduplicationData and XlaRecvTPUEmbeddingActivations. The
+    gradients go back through SendTPUEmbeddingGradients.
+
+    InvalidArgument, when the graph is built: `config` does not parse, or `num_outputs`
+    is not the number of features, or tables, in it.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `RecvTPUEmbeddingActivations.create` in the current scope.
+
+    Args:
+        num_outputs: int. At least 1. Number of outputs: features, or tables where the
+            configuration has no features.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
+            one that the system was configured with.
+        name: what the op is called in a graph.
+
+    Returns:
+        outputs: list of `num_outputs` tensors, each float32, input_shape + [dimension]
+            of a feature, or [num_features * batch, dimension] of a table. Combined rows
+            of each feature or table.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise RecvTPUEmbeddingActivations._unknown(_unknown)
     fast_path_error = None

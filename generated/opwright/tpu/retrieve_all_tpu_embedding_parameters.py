@@ -75,35 +75,39 @@ class RetrieveAllTPUEmbeddingParameters(Op):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        parameters: list of `NumTables` tensors, each float32, [rows of this shard,
-            dimension]. Rows of each table.
-        auxiliary1: list of `NumTables` tensors, each float32, [rows of this shard,
-            dimension] or [0, 0]. First slot of each table, in the order of the Load
-            ops' inputs: an accumulator, momentum and the like. Empty where a table's
-            optimizer has fewer.
-        auxiliary2: list of `NumTables` tensors, each float32, [rows of this shard,
-            dimension] or [0, 0]. Second slot of each table. Empty where a table's
-            optimizer has fewer.
-        auxiliary3: list of `NumTables` tensors, each float32, [rows of this shard,
-            dimension] or [0, 0]. Third slot of each table. Empty where a table's
-            optimizer has fewer.
-        auxiliary4: list of `NumTables` tensors, each float32, [rows of this shard,
-            dimension] or [0, 0]. Fourth slot of each table. Empty where a table's
-            optimizer has fewer.
-        auxiliary5: list of `NumTables` tensors, each float32, [rows of this shard,
-            dimension] or [0, 0]. Fifth slot of each table. Empty where a table's
-            optimizer has fewer.
-        auxiliary6: list of `NumTables` tensors, each float32, [rows of this shard,
-            dimension] or [0, 0]. Sixth slot of each table. Empty where a table's
-            optimizer has fewer.
-        auxiliary7: list of `NumTables` tensors, each float32, [rows of this shard,
-            dimension] or [0, 0]. Seventh slot of each table. Empty where a table's
-            optimizer has fewer.
+        parameters: list of `NumTables` tensors, each float32, `_rows _dimension`. Rows
+            of each table.
+        auxiliary1: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            First slot of each table, in the order of the Load ops' inputs: an
+            accumulator, momentum and the like. Empty where a table's optimizer has
+            fewer.
+        auxiliary2: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Second slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary3: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Third slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary4: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Fourth slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary5: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Fifth slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary6: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Sixth slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary7: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Seventh slot of each table. Empty where a table's optimizer has fewer.
     """
 
     OP_NAME = "RetrieveAllTPUEmbeddingParameters"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "parameters": "(_rows, _dimension)",
+        "auxiliary1": "either((_rows, _dimension), (0, 0))",
+        "auxiliary2": "either((_rows, _dimension), (0, 0))",
+        "auxiliary3": "either((_rows, _dimension), (0, 0))",
+        "auxiliary4": "either((_rows, _dimension), (0, 0))",
+        "auxiliary5": "either((_rows, _dimension), (0, 0))",
+        "auxiliary6": "either((_rows, _dimension), (0, 0))",
+        "auxiliary7": "either((_rows, _dimension), (0, 0))",
     }
     NATIVE = ("CPU", "GPU")
     __slots__ = (
@@ -139,7 +143,26 @@ class RetrieveAllTPUEmbeddingParameters(Op):
         num_shards: int,
         shard_id: int,
     ) -> RetrieveAllTPUEmbeddingParameters:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Reads all tables and their slots from TPU memory.
+
+        Returns one host's shard of every table, in the order of the configuration. Call
+        it between steps. It is what the ops for single tables become.
+
+        A table's slots are those of its Load op, in that order, and after them its
+        gradient accumulators where the configuration has gradient accumulation on. SGD
+        has none, Adagrad and momentum one, Adam, FTRL and RMSProp two.
+
+        A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+        num_shards shards one more. Under the sharding strategy MOD they are the ids
+        with id % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+        InvalidArgument: `config` does not parse, has another number of tables or a
+        table without an optimizer; `shard_id` is not below `num_shards`, or the shard
+        would be empty.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -150,6 +173,32 @@ class RetrieveAllTPUEmbeddingParameters(Op):
                 the system.
             shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's
                 number.
+
+        Returns:
+            parameters: list of `NumTables` tensors, each float32, `_rows _dimension`.
+                Rows of each table.
+            auxiliary1: list of `NumTables` tensors, each float32,
+                `_rows _dimension | 0 0`. First slot of each table, in the order of the
+                Load ops' inputs: an accumulator, momentum and the like. Empty where a
+                table's optimizer has fewer.
+            auxiliary2: list of `NumTables` tensors, each float32,
+                `_rows _dimension | 0 0`. Second slot of each table. Empty where a
+                table's optimizer has fewer.
+            auxiliary3: list of `NumTables` tensors, each float32,
+                `_rows _dimension | 0 0`. Third slot of each table. Empty where a
+                table's optimizer has fewer.
+            auxiliary4: list of `NumTables` tensors, each float32,
+                `_rows _dimension | 0 0`. Fourth slot of each table. Empty where a
+                table's optimizer has fewer.
+            auxiliary5: list of `NumTables` tensors, each float32,
+                `_rows _dimension | 0 0`. Fifth slot of each table. Empty where a
+                table's optimizer has fewer.
+            auxiliary6: list of `NumTables` tensors, each float32,
+                `_rows _dimension | 0 0`. Sixth slot of each table. Empty where a
+                table's optimizer has fewer.
+            auxiliary7: list of `NumTables` tensors, each float32,
+                `_rows _dimension | 0 0`. Seventh slot of each table. Empty where a
+                table's optimizer has fewer.
 
         Raises:
             OpError: the op refuses an argument.
@@ -206,8 +255,58 @@ def retrieve_all_tpu_embedding_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> RetrieveAllTPUEmbeddingParametersOutputs:
-    """The outputs of `RetrieveAllTPUEmbeddingParameters.create` in the current
-    scope.
+    """Reads all tables and their slots from TPU memory.
+
+    Returns one host's shard of every table, in the order of the configuration. Call it
+    between steps. It is what the ops for single tables become.
+
+    A table's slots are those of its Load op, in that order, and after them its gradient
+    accumulators where the configuration has gradient accumulation on. SGD has none,
+    Adagrad and momentum one, Adam, FTRL and RMSProp two.
+
+    A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+    num_shards shards one more. Under the sharding strategy MOD they are the ids with id
+    % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+    InvalidArgument: `config` does not parse, has another number of tables or a table
+    without an optimizer; `shard_id` is not below `num_shards`, or the shard would be
+    empty.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `RetrieveAllTPUEmbeddingParameters.create` in the current scope.
+
+    Args:
+        NumTables: int. At least 1. Number of tables in the configuration.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
+            one that the system was configured with.
+        num_shards: int. Number of shards that each table is cut into: the hosts of the
+            system.
+        shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's number.
+        name: what the op is called in a graph.
+
+    Returns:
+        parameters: list of `NumTables` tensors, each float32, `_rows _dimension`. Rows
+            of each table.
+        auxiliary1: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            First slot of each table, in the order of the Load ops' inputs: an
+            accumulator, momentum and the like. Empty where a table's optimizer has
+            fewer.
+        auxiliary2: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Second slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary3: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Third slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary4: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Fourth slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary5: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Fifth slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary6: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Sixth slot of each table. Empty where a table's optimizer has fewer.
+        auxiliary7: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
+            Seventh slot of each table. Empty where a table's optimizer has fewer.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise RetrieveAllTPUEmbeddingParameters._unknown(_unknown)

@@ -86,16 +86,19 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        parameters: float32, [rows of this shard, dimension]. Rows of the table, w.
-        accumulators: float32, [rows of this shard, dimension]. Running mean of squared
-            gradients, a.
-        updates: float32, [rows of this shard, dimension]. Running mean of squared
-            updates, d.
+        parameters: float32, `_rows _dimension`. Rows of the table, w.
+        accumulators: float32, `_rows _dimension`. Running mean of squared gradients, a.
+        updates: float32, `_rows _dimension`. Running mean of squared updates, d.
     """
 
     OP_NAME = "RetrieveTPUEmbeddingAdadeltaParameters"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "parameters": "(_rows, _dimension)",
+        "accumulators": "(_rows, _dimension)",
+        "updates": "(_rows, _dimension)",
     }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "accumulators", "updates")
@@ -149,7 +152,32 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
     def create(
         scope: Scope, num_shards: int, shard_id: int, *options: Options
     ) -> RetrieveTPUEmbeddingAdadeltaParameters:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Reads a table trained by Adadelta from TPU memory.
+
+        Returns one host's shard of a table and its slots `accumulators`, `updates`, as
+        before writing a checkpoint. Call it between steps.
+
+        TensorFlow's graph rewrite joins the ops for all tables of a host, which must
+        all be there, into one RetrieveAllTPUEmbeddingParameters.
+
+        A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+        num_shards shards one more. Under the sharding strategy MOD they are the ids
+        with id % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+        The update, with w a row, g its gradient and lr the learning rate:
+
+          a = rho * a + (1 - rho) * g^2
+          u = sqrt(d + epsilon) / sqrt(a + epsilon) * g
+          d = rho * d + (1 - rho) * u^2
+          w -= lr * u
+
+        InvalidArgument: both or neither of `table_id` and `table_name` are given; the
+        table is unknown, or has another optimizer; a shard would be empty. NotFound or
+        AlreadyExists: another table has no such op, or this one has two.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -158,6 +186,19 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
             shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's
                 number.
             options: merged field by field; the last explicit one wins.
+                table_id: int. Default -1. Position of the table in the configuration;
+                    -1 where `table_name` says which.
+                table_name: string. Default "". Name of the table in the configuration;
+                    empty where `table_id` says which.
+                config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its
+                    bytes. Default "". Empty where another op of the graph has it. All
+                    that are given must be equal.
+
+        Returns:
+            parameters: float32, `_rows _dimension`. Rows of the table, w.
+            accumulators: float32, `_rows _dimension`. Running mean of squared
+                gradients, a.
+            updates: float32, `_rows _dimension`. Running mean of squared updates, d.
 
         Raises:
             OpError: the op refuses an argument.
@@ -216,8 +257,54 @@ def retrieve_tpu_embedding_adadelta_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> RetrieveTPUEmbeddingAdadeltaParametersOutputs:
-    """The outputs of `RetrieveTPUEmbeddingAdadeltaParameters.create` in the current
-    scope, with RetrieveTPUEmbeddingAdadeltaParameters.Options as keywords.
+    """Reads a table trained by Adadelta from TPU memory.
+
+    Returns one host's shard of a table and its slots `accumulators`, `updates`, as
+    before writing a checkpoint. Call it between steps.
+
+    TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
+    there, into one RetrieveAllTPUEmbeddingParameters.
+
+    A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+    num_shards shards one more. Under the sharding strategy MOD they are the ids with id
+    % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+    The update, with w a row, g its gradient and lr the learning rate:
+
+      a = rho * a + (1 - rho) * g^2
+      u = sqrt(d + epsilon) / sqrt(a + epsilon) * g
+      d = rho * d + (1 - rho) * u^2
+      w -= lr * u
+
+    InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
+    is unknown, or has another optimizer; a shard would be empty. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `RetrieveTPUEmbeddingAdadeltaParameters.create` in the current scope, with
+    RetrieveTPUEmbeddingAdadeltaParameters.Options as keywords.
+
+    Args:
+        num_shards: int. Number of shards that each table is cut into: the hosts of the
+            system.
+        shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's number.
+        table_id: int. Default -1. Position of the table in the configuration; -1 where
+            `table_name` says which.
+        table_name: string. Default "". Name of the table in the configuration; empty
+            where `table_id` says which.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+            Default "". Empty where another op of the graph has it. All that are given
+            must be equal.
+        name: what the op is called in a graph.
+
+    Returns:
+        parameters: float32, `_rows _dimension`. Rows of the table, w.
+        accumulators: float32, `_rows _dimension`. Running mean of squared gradients, a.
+        updates: float32, `_rows _dimension`. Running mean of squared updates, d.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise RetrieveTPUEmbeddingAdadeltaParameters._unknown(_unknown)

@@ -87,14 +87,19 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        parameters: float32, [rows of this shard, dimension]. Rows of the table, w.
-        momenta: float32, [rows of this shard, dimension]. First moments, m.
-        velocities: float32, [rows of this shard, dimension]. Second moments, v.
+        parameters: float32, `_rows _dimension`. Rows of the table, w.
+        momenta: float32, `_rows _dimension`. First moments, m.
+        velocities: float32, `_rows _dimension`. Second moments, v.
     """
 
     OP_NAME = "RetrieveTPUEmbeddingADAMParameters"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "parameters": "(_rows, _dimension)",
+        "momenta": "(_rows, _dimension)",
+        "velocities": "(_rows, _dimension)",
     }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("parameters", "momenta", "velocities")
@@ -148,7 +153,35 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
     def create(
         scope: Scope, num_shards: int, shard_id: int, *options: Options
     ) -> RetrieveTPUEmbeddingADAMParameters:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Reads a table trained by Adam from TPU memory.
+
+        Returns one host's shard of a table and its slots `momenta`, `velocities`, as
+        before writing a checkpoint. Call it between steps.
+
+        TensorFlow's graph rewrite joins the ops for all tables of a host, which must
+        all be there, into one RetrieveAllTPUEmbeddingParameters.
+
+        A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+        num_shards shards one more. Under the sharding strategy MOD they are the ids
+        with id % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+        The update, with w a row, g its gradient and lr the learning rate:
+
+          m = beta1 * m + (1 - beta1) * g
+          v = beta2 * v + (1 - beta2) * g^2
+          w -= lr * m / (sqrt(v) + epsilon)
+
+        With use_sum_inside_sqrt the divisor is sqrt(v + epsilon^2). The lazy form, the
+        default, touches only rows that the step looked up. There is no correction for
+        bias: fold sqrt(1 - beta2^t) / (1 - beta1^t) into a dynamic learning rate.
+
+        InvalidArgument: both or neither of `table_id` and `table_name` are given; the
+        table is unknown, or has another optimizer; a shard would be empty. NotFound or
+        AlreadyExists: another table has no such op, or this one has two.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -157,6 +190,18 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
             shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's
                 number.
             options: merged field by field; the last explicit one wins.
+                table_id: int. Default -1. Position of the table in the configuration;
+                    -1 where `table_name` says which.
+                table_name: string. Default "". Name of the table in the configuration;
+                    empty where `table_id` says which.
+                config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its
+                    bytes. Default "". Empty where another op of the graph has it. All
+                    that are given must be equal.
+
+        Returns:
+            parameters: float32, `_rows _dimension`. Rows of the table, w.
+            momenta: float32, `_rows _dimension`. First moments, m.
+            velocities: float32, `_rows _dimension`. Second moments, v.
 
         Raises:
             OpError: the op refuses an argument.
@@ -213,8 +258,57 @@ def retrieve_tpu_embedding_adam_parameters(
     name: str | None = None,
     **_unknown: Never,
 ) -> RetrieveTPUEmbeddingADAMParametersOutputs:
-    """The outputs of `RetrieveTPUEmbeddingADAMParameters.create` in the current
-    scope, with RetrieveTPUEmbeddingADAMParameters.Options as keywords.
+    """Reads a table trained by Adam from TPU memory.
+
+    Returns one host's shard of a table and its slots `momenta`, `velocities`, as before
+    writing a checkpoint. Call it between steps.
+
+    TensorFlow's graph rewrite joins the ops for all tables of a host, which must all be
+    there, into one RetrieveAllTPUEmbeddingParameters.
+
+    A shard has vocabulary_size // num_shards rows, and the first vocabulary_size %
+    num_shards shards one more. Under the sharding strategy MOD they are the ids with id
+    % num_shards equal to `shard_id`, otherwise a contiguous range.
+
+    The update, with w a row, g its gradient and lr the learning rate:
+
+      m = beta1 * m + (1 - beta1) * g
+      v = beta2 * v + (1 - beta2) * g^2
+      w -= lr * m / (sqrt(v) + epsilon)
+
+    With use_sum_inside_sqrt the divisor is sqrt(v + epsilon^2). The lazy form, the
+    default, touches only rows that the step looked up. There is no correction for bias:
+    fold sqrt(1 - beta2^t) / (1 - beta1^t) into a dynamic learning rate.
+
+    InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
+    is unknown, or has another optimizer; a shard would be empty. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `RetrieveTPUEmbeddingADAMParameters.create` in the current scope, with
+    RetrieveTPUEmbeddingADAMParameters.Options as keywords.
+
+    Args:
+        num_shards: int. Number of shards that each table is cut into: the hosts of the
+            system.
+        shard_id: int. Shard that is meant, from 0 to num_shards - 1: a host's number.
+        table_id: int. Default -1. Position of the table in the configuration; -1 where
+            `table_name` says which.
+        table_name: string. Default "". Name of the table in the configuration; empty
+            where `table_id` says which.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+            Default "". Empty where another op of the graph has it. All that are given
+            must be equal.
+        name: what the op is called in a graph.
+
+    Returns:
+        parameters: float32, `_rows _dimension`. Rows of the table, w.
+        momenta: float32, `_rows _dimension`. First moments, m.
+        velocities: float32, `_rows _dimension`. Second moments, v.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise RetrieveTPUEmbeddingADAMParameters._unknown(_unknown)

@@ -66,6 +66,9 @@ class SendTPUEmbeddingGradients(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    SHAPES = {
+        "learning_rates": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
     Inputs = SendTPUEmbeddingGradientsInputs
@@ -81,16 +84,32 @@ class SendTPUEmbeddingGradients(Op):
         learning_rates: Sequence[Operand[TFloat32]],
         config: MessageLike,
     ) -> SendTPUEmbeddingGradients:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Updates the embedding tables from a step's gradients.
+
+        Each table's optimizer updates the rows that the step looked up. Gradients are
+        clipped first and weights last, where the configuration has limits. With
+        gradient accumulation, which is on unless disabled, all gradients of a row are
+        summed and applied at once; without it each occurrence of an id is an update of
+        its own.
+
+        Follows the step's RecvTPUEmbeddingActivations, in TRAINING mode. TensorFlow's
+        graph rewrite turns the op into XlaSendTPUEmbeddingGradients.
+
+        InvalidArgument: a learning rate is not a scalar, or their number is not the
+        number of distinct tags in the configuration.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             inputs: list of `N` tensors, each float32, as outputs of
                 RecvTPUEmbeddingActivations. Gradient of the loss with respect to each
                 activation.
-            learning_rates: list of `NN` tensors, each float32, []. Learning rates that
-                the configuration calls dynamic; position i is the rate of tag i. None
-                when all rates are constants.
+            learning_rates: list of `NN` tensors, each float32, `scalar`. Learning rates
+                that the configuration calls dynamic; position i is the rate of tag i.
+                None when all rates are constants.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
                 The one that the system was configured with.
 
@@ -127,8 +146,37 @@ def send_tpu_embedding_gradients(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`SendTPUEmbeddingGradients.create` in the current scope: the operation in a
-    graph, None eagerly.
+    """Updates the embedding tables from a step's gradients.
+
+    Each table's optimizer updates the rows that the step looked up. Gradients are
+    clipped first and weights last, where the configuration has limits. With gradient
+    accumulation, which is on unless disabled, all gradients of a row are summed and
+    applied at once; without it each occurrence of an id is an update of its own.
+
+    Follows the step's RecvTPUEmbeddingActivations, in TRAINING mode. TensorFlow's graph
+    rewrite turns the op into XlaSendTPUEmbeddingGradients.
+
+    InvalidArgument: a learning rate is not a scalar, or their number is not the number
+    of distinct tags in the configuration.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `SendTPUEmbeddingGradients.create` in the current scope: the operation in a graph,
+    None eagerly.
+
+    Args:
+        inputs: list of `N` tensors, each float32, as outputs of
+            RecvTPUEmbeddingActivations. Gradient of the loss with respect to each
+            activation.
+        learning_rates: list of `NN` tensors, each float32, `scalar`. Learning rates
+            that the configuration calls dynamic; position i is the rate of tag i. None
+            when all rates are constants.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
+            one that the system was configured with.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise SendTPUEmbeddingGradients._unknown(_unknown)

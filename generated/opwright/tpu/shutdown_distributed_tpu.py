@@ -51,7 +51,17 @@ class ShutdownDistributedTPU(Op):
 
     @staticmethod
     def create(scope: Scope) -> ShutdownDistributedTPU:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Shuts the TPU system of a job down.
+
+        The opposite of ConfigureDistributedTPU: programs are gone, and embedding tables
+        with all that was trained. Whatever waits for a step of the embedding engine
+        fails.
+
+        A system that was not set up is left as it is.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -74,8 +84,23 @@ class ShutdownDistributedTPU(Op):
 def shutdown_distributed_tpu(
     *, name: str | None = None, **_unknown: Never
 ) -> Operation | None:
-    """`ShutdownDistributedTPU.create` in the current scope: the operation in a
-    graph, None eagerly.
+    """Shuts the TPU system of a job down.
+
+    The opposite of ConfigureDistributedTPU: programs are gone, and embedding tables
+    with all that was trained. Whatever waits for a step of the embedding engine fails.
+
+    A system that was not set up is left as it is.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `ShutdownDistributedTPU.create` in the current scope: the operation in a graph, None
+    eagerly.
+
+    Args:
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise ShutdownDistributedTPU._unknown(_unknown)

@@ -39,10 +39,13 @@ class ShutdownTPUSystem(TensorOp[TBool]):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        success: bool, []. Whether the system could be shut down.
+        success: bool, `scalar`. Whether the system could be shut down.
     """
 
     OP_NAME = "ShutdownTPUSystem"
+    SHAPES = {
+        "success": "()",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("success",)
     success: Output[TBool]
@@ -54,10 +57,20 @@ class ShutdownTPUSystem(TensorOp[TBool]):
 
     @staticmethod
     def create(scope: Scope) -> ShutdownTPUSystem:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Shuts the TPU system down, and says whether there was one.
+
+        Does as ShutdownDistributedTPU does: programs are gone, and embedding tables
+        with all that was trained.
+
+        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
+
+        Returns:
+            success: bool, `scalar`. Whether the system could be shut down.
 
         Raises:
             OpError: the op refuses an argument.
@@ -75,7 +88,24 @@ class ShutdownTPUSystem(TensorOp[TBool]):
 
 @explained
 def shutdown_tpu_system(*, name: str | None = None, **_unknown: Never) -> Output[TBool]:
-    """`success` of `ShutdownTPUSystem.create` in the current scope."""
+    """Shuts the TPU system down, and says whether there was one.
+
+    Does as ShutdownDistributedTPU does: programs are gone, and embedding tables with
+    all that was trained.
+
+    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `ShutdownTPUSystem.create` in the current scope.
+
+    Args:
+        name: what the op is called in a graph.
+
+    Returns:
+        success: bool, `scalar`. Whether the system could be shut down.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise ShutdownTPUSystem._unknown(_unknown)
     fast_path_error = None

@@ -81,14 +81,23 @@ class SortListOfSparseCoreCooTensors(Op):
     opwright brings kernels for CPU.
 
     Attributes:
-        sorted_row_ids: int32, [sorted]. Sample of each triple within the SparseCore.
-        sorted_col_ids: int32, [sorted]. Row of each triple within its shard.
-        sorted_gains: float32, [sorted]. Gain of each triple.
-        id_counts: int32, [num_replica * num_sc_per_chip + 1]. Position at which each
+        sorted_row_ids: int32, `_sorted`. Sample of each triple within the SparseCore.
+        sorted_col_ids: int32, `_sorted`. Row of each triple within its shard.
+        sorted_gains: float32, `_sorted`. Gain of each triple.
+        id_counts: int32, `num_replica*num_sc_per_chip+1`. Position at which each
             shard's triples begin, and the number of all.
     """
 
     OP_NAME = "SortListOfSparseCoreCooTensors"
+    SHAPES = {
+        "row_ids_list": "(triples,)",
+        "col_ids_list": "(triples,)",
+        "gains_list": "(triples,)",
+        "sorted_row_ids": "(_sorted,)",
+        "sorted_col_ids": "(_sorted,)",
+        "sorted_gains": "(_sorted,)",
+        "id_counts": "(num_replica * num_sc_per_chip + 1,)",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("sorted_row_ids", "sorted_col_ids", "sorted_gains", "id_counts")
     sorted_row_ids: Output[TInt32]
@@ -118,15 +127,34 @@ class SortListOfSparseCoreCooTensors(Op):
         max_unique_ids_per_sparse_core: int,
         table_name: StringLike,
     ) -> SortListOfSparseCoreCooTensors:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Sorts a SparseCore's triples by the shard that has their row.
+
+        The features are one SparseCore's triples of one stacked table. Triples of one
+        table with the same sample and the same row become one, with the sum of their
+        gains. Row col belongs to SparseCore col % shards of the system, with shards =
+        num_replica * num_sc_per_chip.
+
+        The triples of all features are returned shard by shard; within a shard, table
+        by table and row by row. Samples become positions in the SparseCore's own batch,
+        rows become positions within their shard, col / shards.
+
+        FailedPrecondition: the number of SparseCores is no power of two.
+        InvalidArgument: the lists of a feature differ in length, `sample_count_list` or
+        `col_offset_list` does not have an element a feature, a sample or a row is
+        negative, a row is not below `table_vocab_size`, or a shard gets more triples or
+        distinct rows than the limits allow.
+
+        opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_ids_list: list of `N` tensors, each int32, [triples]. Sample of each
+            row_ids_list: list of `N` tensors, each int32, `triples`. Sample of each
                 triple, for each feature.
-            col_ids_list: list of `N` tensors, each int32, [triples]. Row of each triple
+            col_ids_list: list of `N` tensors, each int32, `triples`. Row of each triple
                 in the stacked table, for each feature.
-            gains_list: list of `N` tensors, each float32, [triples]. Gain of each
+            gains_list: list of `N` tensors, each float32, `triples`. Gain of each
                 triple, for each feature.
             sample_count_list: list(int). Number of this SparseCore's samples in each
                 feature; one a feature.
@@ -141,6 +169,14 @@ class SortListOfSparseCoreCooTensors(Op):
             max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
                 shard may be asked for.
             table_name: string. Name of the stacked table, for messages and statistics.
+
+        Returns:
+            sorted_row_ids: int32, `_sorted`. Sample of each triple within the
+                SparseCore.
+            sorted_col_ids: int32, `_sorted`. Row of each triple within its shard.
+            sorted_gains: float32, `_sorted`. Gain of each triple.
+            id_counts: int32, `num_replica*num_sc_per_chip+1`. Position at which each
+                shard's triples begin, and the number of all.
 
         Raises:
             OpError: the op refuses an argument.
@@ -216,7 +252,59 @@ def sort_list_of_sparse_core_coo_tensors(
     name: str | None = None,
     **_unknown: Never,
 ) -> SortListOfSparseCoreCooTensorsOutputs:
-    """The outputs of `SortListOfSparseCoreCooTensors.create` in the current scope."""
+    """Sorts a SparseCore's triples by the shard that has their row.
+
+    The features are one SparseCore's triples of one stacked table. Triples of one table
+    with the same sample and the same row become one, with the sum of their gains. Row
+    col belongs to SparseCore col % shards of the system, with shards = num_replica *
+    num_sc_per_chip.
+
+    The triples of all features are returned shard by shard; within a shard, table by
+    table and row by row. Samples become positions in the SparseCore's own batch, rows
+    become positions within their shard, col / shards.
+
+    FailedPrecondition: the number of SparseCores is no power of two. InvalidArgument:
+    the lists of a feature differ in length, `sample_count_list` or `col_offset_list`
+    does not have an element a feature, a sample or a row is negative, a row is not
+    below `table_vocab_size`, or a shard gets more triples or distinct rows than the
+    limits allow.
+
+    opwright brings kernels for CPU.
+
+    `SortListOfSparseCoreCooTensors.create` in the current scope.
+
+    Args:
+        row_ids_list: list of `N` tensors, each int32, `triples`. Sample of each triple,
+            for each feature.
+        col_ids_list: list of `N` tensors, each int32, `triples`. Row of each triple in
+            the stacked table, for each feature.
+        gains_list: list of `N` tensors, each float32, `triples`. Gain of each triple,
+            for each feature.
+        sample_count_list: list(int). Number of this SparseCore's samples in each
+            feature; one a feature.
+        col_offset_list: list(int). First row of each feature's table in the stacked
+            table; features with the same offset look up the same table.
+        num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it makes
+            the number of SparseCores.
+        table_vocab_size: int. At least 1. Number of rows of the stacked table.
+        feature_width: int. At least 1. Number of columns of the table.
+        num_sc_per_chip: int. At least 1. Number of SparseCores of a chip.
+        max_ids_per_sparse_core: int. At least 1. Most triples that a shard may get.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
+            may be asked for.
+        table_name: string. Name of the stacked table, for messages and statistics.
+        name: what the op is called in a graph.
+
+    Returns:
+        sorted_row_ids: int32, `_sorted`. Sample of each triple within the SparseCore.
+        sorted_col_ids: int32, `_sorted`. Row of each triple within its shard.
+        sorted_gains: float32, `_sorted`. Gain of each triple.
+        id_counts: int32, `num_replica*num_sc_per_chip+1`. Position at which each
+            shard's triples begin, and the number of all.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise SortListOfSparseCoreCooTensors._unknown(_unknown)
     fast_path_error = None

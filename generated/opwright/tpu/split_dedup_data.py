@@ -98,15 +98,20 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
     `float_type`: float16, bfloat16 or float32.
 
     Attributes:
-        integer_tensor: `integer_type`, [integers]. All integer parts of the tuple, one
+        integer_tensor: `integer_type`, `_integers`. All integer parts of the tuple, one
             after another.
-        float_tensor: `float_type`, [floats]. All float parts of the tuple, one after
+        float_tensor: `float_type`, `_floats`. All float parts of the tuple, one after
             another.
     """
 
     OP_NAME = "SplitDedupData"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "input": "()",
+        "integer_tensor": "(_integers,)",
+        "float_tensor": "(_floats,)",
     }
     NATIVE = ("CPU",)
     __slots__ = ("integer_tensor", "float_tensor")
@@ -150,11 +155,29 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
         tuple_mask: StringLike,
         *options: Options,
     ) -> SplitDedupData[UIntegerType, UFloatType]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Splits deduplication data into one integer and one float vector.
+
+        The tuple that XlaRecvTPUEmbeddingDeduplicationData returns cannot leave a
+        computation whose results have static shapes; two vectors can. The lengths of
+        the outputs are sums over the mask. For the mask [[0, 2], [1, 1], [0, 1]] a
+        tuple ([1, 2], [0.1], [3]) becomes [1, 2, 3] and [0.1]. MergeDedupData is the
+        inverse.
+
+        On TPUs TensorFlow compiles the op into the computation. On the CPU it takes
+        what MergeDedupData returned.
+
+        InvalidArgument: the mask does not parse or is no matrix, has a type other than
+        0 and 1, or does not have a row for each part; or a part of the tuple is not a
+        vector, or on the CPU not one of the length and dtype that the mask says.
+
+        opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            input: variant, []. XLA tuple from XlaRecvTPUEmbeddingDeduplicationData.
+            input: variant, `scalar`. XLA tuple from
+                XlaRecvTPUEmbeddingDeduplicationData.
             integer_type: dtype, one of int32, int64, uint32, uint64. Dtype of the
                 integer parts.
             float_type: dtype, one of float16, bfloat16, float32. Dtype of the float
@@ -163,6 +186,16 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
                 with each part's type, 0 for integer and 1 for float, and its length:
                 what ComputeDedupDataTupleMask computes.
             options: merged field by field; the last explicit one wins.
+                config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its
+                    bytes. Default "". Needed where its spmd_sharding is enabled: the
+                    two vectors are then of full size, and the tuple is a core's share.
+                    Empty means no sharding.
+
+        Returns:
+            integer_tensor: `integer_type`, `_integers`. All integer parts of the tuple,
+                one after another.
+            float_tensor: `float_type`, `_floats`. All float parts of the tuple, one
+                after another.
 
         Raises:
             OpError: the op refuses an argument.
@@ -217,8 +250,46 @@ def split_dedup_data(
     name: str | None = None,
     **_unknown: Never,
 ) -> SplitDedupDataOutputs[UIntegerType, UFloatType]:
-    """The outputs of `SplitDedupData.create` in the current scope, with
-    SplitDedupData.Options as keywords.
+    """Splits deduplication data into one integer and one float vector.
+
+    The tuple that XlaRecvTPUEmbeddingDeduplicationData returns cannot leave a
+    computation whose results have static shapes; two vectors can. The lengths of the
+    outputs are sums over the mask. For the mask [[0, 2], [1, 1], [0, 1]] a tuple ([1,
+    2], [0.1], [3]) becomes [1, 2, 3] and [0.1]. MergeDedupData is the inverse.
+
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it takes what
+    MergeDedupData returned.
+
+    InvalidArgument: the mask does not parse or is no matrix, has a type other than 0
+    and 1, or does not have a row for each part; or a part of the tuple is not a vector,
+    or on the CPU not one of the length and dtype that the mask says.
+
+    opwright brings kernels for CPU.
+
+    `SplitDedupData.create` in the current scope, with SplitDedupData.Options as
+    keywords.
+
+    Args:
+        input: variant, `scalar`. XLA tuple from XlaRecvTPUEmbeddingDeduplicationData.
+        integer_type: dtype, one of int32, int64, uint32, uint64. Dtype of the integer
+            parts.
+        float_type: dtype, one of float16, bfloat16, float32. Dtype of the float parts.
+        tuple_mask: string. Serialized TensorProto of an int32 matrix [parts, 2] with
+            each part's type, 0 for integer and 1 for float, and its length: what
+            ComputeDedupDataTupleMask computes.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
+            Default "". Needed where its spmd_sharding is enabled: the two vectors are
+            then of full size, and the tuple is a core's share. Empty means no sharding.
+        name: what the op is called in a graph.
+
+    Returns:
+        integer_tensor: `integer_type`, `_integers`. All integer parts of the tuple, one
+            after another.
+        float_tensor: `float_type`, `_floats`. All float parts of the tuple, one after
+            another.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise SplitDedupData._unknown(_unknown)

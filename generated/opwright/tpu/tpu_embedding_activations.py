@@ -51,6 +51,10 @@ class TPUEmbeddingActivations(TensorOp[TFloat32]):
     """
 
     OP_NAME = "TPUEmbeddingActivations"
+    SHAPES = {
+        "embedding_variable": "(...,)",
+        "sliced_activations": "(...,)",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("output",)
     output: Output[TFloat32]
@@ -68,18 +72,29 @@ class TPUEmbeddingActivations(TensorOp[TFloat32]):
         table_id: int,
         lookup_id: int,
     ) -> TPUEmbeddingActivations:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Ties activations to a variable, so that they have a gradient.
+
+        Returns `sliced_activations` as they are. Its use is that a graph then has a
+        path from a trainable variable to the loss, on which TensorFlow 1's TPU
+        embedding library finds the gradients to send; in TensorFlow 2 nothing needs it.
+
+        opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            embedding_variable: float32, any. Trainable variable that stands for the
+            embedding_variable: float32, `...`. Trainable variable that stands for the
                 table; its value is not read.
-            sliced_activations: float32, any. Activations, or a part of them, from
+            sliced_activations: float32, `...`. Activations, or a part of them, from
                 RecvTPUEmbeddingActivations.
             table_id: int. At least 0. Position in the configuration of the table that
                 the activations come from.
             lookup_id: int. At least 0. Number of the lookup in that table that produced
                 them.
+
+        Returns:
+            output: float32, as sliced_activations. `sliced_activations`, unchanged.
 
         Raises:
             OpError: the op refuses an argument.
@@ -120,7 +135,33 @@ def tpu_embedding_activations(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
-    """`output` of `TPUEmbeddingActivations.create` in the current scope."""
+    """Ties activations to a variable, so that they have a gradient.
+
+    Returns `sliced_activations` as they are. Its use is that a graph then has a path
+    from a trainable variable to the loss, on which TensorFlow 1's TPU embedding library
+    finds the gradients to send; in TensorFlow 2 nothing needs it.
+
+    opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `TPUEmbeddingActivations.create` in the current scope.
+
+    Args:
+        embedding_variable: float32, `...`. Trainable variable that stands for the
+            table; its value is not read.
+        sliced_activations: float32, `...`. Activations, or a part of them, from
+            RecvTPUEmbeddingActivations.
+        table_id: int. At least 0. Position in the configuration of the table that the
+            activations come from.
+        lookup_id: int. At least 0. Number of the lookup in that table that produced
+            them.
+        name: what the op is called in a graph.
+
+    Returns:
+        output: float32, as sliced_activations. `sliced_activations`, unchanged.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise TPUEmbeddingActivations._unknown(_unknown)
     fast_path_error = None

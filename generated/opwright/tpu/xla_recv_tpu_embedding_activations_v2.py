@@ -77,6 +77,9 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    SHAPES = {
+        "deduplication_data": "()",
+    }
     __slots__ = ("outputs",)
     outputs: list[Output[TFloat32]]
     Inputs = XlaRecvTPUEmbeddingActivationsV2Inputs
@@ -95,12 +98,32 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
     ) -> XlaRecvTPUEmbeddingActivationsV2:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Receives a step's activations, with attrs for the setup's results.
+
+        XlaRecvTPUEmbeddingActivations with the setup's results as attrs, for a compiler
+        that does not share the state in which FinalizeTPUEmbedding leaves them.
+
+        Waits until a step has been enqueued for this core and looked up, and returns
+        its activations. With feature descriptors in the configuration there is one
+        output a feature. Without them there is one a table, whose row b * num_features
+        + f is feature f of example b.
+
+        TensorFlow compiles the op into TPU computations only; it has no kernel for
+        other devices.
+
+        InvalidArgument: `config` does not parse, or `num_tables` is not the number of
+        its features, or of its tables if it has no features.
+
+        Stateful. TPU only: a part of a compiled TPU program;
+        RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
+        here.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            deduplication_data: variant, []. Deduplication data of the step, an XLA
-                tuple from XlaRecvTPUEmbeddingDeduplicationDataV2 or MergeDedupData.
+            deduplication_data: variant, `scalar`. Deduplication data of the step, an
+                XLA tuple from XlaRecvTPUEmbeddingDeduplicationDataV2 or MergeDedupData.
             num_tables: int. At least 1. Number of outputs: features, or tables where
                 the configuration has no features.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
@@ -110,6 +133,11 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
             hbm_buffers_config: string. Serialized layout of the embedding memory, from
                 FinalizeTPUEmbeddingV2; opaque.
             tpu_topology: string. Serialized topology of the TPU system; opaque.
+
+        Returns:
+            outputs: list of `num_tables` tensors, each float32, input_shape +
+                [dimension] of a feature, or [num_features * batch, dimension] of a
+                table. Combined rows of each feature or table.
 
         Raises:
             OpError: the op refuses an argument.
@@ -163,7 +191,49 @@ def xla_recv_tpu_embedding_activations_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[TFloat32]]:
-    """`outputs` of `XlaRecvTPUEmbeddingActivationsV2.create` in the current scope."""
+    """Receives a step's activations, with attrs for the setup's results.
+
+    XlaRecvTPUEmbeddingActivations with the setup's results as attrs, for a compiler
+    that does not share the state in which FinalizeTPUEmbedding leaves them.
+
+    Waits until a step has been enqueued for this core and looked up, and returns its
+    activations. With feature descriptors in the configuration there is one output a
+    feature. Without them there is one a table, whose row b * num_features + f is
+    feature f of example b.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    InvalidArgument: `config` does not parse, or `num_tables` is not the number of its
+    features, or of its tables if it has no features.
+
+    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
+    which TensorFlow's graph rewrite makes it of, runs here.
+
+    `XlaRecvTPUEmbeddingActivationsV2.create` in the current scope.
+
+    Args:
+        deduplication_data: variant, `scalar`. Deduplication data of the step, an XLA
+            tuple from XlaRecvTPUEmbeddingDeduplicationDataV2 or MergeDedupData.
+        num_tables: int. At least 1. Number of outputs: features, or tables where the
+            configuration has no features.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
+            one that the system was configured with.
+        embedding_partitions: string. Serialized partitioning of the tables, from
+            FinalizeTPUEmbeddingV2; opaque.
+        hbm_buffers_config: string. Serialized layout of the embedding memory, from
+            FinalizeTPUEmbeddingV2; opaque.
+        tpu_topology: string. Serialized topology of the TPU system; opaque.
+        name: what the op is called in a graph.
+
+    Returns:
+        outputs: list of `num_tables` tensors, each float32, input_shape + [dimension]
+            of a feature, or [num_features * batch, dimension] of a table. Combined rows
+            of each feature or table.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise XlaRecvTPUEmbeddingActivationsV2._unknown(_unknown)
     fast_path_error = None

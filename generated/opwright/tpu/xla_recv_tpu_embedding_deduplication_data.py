@@ -55,13 +55,16 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
     which TensorFlow's graph rewrite makes it of, runs here.
 
     Attributes:
-        output: variant, []. XLA tuple of integer and float vectors, the ids and weights
-            to gather by; opaque. SplitDedupData takes it apart.
+        output: variant, `scalar`. XLA tuple of integer and float vectors, the ids and
+            weights to gather by; opaque. SplitDedupData takes it apart.
     """
 
     OP_NAME = "XlaRecvTPUEmbeddingDeduplicationData"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "output": "()",
     }
     __slots__ = ("output",)
     output: Output[TVariant]
@@ -75,12 +78,32 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
     def create(
         scope: Scope, config: MessageLike
     ) -> XlaRecvTPUEmbeddingDeduplicationData:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Receives a step's deduplication data inside of a TPU computation.
+
+        Ids that occur more than once in a step are looked up once. The data say how to
+        gather the activations from the distinct rows, and how to sum their gradients
+        again. They go, as they are, to the step's XlaRecvTPUEmbeddingActivations and
+        XlaSendTPUEmbeddingGradients.
+
+        TensorFlow compiles the op into TPU computations only; it has no kernel for
+        other devices.
+
+        InvalidArgument: `config` does not parse.
+
+        Stateful. TPU only: a part of a compiled TPU program;
+        RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
+        here.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
                 The one that the system was configured with.
+
+        Returns:
+            output: variant, `scalar`. XLA tuple of integer and float vectors, the ids
+                and weights to gather by; opaque. SplitDedupData takes it apart.
 
         Raises:
             OpError: the op refuses an argument.
@@ -108,8 +131,34 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
 def xla_recv_tpu_embedding_deduplication_data(
     config: MessageLike, *, name: str | None = None, **_unknown: Never
 ) -> Output[TVariant]:
-    """`output` of `XlaRecvTPUEmbeddingDeduplicationData.create` in the current
-    scope.
+    """Receives a step's deduplication data inside of a TPU computation.
+
+    Ids that occur more than once in a step are looked up once. The data say how to
+    gather the activations from the distinct rows, and how to sum their gradients again.
+    They go, as they are, to the step's XlaRecvTPUEmbeddingActivations and
+    XlaSendTPUEmbeddingGradients.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    InvalidArgument: `config` does not parse.
+
+    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
+    which TensorFlow's graph rewrite makes it of, runs here.
+
+    `XlaRecvTPUEmbeddingDeduplicationData.create` in the current scope.
+
+    Args:
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
+            one that the system was configured with.
+        name: what the op is called in a graph.
+
+    Returns:
+        output: variant, `scalar`. XLA tuple of integer and float vectors, the ids and
+            weights to gather by; opaque. SplitDedupData takes it apart.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaRecvTPUEmbeddingDeduplicationData._unknown(_unknown)

@@ -61,13 +61,16 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(TensorOp[TVariant]):
     which TensorFlow's graph rewrite makes it of, runs here.
 
     Attributes:
-        output: variant, []. XLA tuple of integer and float vectors, the ids and weights
-            to gather by; opaque. SplitDedupData takes it apart.
+        output: variant, `scalar`. XLA tuple of integer and float vectors, the ids and
+            weights to gather by; opaque. SplitDedupData takes it apart.
     """
 
     OP_NAME = "XlaRecvTPUEmbeddingDeduplicationDataV2"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "output": "()",
     }
     __slots__ = ("output",)
     output: Output[TVariant]
@@ -85,7 +88,27 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(TensorOp[TVariant]):
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
     ) -> XlaRecvTPUEmbeddingDeduplicationDataV2:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Receives a step's deduplication data, with the setup as attrs.
+
+        XlaRecvTPUEmbeddingDeduplicationData with the setup's results as attrs, for a
+        compiler that does not share the state in which FinalizeTPUEmbedding leaves
+        them.
+
+        Ids that occur more than once in a step are looked up once. The data say how to
+        gather the activations from the distinct rows, and how to sum their gradients
+        again. They go, as they are, to the step's XlaRecvTPUEmbeddingActivations and
+        XlaSendTPUEmbeddingGradients.
+
+        TensorFlow compiles the op into TPU computations only; it has no kernel for
+        other devices.
+
+        InvalidArgument: `config` does not parse.
+
+        Stateful. TPU only: a part of a compiled TPU program;
+        RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
+        here.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -96,6 +119,10 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(TensorOp[TVariant]):
             hbm_buffers_config: string. Serialized layout of the embedding memory, from
                 FinalizeTPUEmbeddingV2; opaque.
             tpu_topology: string. Serialized topology of the TPU system; opaque.
+
+        Returns:
+            output: variant, `scalar`. XLA tuple of integer and float vectors, the ids
+                and weights to gather by; opaque. SplitDedupData takes it apart.
 
         Raises:
             OpError: the op refuses an argument.
@@ -145,8 +172,42 @@ def xla_recv_tpu_embedding_deduplication_data_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TVariant]:
-    """`output` of `XlaRecvTPUEmbeddingDeduplicationDataV2.create` in the current
-    scope.
+    """Receives a step's deduplication data, with the setup as attrs.
+
+    XlaRecvTPUEmbeddingDeduplicationData with the setup's results as attrs, for a
+    compiler that does not share the state in which FinalizeTPUEmbedding leaves them.
+
+    Ids that occur more than once in a step are looked up once. The data say how to
+    gather the activations from the distinct rows, and how to sum their gradients again.
+    They go, as they are, to the step's XlaRecvTPUEmbeddingActivations and
+    XlaSendTPUEmbeddingGradients.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    InvalidArgument: `config` does not parse.
+
+    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
+    which TensorFlow's graph rewrite makes it of, runs here.
+
+    `XlaRecvTPUEmbeddingDeduplicationDataV2.create` in the current scope.
+
+    Args:
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
+            one that the system was configured with.
+        embedding_partitions: string. Serialized partitioning of the tables, from
+            FinalizeTPUEmbeddingV2; opaque.
+        hbm_buffers_config: string. Serialized layout of the embedding memory, from
+            FinalizeTPUEmbeddingV2; opaque.
+        tpu_topology: string. Serialized topology of the TPU system; opaque.
+        name: what the op is called in a graph.
+
+    Returns:
+        output: variant, `scalar`. XLA tuple of integer and float vectors, the ids and
+            weights to gather by; opaque. SplitDedupData takes it apart.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaRecvTPUEmbeddingDeduplicationDataV2._unknown(_unknown)

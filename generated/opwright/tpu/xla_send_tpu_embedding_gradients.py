@@ -71,6 +71,10 @@ class XlaSendTPUEmbeddingGradients(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    SHAPES = {
+        "learning_rates": "()",
+        "deduplication_data": "()",
+    }
     __slots__ = ()
     Inputs = XlaSendTPUEmbeddingGradientsInputs
 
@@ -86,18 +90,34 @@ class XlaSendTPUEmbeddingGradients(Op):
         deduplication_data: TensorOperand[TVariant],
         config: MessageLike,
     ) -> XlaSendTPUEmbeddingGradients:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Sends a step's gradients from inside of a TPU computation.
+
+        Each table's optimizer updates the rows that the step looked up. Gradients are
+        clipped first and weights last, where the configuration has limits. With
+        gradient accumulation, which is on unless disabled, all gradients of a row are
+        summed and applied at once; without it each occurrence of an id is an update of
+        its own.
+
+        TensorFlow compiles the op into TPU computations only; it has no kernel for
+        other devices.
+
+        InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
+
+        Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
+        which TensorFlow's graph rewrite makes it of, runs here.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             gradients: list of `NumTables` tensors, each float32, as outputs of
                 XlaRecvTPUEmbeddingActivations. Gradient of the loss with respect to
                 each activation.
-            learning_rates: list of `NumLearningRateTags` tensors, each float32, [].
-                Learning rates that the configuration calls dynamic; position i is the
-                rate of tag i. None when all rates are constants.
-            deduplication_data: variant, []. Deduplication data of the step, an XLA
-                tuple from XlaRecvTPUEmbeddingDeduplicationData or MergeDedupData.
+            learning_rates: list of `NumLearningRateTags` tensors, each float32,
+                `scalar`. Learning rates that the configuration calls dynamic; position
+                i is the rate of tag i. None when all rates are constants.
+            deduplication_data: variant, `scalar`. Deduplication data of the step, an
+                XLA tuple from XlaRecvTPUEmbeddingDeduplicationData or MergeDedupData.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
                 The one that the system was configured with.
 
@@ -139,8 +159,39 @@ def xla_send_tpu_embedding_gradients(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`XlaSendTPUEmbeddingGradients.create` in the current scope: the operation in a
+    """Sends a step's gradients from inside of a TPU computation.
+
+    Each table's optimizer updates the rows that the step looked up. Gradients are
+    clipped first and weights last, where the configuration has limits. With gradient
+    accumulation, which is on unless disabled, all gradients of a row are summed and
+    applied at once; without it each occurrence of an id is an update of its own.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
+
+    Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
+    which TensorFlow's graph rewrite makes it of, runs here.
+
+    `XlaSendTPUEmbeddingGradients.create` in the current scope: the operation in a
     graph, None eagerly.
+
+    Args:
+        gradients: list of `NumTables` tensors, each float32, as outputs of
+            XlaRecvTPUEmbeddingActivations. Gradient of the loss with respect to each
+            activation.
+        learning_rates: list of `NumLearningRateTags` tensors, each float32, `scalar`.
+            Learning rates that the configuration calls dynamic; position i is the rate
+            of tag i. None when all rates are constants.
+        deduplication_data: variant, `scalar`. Deduplication data of the step, an XLA
+            tuple from XlaRecvTPUEmbeddingDeduplicationData or MergeDedupData.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
+            one that the system was configured with.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaSendTPUEmbeddingGradients._unknown(_unknown)

@@ -78,6 +78,10 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    SHAPES = {
+        "learning_rates": "()",
+        "deduplication_data": "()",
+    }
     __slots__ = ()
     Inputs = XlaSendTPUEmbeddingGradientsV2Inputs
 
@@ -96,18 +100,37 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
         hbm_buffers_config: StringLike,
         tpu_topology: StringLike,
     ) -> XlaSendTPUEmbeddingGradientsV2:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Sends a step's gradients, with attrs for the setup's results.
+
+        XlaSendTPUEmbeddingGradients with the setup's results as attrs, for a compiler
+        that does not share the state in which FinalizeTPUEmbedding leaves them.
+
+        Each table's optimizer updates the rows that the step looked up. Gradients are
+        clipped first and weights last, where the configuration has limits. With
+        gradient accumulation, which is on unless disabled, all gradients of a row are
+        summed and applied at once; without it each occurrence of an id is an update of
+        its own.
+
+        TensorFlow compiles the op into TPU computations only; it has no kernel for
+        other devices.
+
+        InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
+
+        Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
+        which TensorFlow's graph rewrite makes it of, runs here.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             gradients: list of `NumTables` tensors, each float32, as outputs of
                 XlaRecvTPUEmbeddingActivations. Gradient of the loss with respect to
                 each activation.
-            learning_rates: list of `NumLearningRateTags` tensors, each float32, [].
-                Learning rates that the configuration calls dynamic; position i is the
-                rate of tag i. None when all rates are constants.
-            deduplication_data: variant, []. Deduplication data of the step, an XLA
-                tuple from XlaRecvTPUEmbeddingDeduplicationDataV2 or MergeDedupData.
+            learning_rates: list of `NumLearningRateTags` tensors, each float32,
+                `scalar`. Learning rates that the configuration calls dynamic; position
+                i is the rate of tag i. None when all rates are constants.
+            deduplication_data: variant, `scalar`. Deduplication data of the step, an
+                XLA tuple from XlaRecvTPUEmbeddingDeduplicationDataV2 or MergeDedupData.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
                 The one that the system was configured with.
             embedding_partitions: string. Serialized partitioning of the tables, from
@@ -168,8 +191,47 @@ def xla_send_tpu_embedding_gradients_v2(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`XlaSendTPUEmbeddingGradientsV2.create` in the current scope: the operation in
-    a graph, None eagerly.
+    """Sends a step's gradients, with attrs for the setup's results.
+
+    XlaSendTPUEmbeddingGradients with the setup's results as attrs, for a compiler that
+    does not share the state in which FinalizeTPUEmbedding leaves them.
+
+    Each table's optimizer updates the rows that the step looked up. Gradients are
+    clipped first and weights last, where the configuration has limits. With gradient
+    accumulation, which is on unless disabled, all gradients of a row are summed and
+    applied at once; without it each occurrence of an id is an update of its own.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
+
+    Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
+    which TensorFlow's graph rewrite makes it of, runs here.
+
+    `XlaSendTPUEmbeddingGradientsV2.create` in the current scope: the operation in a
+    graph, None eagerly.
+
+    Args:
+        gradients: list of `NumTables` tensors, each float32, as outputs of
+            XlaRecvTPUEmbeddingActivations. Gradient of the loss with respect to each
+            activation.
+        learning_rates: list of `NumLearningRateTags` tensors, each float32, `scalar`.
+            Learning rates that the configuration calls dynamic; position i is the rate
+            of tag i. None when all rates are constants.
+        deduplication_data: variant, `scalar`. Deduplication data of the step, an XLA
+            tuple from XlaRecvTPUEmbeddingDeduplicationDataV2 or MergeDedupData.
+        config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
+            one that the system was configured with.
+        embedding_partitions: string. Serialized partitioning of the tables, from
+            FinalizeTPUEmbeddingV2; opaque.
+        hbm_buffers_config: string. Serialized layout of the embedding memory, from
+            FinalizeTPUEmbeddingV2; opaque.
+        tpu_topology: string. Serialized topology of the TPU system; opaque.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaSendTPUEmbeddingGradientsV2._unknown(_unknown)

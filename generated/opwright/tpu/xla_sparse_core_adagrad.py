@@ -67,13 +67,22 @@ class XlaSparseCoreAdagrad(Op):
     Stateful. opwright brings kernels for CPU.
 
     Attributes:
-        updated_embedding_table: float32, [rows, feature_width]. The table after the
+        updated_embedding_table: float32, `rows feature_width`. The table after the
             update.
-        updated_accumulator: float32, [rows, feature_width]. `accumulator` after the
+        updated_accumulator: float32, `rows feature_width`. `accumulator` after the
             update.
     """
 
     OP_NAME = "XlaSparseCoreAdagrad"
+    SHAPES = {
+        "indices": "(n,)",
+        "gradient": "(n, feature_width)",
+        "learning_rate": "()",
+        "accumulator": "(rows, feature_width)",
+        "embedding_table": "(rows, feature_width)",
+        "updated_embedding_table": "(rows, feature_width)",
+        "updated_accumulator": "(rows, feature_width)",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator")
     updated_embedding_table: Output[TFloat32]
@@ -95,17 +104,41 @@ class XlaSparseCoreAdagrad(Op):
         embedding_table: Operand[TFloat32],
         feature_width: int,
     ) -> XlaSparseCoreAdagrad:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Updates rows of a table on SparseCores by Adagrad.
+
+        Updates the rows at `indices` and returns whole tables; the other rows stay. The
+        indices must be distinct: of two equal ones either may win. With w a row, g its
+        gradient and lr the learning rate,
+
+          a += g^2
+          w -= lr * g / sqrt(a)
+
+        On TPUs TensorFlow compiles the op into the computation. On the CPU it returns
+        the buffers that it was given wherever nobody else holds them, and of equal
+        indices the last one wins.
+
+        InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
+        as below; a gradient or a hyperparameter is not finite.
+
+        Stateful. opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            indices: int32, [n]. Rows to update, distinct.
-            gradient: float32, [n, feature_width]. Gradient of each of these rows.
-            learning_rate: float32, []. Learning rate, lr.
-            accumulator: float32, [rows, feature_width]. Accumulated squared gradients,
+            indices: int32, `n`. Rows to update, distinct.
+            gradient: float32, `n feature_width`. Gradient of each of these rows.
+            learning_rate: float32, `scalar`. Learning rate, lr.
+            accumulator: float32, `rows feature_width`. Accumulated squared gradients,
                 a, row by row with the table.
-            embedding_table: float32, [rows, feature_width]. The table, w.
+            embedding_table: float32, `rows feature_width`. The table, w.
             feature_width: int. Number of columns of the table.
+
+        Returns:
+            updated_embedding_table: float32, `rows feature_width`. The table after the
+                update.
+            updated_accumulator: float32, `rows feature_width`. `accumulator` after the
+                update.
 
         Raises:
             OpError: the op refuses an argument.
@@ -149,7 +182,45 @@ def xla_sparse_core_adagrad(
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseCoreAdagradOutputs:
-    """The outputs of `XlaSparseCoreAdagrad.create` in the current scope."""
+    """Updates rows of a table on SparseCores by Adagrad.
+
+    Updates the rows at `indices` and returns whole tables; the other rows stay. The
+    indices must be distinct: of two equal ones either may win. With w a row, g its
+    gradient and lr the learning rate,
+
+      a += g^2
+      w -= lr * g / sqrt(a)
+
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
+    buffers that it was given wherever nobody else holds them, and of equal indices the
+    last one wins.
+
+    InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
+    below; a gradient or a hyperparameter is not finite.
+
+    Stateful. opwright brings kernels for CPU.
+
+    `XlaSparseCoreAdagrad.create` in the current scope.
+
+    Args:
+        indices: int32, `n`. Rows to update, distinct.
+        gradient: float32, `n feature_width`. Gradient of each of these rows.
+        learning_rate: float32, `scalar`. Learning rate, lr.
+        accumulator: float32, `rows feature_width`. Accumulated squared gradients, a,
+            row by row with the table.
+        embedding_table: float32, `rows feature_width`. The table, w.
+        feature_width: int. Number of columns of the table.
+        name: what the op is called in a graph.
+
+    Returns:
+        updated_embedding_table: float32, `rows feature_width`. The table after the
+            update.
+        updated_accumulator: float32, `rows feature_width`. `accumulator` after the
+            update.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise XlaSparseCoreAdagrad._unknown(_unknown)
     fast_path_error = None

@@ -79,14 +79,27 @@ class XlaSparseCoreAdagradMomentum(Op):
     Stateful. opwright brings kernels for CPU.
 
     Attributes:
-        updated_embedding_table: float32, [rows, feature_width]. The table after the
+        updated_embedding_table: float32, `rows feature_width`. The table after the
             update.
-        updated_accumulator: float32, [rows, feature_width]. `accumulator` after the
+        updated_accumulator: float32, `rows feature_width`. `accumulator` after the
             update.
-        updated_momentum: float32, [rows, feature_width]. `momentum` after the update.
+        updated_momentum: float32, `rows feature_width`. `momentum` after the update.
     """
 
     OP_NAME = "XlaSparseCoreAdagradMomentum"
+    SHAPES = {
+        "indices": "(n,)",
+        "gradient": "(n, feature_width)",
+        "learning_rate": "()",
+        "beta_1": "()",
+        "epsilon": "()",
+        "accumulator": "(rows, feature_width)",
+        "momentum": "(rows, feature_width)",
+        "embedding_table": "(rows, feature_width)",
+        "updated_embedding_table": "(rows, feature_width)",
+        "updated_accumulator": "(rows, feature_width)",
+        "updated_momentum": "(rows, feature_width)",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator", "updated_momentum")
     updated_embedding_table: Output[TFloat32]
@@ -115,25 +128,53 @@ class XlaSparseCoreAdagradMomentum(Op):
         beta_2: float,
         exponent: float,
     ) -> XlaSparseCoreAdagradMomentum:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Updates rows of a table on SparseCores by Adagrad with momentum.
+
+        Updates the rows at `indices` and returns whole tables; the other rows stay. The
+        indices must be distinct: of two equal ones either may win. With w a row, g its
+        gradient and lr the learning rate,
+
+          a = a + g^2 if beta_2 == 1 else beta_2 * a + (1 - beta_2) * g^2
+          s = (a + epsilon)^(-1 / exponent) * g
+          m = beta_1 * m + s
+          w -= lr * (beta_1 * m + s if use_nesterov else m)
+
+        On TPUs TensorFlow compiles the op into the computation. On the CPU it returns
+        the buffers that it was given wherever nobody else holds them, and of equal
+        indices the last one wins.
+
+        InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
+        as below; a gradient or a hyperparameter is not finite.
+
+        Stateful. opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            indices: int32, [n]. Rows to update, distinct.
-            gradient: float32, [n, feature_width]. Gradient of each of these rows.
-            learning_rate: float32, []. Learning rate, lr.
-            beta_1: float32, []. Decay of the momentum, for a step.
-            epsilon: float32, []. Small number that keeps the divisor from zero.
-            accumulator: float32, [rows, feature_width]. Accumulated squared gradients,
+            indices: int32, `n`. Rows to update, distinct.
+            gradient: float32, `n feature_width`. Gradient of each of these rows.
+            learning_rate: float32, `scalar`. Learning rate, lr.
+            beta_1: float32, `scalar`. Decay of the momentum, for a step.
+            epsilon: float32, `scalar`. Small number that keeps the divisor from zero.
+            accumulator: float32, `rows feature_width`. Accumulated squared gradients,
                 a, row by row with the table.
-            momentum: float32, [rows, feature_width]. Momentum of the scaled gradients,
+            momentum: float32, `rows feature_width`. Momentum of the scaled gradients,
                 m, row by row with the table.
-            embedding_table: float32, [rows, feature_width]. The table, w.
+            embedding_table: float32, `rows feature_width`. The table, w.
             feature_width: int. Number of columns of the table.
             use_nesterov: bool. Whether to look ahead by one more step of momentum.
             beta_2: float. Decay of the accumulator, for a step; 1 makes it a plain sum.
             exponent: float. Root by which gradients are scaled: 2 is Adagrad's square
                 root.
+
+        Returns:
+            updated_embedding_table: float32, `rows feature_width`. The table after the
+                update.
+            updated_accumulator: float32, `rows feature_width`. `accumulator` after the
+                update.
+            updated_momentum: float32, `rows feature_width`. `momentum` after the
+                update.
 
         Raises:
             OpError: the op refuses an argument.
@@ -210,7 +251,55 @@ def xla_sparse_core_adagrad_momentum(
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseCoreAdagradMomentumOutputs:
-    """The outputs of `XlaSparseCoreAdagradMomentum.create` in the current scope."""
+    """Updates rows of a table on SparseCores by Adagrad with momentum.
+
+    Updates the rows at `indices` and returns whole tables; the other rows stay. The
+    indices must be distinct: of two equal ones either may win. With w a row, g its
+    gradient and lr the learning rate,
+
+      a = a + g^2 if beta_2 == 1 else beta_2 * a + (1 - beta_2) * g^2
+      s = (a + epsilon)^(-1 / exponent) * g
+      m = beta_1 * m + s
+      w -= lr * (beta_1 * m + s if use_nesterov else m)
+
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
+    buffers that it was given wherever nobody else holds them, and of equal indices the
+    last one wins.
+
+    InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
+    below; a gradient or a hyperparameter is not finite.
+
+    Stateful. opwright brings kernels for CPU.
+
+    `XlaSparseCoreAdagradMomentum.create` in the current scope.
+
+    Args:
+        indices: int32, `n`. Rows to update, distinct.
+        gradient: float32, `n feature_width`. Gradient of each of these rows.
+        learning_rate: float32, `scalar`. Learning rate, lr.
+        beta_1: float32, `scalar`. Decay of the momentum, for a step.
+        epsilon: float32, `scalar`. Small number that keeps the divisor from zero.
+        accumulator: float32, `rows feature_width`. Accumulated squared gradients, a,
+            row by row with the table.
+        momentum: float32, `rows feature_width`. Momentum of the scaled gradients, m,
+            row by row with the table.
+        embedding_table: float32, `rows feature_width`. The table, w.
+        feature_width: int. Number of columns of the table.
+        use_nesterov: bool. Whether to look ahead by one more step of momentum.
+        beta_2: float. Decay of the accumulator, for a step; 1 makes it a plain sum.
+        exponent: float. Root by which gradients are scaled: 2 is Adagrad's square root.
+        name: what the op is called in a graph.
+
+    Returns:
+        updated_embedding_table: float32, `rows feature_width`. The table after the
+            update.
+        updated_accumulator: float32, `rows feature_width`. `accumulator` after the
+            update.
+        updated_momentum: float32, `rows feature_width`. `momentum` after the update.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise XlaSparseCoreAdagradMomentum._unknown(_unknown)
     fast_path_error = None

@@ -76,13 +76,27 @@ class XlaSparseCoreAdam(Op):
     Stateful. opwright brings kernels for CPU.
 
     Attributes:
-        updated_embedding_table: float32, [rows, feature_width]. The table after the
+        updated_embedding_table: float32, `rows feature_width`. The table after the
             update.
-        updated_velocity: float32, [rows, feature_width]. `velocity` after the update.
-        updated_momentum: float32, [rows, feature_width]. `momentum` after the update.
+        updated_velocity: float32, `rows feature_width`. `velocity` after the update.
+        updated_momentum: float32, `rows feature_width`. `momentum` after the update.
     """
 
     OP_NAME = "XlaSparseCoreAdam"
+    SHAPES = {
+        "embedding_table": "(rows, feature_width)",
+        "indices": "(n,)",
+        "gradient": "(n, feature_width)",
+        "learning_rate": "()",
+        "momentum": "(rows, feature_width)",
+        "velocity": "(rows, feature_width)",
+        "beta_1": "()",
+        "beta_2": "()",
+        "epsilon": "()",
+        "updated_embedding_table": "(rows, feature_width)",
+        "updated_velocity": "(rows, feature_width)",
+        "updated_momentum": "(rows, feature_width)",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_velocity", "updated_momentum")
     updated_embedding_table: Output[TFloat32]
@@ -110,24 +124,56 @@ class XlaSparseCoreAdam(Op):
         feature_width: int,
         use_sum_inside_sqrt: bool,
     ) -> XlaSparseCoreAdam:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Updates rows of a table on SparseCores by Adam.
+
+        Updates the rows at `indices` and returns whole tables; the other rows stay. The
+        indices must be distinct: of two equal ones either may win. With w a row, g its
+        gradient and lr the learning rate,
+
+          m = beta_1 * m + (1 - beta_1) * g
+          v = beta_2 * v + (1 - beta_2) * g^2
+          w -= lr * m / (sqrt(v + epsilon^2) if use_sum_inside_sqrt
+                         else sqrt(v) + epsilon)
+
+        There is no correction for bias: fold it into the learning rate.
+
+        The moments are returned in the order second, first, unlike in the other ops.
+
+        On TPUs TensorFlow compiles the op into the computation. On the CPU it returns
+        the buffers that it was given wherever nobody else holds them, and of equal
+        indices the last one wins.
+
+        InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
+        as below; a gradient or a hyperparameter is not finite.
+
+        Stateful. opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            embedding_table: float32, [rows, feature_width]. The table, w.
-            indices: int32, [n]. Rows to update, distinct.
-            gradient: float32, [n, feature_width]. Gradient of each of these rows.
-            learning_rate: float32, []. Learning rate, lr.
-            momentum: float32, [rows, feature_width]. First moments, m, row by row with
+            embedding_table: float32, `rows feature_width`. The table, w.
+            indices: int32, `n`. Rows to update, distinct.
+            gradient: float32, `n feature_width`. Gradient of each of these rows.
+            learning_rate: float32, `scalar`. Learning rate, lr.
+            momentum: float32, `rows feature_width`. First moments, m, row by row with
                 the table.
-            velocity: float32, [rows, feature_width]. Second moments, v, row by row with
+            velocity: float32, `rows feature_width`. Second moments, v, row by row with
                 the table.
-            beta_1: float32, []. Decay of the first moment, for a step.
-            beta_2: float32, []. Decay of the second moment, for a step.
-            epsilon: float32, []. Small number that keeps the divisor from zero.
+            beta_1: float32, `scalar`. Decay of the first moment, for a step.
+            beta_2: float32, `scalar`. Decay of the second moment, for a step.
+            epsilon: float32, `scalar`. Small number that keeps the divisor from zero.
             feature_width: int. Number of columns of the table.
             use_sum_inside_sqrt: bool. Whether epsilon is squared and added under the
                 root, instead of to it.
+
+        Returns:
+            updated_embedding_table: float32, `rows feature_width`. The table after the
+                update.
+            updated_velocity: float32, `rows feature_width`. `velocity` after the
+                update.
+            updated_momentum: float32, `rows feature_width`. `momentum` after the
+                update.
 
         Raises:
             OpError: the op refuses an argument.
@@ -197,7 +243,58 @@ def xla_sparse_core_adam(
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseCoreAdamOutputs:
-    """The outputs of `XlaSparseCoreAdam.create` in the current scope."""
+    """Updates rows of a table on SparseCores by Adam.
+
+    Updates the rows at `indices` and returns whole tables; the other rows stay. The
+    indices must be distinct: of two equal ones either may win. With w a row, g its
+    gradient and lr the learning rate,
+
+      m = beta_1 * m + (1 - beta_1) * g
+      v = beta_2 * v + (1 - beta_2) * g^2
+      w -= lr * m / (sqrt(v + epsilon^2) if use_sum_inside_sqrt
+                     else sqrt(v) + epsilon)
+
+    There is no correction for bias: fold it into the learning rate.
+
+    The moments are returned in the order second, first, unlike in the other ops.
+
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
+    buffers that it was given wherever nobody else holds them, and of equal indices the
+    last one wins.
+
+    InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
+    below; a gradient or a hyperparameter is not finite.
+
+    Stateful. opwright brings kernels for CPU.
+
+    `XlaSparseCoreAdam.create` in the current scope.
+
+    Args:
+        embedding_table: float32, `rows feature_width`. The table, w.
+        indices: int32, `n`. Rows to update, distinct.
+        gradient: float32, `n feature_width`. Gradient of each of these rows.
+        learning_rate: float32, `scalar`. Learning rate, lr.
+        momentum: float32, `rows feature_width`. First moments, m, row by row with the
+            table.
+        velocity: float32, `rows feature_width`. Second moments, v, row by row with the
+            table.
+        beta_1: float32, `scalar`. Decay of the first moment, for a step.
+        beta_2: float32, `scalar`. Decay of the second moment, for a step.
+        epsilon: float32, `scalar`. Small number that keeps the divisor from zero.
+        feature_width: int. Number of columns of the table.
+        use_sum_inside_sqrt: bool. Whether epsilon is squared and added under the root,
+            instead of to it.
+        name: what the op is called in a graph.
+
+    Returns:
+        updated_embedding_table: float32, `rows feature_width`. The table after the
+            update.
+        updated_velocity: float32, `rows feature_width`. `velocity` after the update.
+        updated_momentum: float32, `rows feature_width`. `momentum` after the update.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise XlaSparseCoreAdam._unknown(_unknown)
     fast_path_error = None

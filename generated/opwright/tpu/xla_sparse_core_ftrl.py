@@ -79,14 +79,28 @@ class XlaSparseCoreFtrl(Op):
     Stateful. opwright brings kernels for CPU.
 
     Attributes:
-        updated_embedding_table: float32, [rows, feature_width]. The table after the
+        updated_embedding_table: float32, `rows feature_width`. The table after the
             update.
-        updated_accumulator: float32, [rows, feature_width]. `accumulator` after the
+        updated_accumulator: float32, `rows feature_width`. `accumulator` after the
             update.
-        updated_linear: float32, [rows, feature_width]. `linear` after the update.
+        updated_linear: float32, `rows feature_width`. `linear` after the update.
     """
 
     OP_NAME = "XlaSparseCoreFtrl"
+    SHAPES = {
+        "embedding_table": "(rows, feature_width)",
+        "accumulator": "(rows, feature_width)",
+        "linear": "(rows, feature_width)",
+        "learning_rate": "()",
+        "indices": "(n,)",
+        "gradient": "(n, feature_width)",
+        "beta": "()",
+        "learning_rate_power": "()",
+        "l2_regularization_strength": "()",
+        "updated_embedding_table": "(rows, feature_width)",
+        "updated_accumulator": "(rows, feature_width)",
+        "updated_linear": "(rows, feature_width)",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator", "updated_linear")
     updated_embedding_table: Output[TFloat32]
@@ -115,28 +129,62 @@ class XlaSparseCoreFtrl(Op):
         multiply_linear_by_learning_rate: bool,
         l1_regularization_strength: float,
     ) -> XlaSparseCoreFtrl:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Updates rows of a table on SparseCores by FTRL.
+
+        Updates the rows at `indices` and returns whole tables; the other rows stay. The
+        indices must be distinct: of two equal ones either may win. With w a row, g its
+        gradient and lr the learning rate,
+
+          a += g^2
+          z += g - (p' - p) * w / lr
+          w = (clip(z, -l1, l1) - z) / ((p' + beta) / lr + 2 * l2)
+
+        with p = a^-learning_rate_power before the step, p' after it, and l1 and l2 the
+        strengths of regularization. With multiply_linear_by_learning_rate z holds lr
+        times as much:
+
+          z += lr * g - (p' - p) * w
+          w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
+
+        On TPUs TensorFlow compiles the op into the computation. On the CPU it returns
+        the buffers that it was given wherever nobody else holds them, and of equal
+        indices the last one wins.
+
+        InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
+        as below; a gradient or a hyperparameter is not finite.
+
+        Stateful. opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            embedding_table: float32, [rows, feature_width]. The table, w.
-            accumulator: float32, [rows, feature_width]. Accumulated squared gradients,
+            embedding_table: float32, `rows feature_width`. The table, w.
+            accumulator: float32, `rows feature_width`. Accumulated squared gradients,
                 a, row by row with the table.
-            linear: float32, [rows, feature_width]. Linear terms, z, row by row with the
+            linear: float32, `rows feature_width`. Linear terms, z, row by row with the
                 table.
-            learning_rate: float32, []. Learning rate, lr.
-            indices: int32, [n]. Rows to update, distinct.
-            gradient: float32, [n, feature_width]. Gradient of each of these rows.
-            beta: float32, []. Added to the power of the accumulator in the divisor.
-            learning_rate_power: float32, []. Power of the accumulator that the learning
-                rate is multiplied by; -0.5 scales as Adagrad does.
-            l2_regularization_strength: float32, []. L2 regularization, which shrinks
-                weights.
+            learning_rate: float32, `scalar`. Learning rate, lr.
+            indices: int32, `n`. Rows to update, distinct.
+            gradient: float32, `n feature_width`. Gradient of each of these rows.
+            beta: float32, `scalar`. Added to the power of the accumulator in the
+                divisor.
+            learning_rate_power: float32, `scalar`. Power of the accumulator that the
+                learning rate is multiplied by; -0.5 scales as Adagrad does.
+            l2_regularization_strength: float32, `scalar`. L2 regularization, which
+                shrinks weights.
             feature_width: int. Number of columns of the table.
             multiply_linear_by_learning_rate: bool. Whether the linear terms are kept
                 multiplied by the learning rate, which a rate of zero does not harm.
             l1_regularization_strength: float. L1 regularization, which makes small
                 weights zero.
+
+        Returns:
+            updated_embedding_table: float32, `rows feature_width`. The table after the
+                update.
+            updated_accumulator: float32, `rows feature_width`. `accumulator` after the
+                update.
+            updated_linear: float32, `rows feature_width`. `linear` after the update.
 
         Raises:
             OpError: the op refuses an argument.
@@ -212,7 +260,65 @@ def xla_sparse_core_ftrl(
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseCoreFtrlOutputs:
-    """The outputs of `XlaSparseCoreFtrl.create` in the current scope."""
+    """Updates rows of a table on SparseCores by FTRL.
+
+    Updates the rows at `indices` and returns whole tables; the other rows stay. The
+    indices must be distinct: of two equal ones either may win. With w a row, g its
+    gradient and lr the learning rate,
+
+      a += g^2
+      z += g - (p' - p) * w / lr
+      w = (clip(z, -l1, l1) - z) / ((p' + beta) / lr + 2 * l2)
+
+    with p = a^-learning_rate_power before the step, p' after it, and l1 and l2 the
+    strengths of regularization. With multiply_linear_by_learning_rate z holds lr times
+    as much:
+
+      z += lr * g - (p' - p) * w
+      w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
+
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
+    buffers that it was given wherever nobody else holds them, and of equal indices the
+    last one wins.
+
+    InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
+    below; a gradient or a hyperparameter is not finite.
+
+    Stateful. opwright brings kernels for CPU.
+
+    `XlaSparseCoreFtrl.create` in the current scope.
+
+    Args:
+        embedding_table: float32, `rows feature_width`. The table, w.
+        accumulator: float32, `rows feature_width`. Accumulated squared gradients, a,
+            row by row with the table.
+        linear: float32, `rows feature_width`. Linear terms, z, row by row with the
+            table.
+        learning_rate: float32, `scalar`. Learning rate, lr.
+        indices: int32, `n`. Rows to update, distinct.
+        gradient: float32, `n feature_width`. Gradient of each of these rows.
+        beta: float32, `scalar`. Added to the power of the accumulator in the divisor.
+        learning_rate_power: float32, `scalar`. Power of the accumulator that the
+            learning rate is multiplied by; -0.5 scales as Adagrad does.
+        l2_regularization_strength: float32, `scalar`. L2 regularization, which shrinks
+            weights.
+        feature_width: int. Number of columns of the table.
+        multiply_linear_by_learning_rate: bool. Whether the linear terms are kept
+            multiplied by the learning rate, which a rate of zero does not harm.
+        l1_regularization_strength: float. L1 regularization, which makes small weights
+            zero.
+        name: what the op is called in a graph.
+
+    Returns:
+        updated_embedding_table: float32, `rows feature_width`. The table after the
+            update.
+        updated_accumulator: float32, `rows feature_width`. `accumulator` after the
+            update.
+        updated_linear: float32, `rows feature_width`. `linear` after the update.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise XlaSparseCoreFtrl._unknown(_unknown)
     fast_path_error = None

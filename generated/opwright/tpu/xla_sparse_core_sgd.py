@@ -55,11 +55,18 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
     Stateful. opwright brings kernels for CPU.
 
     Attributes:
-        updated_embedding_table: float32, [rows, feature_width]. The table after the
+        updated_embedding_table: float32, `rows feature_width`. The table after the
             update.
     """
 
     OP_NAME = "XlaSparseCoreSgd"
+    SHAPES = {
+        "indices": "(n,)",
+        "gradient": "(n, feature_width)",
+        "learning_rate": "()",
+        "embedding_table": "(rows, feature_width)",
+        "updated_embedding_table": "(rows, feature_width)",
+    }
     NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table",)
     updated_embedding_table: Output[TFloat32]
@@ -78,15 +85,36 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
         embedding_table: Operand[TFloat32],
         feature_width: int,
     ) -> XlaSparseCoreSgd:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Updates rows of a table on SparseCores by SGD.
+
+        Updates the rows at `indices` and returns whole tables; the other rows stay. The
+        indices must be distinct: of two equal ones either may win. With w a row, g its
+        gradient and lr the learning rate,
+
+          w -= lr * g
+
+        On TPUs TensorFlow compiles the op into the computation. On the CPU it returns
+        the buffers that it was given wherever nobody else holds them, and of equal
+        indices the last one wins.
+
+        InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
+        as below; a gradient or a hyperparameter is not finite.
+
+        Stateful. opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            indices: int32, [n]. Rows to update, distinct.
-            gradient: float32, [n, feature_width]. Gradient of each of these rows.
-            learning_rate: float32, []. Learning rate, lr.
-            embedding_table: float32, [rows, feature_width]. The table, w.
+            indices: int32, `n`. Rows to update, distinct.
+            gradient: float32, `n feature_width`. Gradient of each of these rows.
+            learning_rate: float32, `scalar`. Learning rate, lr.
+            embedding_table: float32, `rows feature_width`. The table, w.
             feature_width: int. Number of columns of the table.
+
+        Returns:
+            updated_embedding_table: float32, `rows feature_width`. The table after the
+                update.
 
         Raises:
             OpError: the op refuses an argument.
@@ -128,7 +156,40 @@ def xla_sparse_core_sgd(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
-    """`updated_embedding_table` of `XlaSparseCoreSgd.create` in the current scope."""
+    """Updates rows of a table on SparseCores by SGD.
+
+    Updates the rows at `indices` and returns whole tables; the other rows stay. The
+    indices must be distinct: of two equal ones either may win. With w a row, g its
+    gradient and lr the learning rate,
+
+      w -= lr * g
+
+    On TPUs TensorFlow compiles the op into the computation. On the CPU it returns the
+    buffers that it was given wherever nobody else holds them, and of equal indices the
+    last one wins.
+
+    InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
+    below; a gradient or a hyperparameter is not finite.
+
+    Stateful. opwright brings kernels for CPU.
+
+    `XlaSparseCoreSgd.create` in the current scope.
+
+    Args:
+        indices: int32, `n`. Rows to update, distinct.
+        gradient: float32, `n feature_width`. Gradient of each of these rows.
+        learning_rate: float32, `scalar`. Learning rate, lr.
+        embedding_table: float32, `rows feature_width`. The table, w.
+        feature_width: int. Number of columns of the table.
+        name: what the op is called in a graph.
+
+    Returns:
+        updated_embedding_table: float32, `rows feature_width`. The table after the
+            update.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise XlaSparseCoreSgd._unknown(_unknown)
     fast_path_error = None

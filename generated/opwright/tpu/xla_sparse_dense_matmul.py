@@ -72,15 +72,26 @@ class XlaSparseDenseMatmul(Op):
     which has taken its place, runs here.
 
     Attributes:
-        activations: float32, [input_size, width]. Sum of each sample's rows, each times
+        activations: float32, `input_size width`. Sum of each sample's rows, each times
             its gain.
         row_pointers: int32, [SparseCores of the system]. End of each shard's triples.
-        sorted_embedding_ids: int32, [triples]. Rows, sorted by shard.
-        sorted_sample_ids: int32, [triples]. Samples, in the same order.
-        sorted_gains: float32, [triples]. Gains, in the same order.
+        sorted_embedding_ids: int32, `triples`. Rows, sorted by shard.
+        sorted_sample_ids: int32, `triples`. Samples, in the same order.
+        sorted_gains: float32, `triples`. Gains, in the same order.
     """
 
     OP_NAME = "XlaSparseDenseMatmul"
+    SHAPES = {
+        "row_ids": "(triples,)",
+        "col_ids": "(triples,)",
+        "values": "(triples,)",
+        "offsets": "()",
+        "embedding_table": "(rows, width)",
+        "activations": "(input_size, width)",
+        "sorted_embedding_ids": "(triples,)",
+        "sorted_sample_ids": "(triples,)",
+        "sorted_gains": "(triples,)",
+    }
     __slots__ = (
         "activations",
         "row_pointers",
@@ -112,19 +123,47 @@ class XlaSparseDenseMatmul(Op):
         max_unique_ids_per_partition: int,
         input_size: int,
     ) -> XlaSparseDenseMatmul:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Looks up embeddings on SparseCores from unsorted triples.
+
+        The first form of the lookup: it sorts the triples itself and returns them for a
+        backward pass. XlaSparseDenseMatmulWithCsrInput has taken its place.
+        TensorFlow's XLA kernel asks for an attr max_unique_id_per_partition, which the
+        op does not have, so that it cannot be built.
+
+          activations[sample] = sum of value * table[row]
+                                over the triples of the sample
+
+        InvalidArgument: the TPU system has no SparseCore.
+
+        TensorFlow compiles the op into TPU computations only; it has no kernel for
+        other devices.
+
+        TPU only: TensorFlow's own kernel cannot be built;
+        XlaSparseDenseMatmulWithCsrInput, which has taken its place, runs here.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_ids: int32, [triples]. Sample of each triple.
-            col_ids: uint32, [triples]. Row of each triple.
-            values: float32, [triples]. Gain of each triple.
-            offsets: uint32, []. Number of triples that count; the rest is padding.
-            embedding_table: float32, [rows, width]. This device's part of the table.
+            row_ids: int32, `triples`. Sample of each triple.
+            col_ids: uint32, `triples`. Row of each triple.
+            values: float32, `triples`. Gain of each triple.
+            offsets: uint32, `scalar`. Number of triples that count; the rest is
+                padding.
+            embedding_table: float32, `rows width`. This device's part of the table.
             max_ids_per_partition: int. At least 0. Most triples that a shard may get.
             max_unique_ids_per_partition: int. At least 0. Most distinct rows that a
                 shard may be asked for.
             input_size: int. At least 0. Number of samples.
+
+        Returns:
+            activations: float32, `input_size width`. Sum of each sample's rows, each
+                times its gain.
+            row_pointers: int32, [SparseCores of the system]. End of each shard's
+                triples.
+            sorted_embedding_ids: int32, `triples`. Rows, sorted by shard.
+            sorted_sample_ids: int32, `triples`. Samples, in the same order.
+            sorted_gains: float32, `triples`. Gains, in the same order.
 
         Raises:
             OpError: the op refuses an argument.
@@ -184,7 +223,49 @@ def xla_sparse_dense_matmul(
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseDenseMatmulOutputs:
-    """The outputs of `XlaSparseDenseMatmul.create` in the current scope."""
+    """Looks up embeddings on SparseCores from unsorted triples.
+
+    The first form of the lookup: it sorts the triples itself and returns them for a
+    backward pass. XlaSparseDenseMatmulWithCsrInput has taken its place. TensorFlow's
+    XLA kernel asks for an attr max_unique_id_per_partition, which the op does not have,
+    so that it cannot be built.
+
+      activations[sample] = sum of value * table[row]
+                            over the triples of the sample
+
+    InvalidArgument: the TPU system has no SparseCore.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    TPU only: TensorFlow's own kernel cannot be built; XlaSparseDenseMatmulWithCsrInput,
+    which has taken its place, runs here.
+
+    `XlaSparseDenseMatmul.create` in the current scope.
+
+    Args:
+        row_ids: int32, `triples`. Sample of each triple.
+        col_ids: uint32, `triples`. Row of each triple.
+        values: float32, `triples`. Gain of each triple.
+        offsets: uint32, `scalar`. Number of triples that count; the rest is padding.
+        embedding_table: float32, `rows width`. This device's part of the table.
+        max_ids_per_partition: int. At least 0. Most triples that a shard may get.
+        max_unique_ids_per_partition: int. At least 0. Most distinct rows that a shard
+            may be asked for.
+        input_size: int. At least 0. Number of samples.
+        name: what the op is called in a graph.
+
+    Returns:
+        activations: float32, `input_size width`. Sum of each sample's rows, each times
+            its gain.
+        row_pointers: int32, [SparseCores of the system]. End of each shard's triples.
+        sorted_embedding_ids: int32, `triples`. Rows, sorted by shard.
+        sorted_sample_ids: int32, `triples`. Samples, in the same order.
+        sorted_gains: float32, `triples`. Gains, in the same order.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise XlaSparseDenseMatmul._unknown(_unknown)
     fast_path_error = None

@@ -116,15 +116,32 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
     function of one sample that XLA compiles into a TPU program.
 
     Attributes:
-        updated_tables: list of `N` tensors, each float32, [rows, width]. The tables
+        updated_tables: list of `N` tensors, each float32, `rows width`. The tables
             after the update, in the same order.
-        updated_weights: float32, [num_weights]. Weights of the combiner after the
+        updated_weights: float32, `num_weights`. Weights of the combiner after the
             update; zeros if its function does not use them.
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput"
     SINCE = {
         "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput": "2.20",
+    }
+    SHAPES = {
+        "row_pointers": "(pointers,)",
+        "sorted_sample_ids": "(triples,)",
+        "sorted_token_ids": "(triples,)",
+        "sorted_pos_ids": "(triples,)",
+        "sorted_gains": "(triples,)",
+        "weights": "(num_weights,)",
+        "preserved_valencies": "(input_size,)",
+        "preserved_vectors": "(input_size, max_valency, width)",
+        "preserved_weights": "(num_weights,)",
+        "activation_gradients": "(input_size, width)",
+        "tables": "(rows, width)",
+        "hyperparameters": "()",
+        "combiner_weights_learning_rate": "()",
+        "updated_tables": "(rows, width)",
+        "updated_weights": "(num_weights,)",
     }
     __slots__ = ("updated_tables", "updated_weights")
     updated_tables: list[Output[TFloat32]]
@@ -185,35 +202,71 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
         table_name: StringLike,
         *options: Options,
     ) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Backpropagates a custom combiner; a function updates its tables.
+
+        The backward pass of XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput, with
+        the same triples, for an optimizer of one's own. It returns new tables and
+        weights; the caller assigns them.
+
+        First the combiner is differentiated on the TensorCore. Both functions take the
+        forward pass's numbers of ids, rows and, if there are any, weights, and the
+        gradients of the activations. `combiner_table_vjp_computation` returns the
+        gradients of the rows, `combiner_weights_vjp_computation` those of the weights,
+        [input_size, num_weights]; they are summed over the samples of all devices, and
+        the weights move against them:
+
+          weights -= combiner_weights_learning_rate * sum of their gradients
+
+        Then the SparseCores update the tables.
+
+        `optimizer_custom_computation` is compiled for one row. It takes the row's
+        gradient, then a row of each table, then each hyperparameter, all as [1, width],
+        and returns the updated rows.
+
+        The limits on ids come from the TPU runtime, by table name.
+
+        TensorFlow compiles the op into TPU computations only; it has no kernel for
+        other devices.
+
+        InvalidArgument: `activation_gradients` is no matrix of known size, or the
+        SparseCores do not divide its samples; the preserved tensors or weights do not
+        have their shapes; `num_sparsecores_per_device` disagrees with the topology or
+        is no power of two.
+
+        TensorFlow 2.20 brought it. Gradient of
+        `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is
+        a function of one sample that XLA compiles into a TPU program.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_pointers: int32, [pointers]. End of each shard's run of triples, padded,
+            row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
                 from ConvertToSparseCoreCsrWrappedCooTensor.
-            sorted_sample_ids: int32, [triples]. Sample of each triple, padded.
-            sorted_token_ids: int32, [triples]. Row of each triple within its shard,
+            sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+            sorted_token_ids: int32, `triples`. Row of each triple within its shard,
                 padded.
-            sorted_pos_ids: int32, [triples]. Position of each triple's id within its
+            sorted_pos_ids: int32, `triples`. Position of each triple's id within its
                 sample, padded.
-            sorted_gains: float32, [triples]. Gain of each triple, padded.
-            weights: float32, [num_weights]. Weights of the combiner, the same on all
+            sorted_gains: float32, `triples`. Gain of each triple, padded.
+            weights: float32, `num_weights`. Weights of the combiner, the same on all
                 devices; ignored if `num_weights` is 0.
-            preserved_valencies: int32, [input_size]. Number of ids of each sample, from
+            preserved_valencies: int32, `input_size`. Number of ids of each sample, from
                 the forward op.
-            preserved_vectors: float32, [input_size, max_valency, width]. Rows of each
+            preserved_vectors: float32, `input_size max_valency width`. Rows of each
                 sample's ids, from the forward op.
-            preserved_weights: float32, [num_weights]. The combiner's weights as the
+            preserved_weights: float32, `num_weights`. The combiner's weights as the
                 forward pass used them.
-            activation_gradients: float32, [input_size, width]. Gradient of the loss
-                with respect to the forward op's `activations`.
-            tables: list of `N` tensors, each float32, [rows, width]. This device's
-                parts of the table and its slots, in the order that the optimizer's
-                function takes them.
-            hyperparameters: list of `M` tensors, each float32, []. Numbers that the
-                optimizer's function takes after the tables, such as the learning rate.
-            combiner_weights_learning_rate: float32, []. Learning rate of the combiner's
-                weights.
+            activation_gradients: float32, `input_size width`. Gradient of the loss with
+                respect to the forward op's `activations`.
+            tables: list of `N` tensors, each float32, `rows width`. This device's parts
+                of the table and its slots, in the order that the optimizer's function
+                takes them.
+            hyperparameters: list of `M` tensors, each float32, `scalar`. Numbers that
+                the optimizer's function takes after the tables, such as the learning
+                rate.
+            combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
+                combiner's weights.
             max_valency: int. At least 0. Most ids that a sample may have.
             num_weights: int. At least 0. Number of weights of the combiner; 0 means
                 none, and its functions do not take them.
@@ -226,6 +279,15 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
             table_name: string. Name of the stacked table, by which the TPU runtime
                 knows its limits and keeps statistics.
             options: merged field by field; the last explicit one wins.
+                num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1
+                    asks the TPU's topology. Without a topology it must be given; with
+                    one it must agree with it. A power of two.
+
+        Returns:
+            updated_tables: list of `N` tensors, each float32, `rows width`. The tables
+                after the update, in the same order.
+            updated_weights: float32, `num_weights`. Weights of the combiner after the
+                update; zeros if its function does not use them.
 
         Raises:
             OpError: the op refuses an argument.
@@ -332,9 +394,92 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs:
-    """The outputs of `XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.create`
-    in the current scope, with
-    XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options as keywords.
+    """Backpropagates a custom combiner; a function updates its tables.
+
+    The backward pass of XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput, with the
+    same triples, for an optimizer of one's own. It returns new tables and weights; the
+    caller assigns them.
+
+    First the combiner is differentiated on the TensorCore. Both functions take the
+    forward pass's numbers of ids, rows and, if there are any, weights, and the
+    gradients of the activations. `combiner_table_vjp_computation` returns the gradients
+    of the rows, `combiner_weights_vjp_computation` those of the weights, [input_size,
+    num_weights]; they are summed over the samples of all devices, and the weights move
+    against them:
+
+      weights -= combiner_weights_learning_rate * sum of their gradients
+
+    Then the SparseCores update the tables.
+
+    `optimizer_custom_computation` is compiled for one row. It takes the row's gradient,
+    then a row of each table, then each hyperparameter, all as [1, width], and returns
+    the updated rows.
+
+    The limits on ids come from the TPU runtime, by table name.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    InvalidArgument: `activation_gradients` is no matrix of known size, or the
+    SparseCores do not divide its samples; the preserved tensors or weights do not have
+    their shapes; `num_sparsecores_per_device` disagrees with the topology or is no
+    power of two.
+
+    TensorFlow 2.20 brought it. Gradient of
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is a
+    function of one sample that XLA compiles into a TPU program.
+
+    `XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.create` in the current
+    scope, with XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options as
+    keywords.
+
+    Args:
+        row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
+            from ConvertToSparseCoreCsrWrappedCooTensor.
+        sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+        sorted_token_ids: int32, `triples`. Row of each triple within its shard, padded.
+        sorted_pos_ids: int32, `triples`. Position of each triple's id within its
+            sample, padded.
+        sorted_gains: float32, `triples`. Gain of each triple, padded.
+        weights: float32, `num_weights`. Weights of the combiner, the same on all
+            devices; ignored if `num_weights` is 0.
+        preserved_valencies: int32, `input_size`. Number of ids of each sample, from the
+            forward op.
+        preserved_vectors: float32, `input_size max_valency width`. Rows of each
+            sample's ids, from the forward op.
+        preserved_weights: float32, `num_weights`. The combiner's weights as the forward
+            pass used them.
+        activation_gradients: float32, `input_size width`. Gradient of the loss with
+            respect to the forward op's `activations`.
+        tables: list of `N` tensors, each float32, `rows width`. This device's parts of
+            the table and its slots, in the order that the optimizer's function takes
+            them.
+        hyperparameters: list of `M` tensors, each float32, `scalar`. Numbers that the
+            optimizer's function takes after the tables, such as the learning rate.
+        combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
+            combiner's weights.
+        max_valency: int. At least 0. Most ids that a sample may have.
+        num_weights: int. At least 0. Number of weights of the combiner; 0 means none,
+            and its functions do not take them.
+        combiner_table_vjp_computation: func. Function for the gradients of the rows.
+        combiner_weights_vjp_computation: func. Function for the gradients of the
+            combiner's weights.
+        optimizer_custom_computation: func. Function that updates one row of all tables.
+        table_name: string. Name of the stacked table, by which the TPU runtime knows
+            its limits and keeps statistics.
+        num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
+            the TPU's topology. Without a topology it must be given; with one it must
+            agree with it. A power of two.
+        name: what the op is called in a graph.
+
+    Returns:
+        updated_tables: list of `N` tensors, each float32, `rows width`. The tables
+            after the update, in the same order.
+        updated_weights: float32, `num_weights`. Weights of the combiner after the
+            update; zeros if its function does not use them.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._unknown(_unknown)

@@ -132,16 +132,37 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
     function of one sample that XLA compiles into a TPU program.
 
     Attributes:
-        updated_embedding_table: float32, [rows, width]. The table after the update.
-        updated_accumulator: float32, [rows, width]. `accumulator` after the update.
-        updated_linear: float32, [rows, width]. `linear` after the update.
-        updated_weights: float32, [num_weights]. Weights of the combiner after the
+        updated_embedding_table: float32, `rows width`. The table after the update.
+        updated_accumulator: float32, `rows width`. `accumulator` after the update.
+        updated_linear: float32, `rows width`. `linear` after the update.
+        updated_weights: float32, `num_weights`. Weights of the combiner after the
             update; zeros if its function does not use them.
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput"
     SINCE = {
         "XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput": "2.20",
+    }
+    SHAPES = {
+        "row_pointers": "(pointers,)",
+        "sorted_sample_ids": "(triples,)",
+        "sorted_token_ids": "(triples,)",
+        "sorted_pos_ids": "(triples,)",
+        "sorted_gains": "(triples,)",
+        "weights": "(num_weights,)",
+        "preserved_valencies": "(input_size,)",
+        "preserved_vectors": "(input_size, max_valency, width)",
+        "preserved_weights": "(num_weights,)",
+        "activation_gradients": "(input_size, width)",
+        "learning_rate": "()",
+        "combiner_weights_learning_rate": "()",
+        "embedding_table": "(rows, width)",
+        "accumulator": "(rows, width)",
+        "linear": "(rows, width)",
+        "updated_embedding_table": "(rows, width)",
+        "updated_accumulator": "(rows, width)",
+        "updated_linear": "(rows, width)",
+        "updated_weights": "(num_weights,)",
     }
     __slots__ = (
         "updated_embedding_table",
@@ -234,35 +255,79 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
         table_name: StringLike,
         *options: Options,
     ) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Backpropagates a custom combiner; updates its table by FTRL.
+
+        The backward pass of XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput, with
+        the same triples. It returns new tables and weights; the caller assigns them.
+
+        First the combiner is differentiated on the TensorCore. Both functions take the
+        forward pass's numbers of ids, rows and, if there are any, weights, and the
+        gradients of the activations. `combiner_table_vjp_computation` returns the
+        gradients of the rows, `combiner_weights_vjp_computation` those of the weights,
+        [input_size, num_weights]; they are summed over the samples of all devices, and
+        the weights move against them:
+
+          weights -= combiner_weights_learning_rate * sum of their gradients
+
+        Then the SparseCores update the table. With g the sum of the gradients of a row
+        over all its occurrences, w the row and lr the learning rate,
+
+          a += g^2
+          z += g - (p' - p) * w / lr
+          w = (clip(z, -l1, l1) - z) / ((p' + beta) / lr + 2 * l2)
+
+        with p = a^-learning_rate_power before the step, p' after it, and l1 and l2 the
+        strengths of regularization. With multiply_linear_by_learning_rate z holds lr
+        times as much:
+
+          z += lr * g - (p' - p) * w
+          w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
+
+        The new w is then clipped to clip_weight_min and clip_weight_max.
+
+        The limits on ids come from the TPU runtime, by table name.
+
+        TensorFlow compiles the op into TPU computations only; it has no kernel for
+        other devices.
+
+        InvalidArgument: `activation_gradients` is no matrix of known size, or the
+        SparseCores do not divide its samples; the preserved tensors or weights do not
+        have their shapes; `clip_weight_min` is above `clip_weight_max`;
+        `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+
+        TensorFlow 2.20 brought it. Gradient of
+        `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is
+        a function of one sample that XLA compiles into a TPU program.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_pointers: int32, [pointers]. End of each shard's run of triples, padded,
+            row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
                 from ConvertToSparseCoreCsrWrappedCooTensor.
-            sorted_sample_ids: int32, [triples]. Sample of each triple, padded.
-            sorted_token_ids: int32, [triples]. Row of each triple within its shard,
+            sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+            sorted_token_ids: int32, `triples`. Row of each triple within its shard,
                 padded.
-            sorted_pos_ids: int32, [triples]. Position of each triple's id within its
+            sorted_pos_ids: int32, `triples`. Position of each triple's id within its
                 sample, padded.
-            sorted_gains: float32, [triples]. Gain of each triple, padded.
-            weights: float32, [num_weights]. Weights of the combiner, the same on all
+            sorted_gains: float32, `triples`. Gain of each triple, padded.
+            weights: float32, `num_weights`. Weights of the combiner, the same on all
                 devices; ignored if `num_weights` is 0.
-            preserved_valencies: int32, [input_size]. Number of ids of each sample, from
+            preserved_valencies: int32, `input_size`. Number of ids of each sample, from
                 the forward op.
-            preserved_vectors: float32, [input_size, max_valency, width]. Rows of each
+            preserved_vectors: float32, `input_size max_valency width`. Rows of each
                 sample's ids, from the forward op.
-            preserved_weights: float32, [num_weights]. The combiner's weights as the
+            preserved_weights: float32, `num_weights`. The combiner's weights as the
                 forward pass used them.
-            activation_gradients: float32, [input_size, width]. Gradient of the loss
-                with respect to the forward op's `activations`.
-            learning_rate: float32, []. Learning rate, lr.
-            combiner_weights_learning_rate: float32, []. Learning rate of the combiner's
-                weights.
-            embedding_table: float32, [rows, width]. This device's part of the table, w.
-            accumulator: float32, [rows, width]. Accumulated squared gradients, a, row
-                by row with the table.
-            linear: float32, [rows, width]. Linear terms, z, row by row with the table.
+            activation_gradients: float32, `input_size width`. Gradient of the loss with
+                respect to the forward op's `activations`.
+            learning_rate: float32, `scalar`. Learning rate, lr.
+            combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
+                combiner's weights.
+            embedding_table: float32, `rows width`. This device's part of the table, w.
+            accumulator: float32, `rows width`. Accumulated squared gradients, a, row by
+                row with the table.
+            linear: float32, `rows width`. Linear terms, z, row by row with the table.
             multiply_linear_by_learning_rate: bool. Whether the linear terms are kept
                 multiplied by the learning rate, which a rate of zero does not harm.
             beta: float. Added to the power of the accumulator in the divisor.
@@ -281,6 +346,20 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
             table_name: string. Name of the stacked table, by which the TPU runtime
                 knows its limits and keeps statistics.
             options: merged field by field; the last explicit one wins.
+                clip_weight_min: float. Default float("-inf"). Lower limit to which
+                    updated weights are clipped; not above `clip_weight_max`.
+                clip_weight_max: float. Default float("inf"). Upper limit to which
+                    updated weights are clipped.
+                num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1
+                    asks the TPU's topology. Without a topology it must be given; with
+                    one it must agree with it. A power of two.
+
+        Returns:
+            updated_embedding_table: float32, `rows width`. The table after the update.
+            updated_accumulator: float32, `rows width`. `accumulator` after the update.
+            updated_linear: float32, `rows width`. `linear` after the update.
+            updated_weights: float32, `num_weights`. Weights of the combiner after the
+                update; zeros if its function does not use them.
 
         Raises:
             OpError: the op refuses an argument.
@@ -422,11 +501,113 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input(
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputOutputs:
-    """The outputs of
+    """Backpropagates a custom combiner; updates its table by FTRL.
+
+    The backward pass of XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput, with the
+    same triples. It returns new tables and weights; the caller assigns them.
+
+    First the combiner is differentiated on the TensorCore. Both functions take the
+    forward pass's numbers of ids, rows and, if there are any, weights, and the
+    gradients of the activations. `combiner_table_vjp_computation` returns the gradients
+    of the rows, `combiner_weights_vjp_computation` those of the weights, [input_size,
+    num_weights]; they are summed over the samples of all devices, and the weights move
+    against them:
+
+      weights -= combiner_weights_learning_rate * sum of their gradients
+
+    Then the SparseCores update the table. With g the sum of the gradients of a row over
+    all its occurrences, w the row and lr the learning rate,
+
+      a += g^2
+      z += g - (p' - p) * w / lr
+      w = (clip(z, -l1, l1) - z) / ((p' + beta) / lr + 2 * l2)
+
+    with p = a^-learning_rate_power before the step, p' after it, and l1 and l2 the
+    strengths of regularization. With multiply_linear_by_learning_rate z holds lr times
+    as much:
+
+      z += lr * g - (p' - p) * w
+      w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
+
+    The new w is then clipped to clip_weight_min and clip_weight_max.
+
+    The limits on ids come from the TPU runtime, by table name.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    InvalidArgument: `activation_gradients` is no matrix of known size, or the
+    SparseCores do not divide its samples; the preserved tensors or weights do not have
+    their shapes; `clip_weight_min` is above `clip_weight_max`;
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+
+    TensorFlow 2.20 brought it. Gradient of
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is a
+    function of one sample that XLA compiles into a TPU program.
+
     `XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.create` in the
     current scope, with
-    XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options as
-    keywords.
+    XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options as keywords.
+
+    Args:
+        row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
+            from ConvertToSparseCoreCsrWrappedCooTensor.
+        sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+        sorted_token_ids: int32, `triples`. Row of each triple within its shard, padded.
+        sorted_pos_ids: int32, `triples`. Position of each triple's id within its
+            sample, padded.
+        sorted_gains: float32, `triples`. Gain of each triple, padded.
+        weights: float32, `num_weights`. Weights of the combiner, the same on all
+            devices; ignored if `num_weights` is 0.
+        preserved_valencies: int32, `input_size`. Number of ids of each sample, from the
+            forward op.
+        preserved_vectors: float32, `input_size max_valency width`. Rows of each
+            sample's ids, from the forward op.
+        preserved_weights: float32, `num_weights`. The combiner's weights as the forward
+            pass used them.
+        activation_gradients: float32, `input_size width`. Gradient of the loss with
+            respect to the forward op's `activations`.
+        learning_rate: float32, `scalar`. Learning rate, lr.
+        combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
+            combiner's weights.
+        embedding_table: float32, `rows width`. This device's part of the table, w.
+        accumulator: float32, `rows width`. Accumulated squared gradients, a, row by row
+            with the table.
+        linear: float32, `rows width`. Linear terms, z, row by row with the table.
+        multiply_linear_by_learning_rate: bool. Whether the linear terms are kept
+            multiplied by the learning rate, which a rate of zero does not harm.
+        beta: float. Added to the power of the accumulator in the divisor.
+        learning_rate_power: float. Power of the accumulator that the learning rate is
+            multiplied by; -0.5 scales as Adagrad does.
+        l1_regularization_strength: float. L1 regularization, which makes small weights
+            zero.
+        l2_regularization_strength: float. L2 regularization, which shrinks weights.
+        max_valency: int. At least 0. Most ids that a sample may have.
+        num_weights: int. At least 0. Number of weights of the combiner; 0 means none,
+            and its functions do not take them.
+        combiner_table_vjp_computation: func. Function for the gradients of the rows.
+        combiner_weights_vjp_computation: func. Function for the gradients of the
+            combiner's weights.
+        table_name: string. Name of the stacked table, by which the TPU runtime knows
+            its limits and keeps statistics.
+        clip_weight_min: float. Default float("-inf"). Lower limit to which updated
+            weights are clipped; not above `clip_weight_max`.
+        clip_weight_max: float. Default float("inf"). Upper limit to which updated
+            weights are clipped.
+        num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
+            the TPU's topology. Without a topology it must be given; with one it must
+            agree with it. A power of two.
+        name: what the op is called in a graph.
+
+    Returns:
+        updated_embedding_table: float32, `rows width`. The table after the update.
+        updated_accumulator: float32, `rows width`. `accumulator` after the update.
+        updated_linear: float32, `rows width`. `linear` after the update.
+        updated_weights: float32, `num_weights`. Weights of the combiner after the
+            update; zeros if its function does not use them.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput._unknown(

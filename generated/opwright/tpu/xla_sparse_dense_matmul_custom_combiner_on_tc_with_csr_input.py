@@ -94,16 +94,28 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
     XLA compiles into a TPU program.
 
     Attributes:
-        activations: float32, [input_size, width]. Combined rows of each sample.
-        preserved_valencies: int32, [input_size]. Number of ids of each sample, for the
+        activations: float32, `input_size width`. Combined rows of each sample.
+        preserved_valencies: int32, `input_size`. Number of ids of each sample, for the
             backward pass.
-        preserved_vectors: float32, [input_size, max_valency, width]. Rows of each
+        preserved_vectors: float32, `input_size max_valency width`. Rows of each
             sample's ids, for the backward pass.
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput"
     SINCE = {
         "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput": "2.20",
+    }
+    SHAPES = {
+        "row_pointers": "(pointers,)",
+        "sorted_sample_ids": "(triples,)",
+        "sorted_token_ids": "(triples,)",
+        "sorted_pos_ids": "(triples,)",
+        "sorted_gains": "(triples,)",
+        "embedding_table": "(rows, width)",
+        "weights": "(num_weights,)",
+        "activations": "(input_size, width)",
+        "preserved_valencies": "(input_size,)",
+        "preserved_vectors": "(input_size, max_valency, width)",
     }
     __slots__ = ("activations", "preserved_valencies", "preserved_vectors")
     activations: Output[TFloat32]
@@ -160,20 +172,41 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
         table_name: StringLike,
         *options: Options,
     ) -> XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Looks up embeddings and combines them by a function.
+
+        The SparseCores fetch the rows of all ids, and the TensorCore combines them:
+        `combiner_computation` takes the samples' numbers of ids, [input_size]; their
+        rows, [input_size, max_valency, width], in the order in which the ids stand in
+        the sample; and, if there are any, the weights, [input_size, num_weights], the
+        same for each sample. It returns the activations.
+        tf.tpu.experimental.embedding.CustomCombiner makes such functions of one that
+        combines a single sample.
+
+        The limits on ids come from the TPU runtime, by table name.
+
+        TensorFlow compiles the op into TPU computations only; it has no kernel for
+        other devices.
+
+        InvalidArgument: `weights` does not have `num_weights` elements;
+        `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+
+        TensorFlow 2.20 brought it. TPU only: its combiner is a function of one sample
+        that XLA compiles into a TPU program.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_pointers: int32, [pointers]. End of each shard's run of triples, padded,
+            row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
                 from ConvertToSparseCoreCsrWrappedCooTensor.
-            sorted_sample_ids: int32, [triples]. Sample of each triple, padded.
-            sorted_token_ids: int32, [triples]. Row of each triple within its shard,
+            sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+            sorted_token_ids: int32, `triples`. Row of each triple within its shard,
                 padded.
-            sorted_pos_ids: int32, [triples]. Position of each triple's id within its
+            sorted_pos_ids: int32, `triples`. Position of each triple's id within its
                 sample, padded.
-            sorted_gains: float32, [triples]. Gain of each triple, padded.
-            embedding_table: float32, [rows, width]. This device's part of the table.
-            weights: float32, [num_weights]. Weights of the combiner, the same on all
+            sorted_gains: float32, `triples`. Gain of each triple, padded.
+            embedding_table: float32, `rows width`. This device's part of the table.
+            weights: float32, `num_weights`. Weights of the combiner, the same on all
                 devices; ignored if `num_weights` is 0.
             input_size: int. At least 0. Number of samples of a device.
             max_valency: int. At least 0. Most ids that a sample may have.
@@ -190,6 +223,16 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
             table_name: string. Name of the stacked table, by which the TPU runtime
                 knows its limits and keeps statistics.
             options: merged field by field; the last explicit one wins.
+                num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1
+                    asks the TPU's topology. Without a topology it must be given; with
+                    one it must agree with it. A power of two.
+
+        Returns:
+            activations: float32, `input_size width`. Combined rows of each sample.
+            preserved_valencies: int32, `input_size`. Number of ids of each sample, for
+                the backward pass.
+            preserved_vectors: float32, `input_size max_valency width`. Rows of each
+                sample's ids, for the backward pass.
 
         Raises:
             OpError: the op refuses an argument.
@@ -286,9 +329,67 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs:
-    """The outputs of `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.create` in
-    the current scope, with
-    XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options as keywords.
+    """Looks up embeddings and combines them by a function.
+
+    The SparseCores fetch the rows of all ids, and the TensorCore combines them:
+    `combiner_computation` takes the samples' numbers of ids, [input_size]; their rows,
+    [input_size, max_valency, width], in the order in which the ids stand in the sample;
+    and, if there are any, the weights, [input_size, num_weights], the same for each
+    sample. It returns the activations. tf.tpu.experimental.embedding.CustomCombiner
+    makes such functions of one that combines a single sample.
+
+    The limits on ids come from the TPU runtime, by table name.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    InvalidArgument: `weights` does not have `num_weights` elements;
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+
+    TensorFlow 2.20 brought it. TPU only: its combiner is a function of one sample that
+    XLA compiles into a TPU program.
+
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.create` in the current scope,
+    with XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options as keywords.
+
+    Args:
+        row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
+            from ConvertToSparseCoreCsrWrappedCooTensor.
+        sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+        sorted_token_ids: int32, `triples`. Row of each triple within its shard, padded.
+        sorted_pos_ids: int32, `triples`. Position of each triple's id within its
+            sample, padded.
+        sorted_gains: float32, `triples`. Gain of each triple, padded.
+        embedding_table: float32, `rows width`. This device's part of the table.
+        weights: float32, `num_weights`. Weights of the combiner, the same on all
+            devices; ignored if `num_weights` is 0.
+        input_size: int. At least 0. Number of samples of a device.
+        max_valency: int. At least 0. Most ids that a sample may have.
+        num_weights: int. At least 0. Number of weights of the combiner; 0 means none,
+            and its functions do not take them.
+        combiner_computation: func. Function that combines the rows of all samples.
+        quantization_config_low: float. Lower end to which values are clipped before
+            they are quantized.
+        quantization_config_high: float. Upper end to which values are clipped before
+            they are quantized.
+        quantization_config_num_buckets: int. At least 0. Number of levels between the
+            ends, for simulated quantization; 0 turns it off, and the ends are ignored.
+        table_name: string. Name of the stacked table, by which the TPU runtime knows
+            its limits and keeps statistics.
+        num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
+            the TPU's topology. Without a topology it must be given; with one it must
+            agree with it. A power of two.
+        name: what the op is called in a graph.
+
+    Returns:
+        activations: float32, `input_size width`. Combined rows of each sample.
+        preserved_valencies: int32, `input_size`. Number of ids of each sample, for the
+            backward pass.
+        preserved_vectors: float32, `input_size max_valency width`. Rows of each
+            sample's ids, for the backward pass.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput._unknown(_unknown)

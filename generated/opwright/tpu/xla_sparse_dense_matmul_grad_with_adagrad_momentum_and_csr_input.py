@@ -105,14 +105,29 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
     Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
 
     Attributes:
-        updated_embedding_table: float32, [rows, width]. The table after the update.
-        updated_accumulator: float32, [rows, width]. `accumulator` after the update.
-        updated_momenta: float32, [rows, width]. `momenta` after the update.
+        updated_embedding_table: float32, `rows width`. The table after the update.
+        updated_accumulator: float32, `rows width`. `accumulator` after the update.
+        updated_momenta: float32, `rows width`. `momenta` after the update.
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput"
     SINCE = {
         "num_sparsecores_per_device": "2.20",
+    }
+    SHAPES = {
+        "row_pointers": "(pointers,)",
+        "sorted_sample_ids": "(triples,)",
+        "sorted_token_ids": "(triples,)",
+        "sorted_gains": "(triples,)",
+        "activation_gradients": "(input_size, width)",
+        "learning_rate": "()",
+        "embedding_table": "(rows, width)",
+        "accumulator": "(rows, width)",
+        "momenta": "(rows, width)",
+        "num_minibatches_per_physical_sparse_core": "()",
+        "updated_embedding_table": "(rows, width)",
+        "updated_accumulator": "(rows, width)",
+        "updated_momenta": "(rows, width)",
     }
     NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table", "updated_accumulator", "updated_momenta")
@@ -189,27 +204,61 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
         table_name: StringLike,
         *options: Options,
     ) -> XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Backpropagates a lookup and updates its table by Adagrad with momentum.
+
+        The backward pass of XlaSparseDenseMatmulWithCsrInput, with the same triples. It
+        returns new tables; the caller assigns them.
+
+        The gradient g of a row is the sum, over the triples that looked it up, of gain
+        times the gradient of their sample. Rows that were not looked up keep their
+        values. For the others, with w the row and lr the learning rate,
+
+          a = a + g^2 if beta2 == 1 else beta2 * a + (1 - beta2) * g^2
+          s = (a + epsilon)^(-1 / exponent) * g
+          m = beta1 * m + s
+          w -= lr * (beta1 * m + s if use_nesterov else m)
+
+        The new w is then clipped to clip_weight_min and clip_weight_max.
+
+        The limits on ids come from the TPU runtime, by table name; the CPU has none.
+
+        On TPUs TensorFlow compiles the op into the computation. On the CPU the device
+        is the whole system: its SparseCores hold all shards, which lie in
+        `embedding_table` one after another, row r of the table at r / shards of shard r
+        % shards. Triples that ask for other devices' shards are refused.
+
+        InvalidArgument: `activation_gradients` is no matrix of known size, or the
+        SparseCores do not divide its samples; `clip_weight_min` is above
+        `clip_weight_max`; `num_sparsecores_per_device` disagrees with the topology or
+        is no power of two. On the CPU too: `row_pointers` does not ascend from run to
+        run, or has no room for the minibatches; a triple's sample or row lies outside
+        of a SparseCore's samples or rows; the SparseCores do not divide the samples or
+        the table's rows; `learning_rate` is no scalar; a slot does not have the table's
+        shape; a gain, a gradient or the learning rate is not finite.
+
+        Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_pointers: int32, [pointers]. End of each shard's run of triples, padded,
+            row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
                 from ConvertToSparseCoreCsrWrappedCooTensor.
-            sorted_sample_ids: int32, [triples]. Sample of each triple, padded.
-            sorted_token_ids: int32, [triples]. Row of each triple within its shard,
+            sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+            sorted_token_ids: int32, `triples`. Row of each triple within its shard,
                 padded.
-            sorted_gains: float32, [triples]. Gain of each triple, padded: what its row
+            sorted_gains: float32, `triples`. Gain of each triple, padded: what its row
                 is multiplied by.
-            activation_gradients: float32, [input_size, width]. Gradient of the loss
-                with respect to the forward op's `activations`.
-            learning_rate: float32, []. Learning rate, lr.
-            embedding_table: float32, [rows, width]. This device's part of the table, w.
-            accumulator: float32, [rows, width]. Accumulated squared gradients, a, row
-                by row with the table.
-            momenta: float32, [rows, width]. Momentum of the scaled gradients, m, row by
+            activation_gradients: float32, `input_size width`. Gradient of the loss with
+                respect to the forward op's `activations`.
+            learning_rate: float32, `scalar`. Learning rate, lr.
+            embedding_table: float32, `rows width`. This device's part of the table, w.
+            accumulator: float32, `rows width`. Accumulated squared gradients, a, row by
                 row with the table.
-            num_minibatches_per_physical_sparse_core: int32, []. Number of minibatches
-                that the buffers hold for each SparseCore.
+            momenta: float32, `rows width`. Momentum of the scaled gradients, m, row by
+                row with the table.
+            num_minibatches_per_physical_sparse_core: int32, `scalar`. Number of
+                minibatches that the buffers hold for each SparseCore.
             use_nesterov: bool. Whether to look ahead by one more step of momentum.
             exponent: float. Root by which gradients are scaled: 2 is Adagrad's square
                 root.
@@ -219,6 +268,18 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
             table_name: string. Name of the stacked table, by which the TPU runtime
                 knows its limits and keeps statistics.
             options: merged field by field; the last explicit one wins.
+                clip_weight_min: float. Default float("-inf"). Lower limit to which
+                    updated weights are clipped; not above `clip_weight_max`.
+                clip_weight_max: float. Default float("inf"). Upper limit to which
+                    updated weights are clipped.
+                num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1
+                    asks the TPU's topology, with which a given number must agree, and
+                    means 4 on the CPU. A power of two.
+
+        Returns:
+            updated_embedding_table: float32, `rows width`. The table after the update.
+            updated_accumulator: float32, `rows width`. `accumulator` after the update.
+            updated_momenta: float32, `rows width`. `momenta` after the update.
 
         Raises:
             OpError: the op refuses an argument.
@@ -328,9 +389,84 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
     name: str | None = None,
     **_unknown: Never,
 ) -> XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs:
-    """The outputs of `XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.create`
-    in the current scope, with
-    XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options as keywords.
+    """Backpropagates a lookup and updates its table by Adagrad with momentum.
+
+    The backward pass of XlaSparseDenseMatmulWithCsrInput, with the same triples. It
+    returns new tables; the caller assigns them.
+
+    The gradient g of a row is the sum, over the triples that looked it up, of gain
+    times the gradient of their sample. Rows that were not looked up keep their values.
+    For the others, with w the row and lr the learning rate,
+
+      a = a + g^2 if beta2 == 1 else beta2 * a + (1 - beta2) * g^2
+      s = (a + epsilon)^(-1 / exponent) * g
+      m = beta1 * m + s
+      w -= lr * (beta1 * m + s if use_nesterov else m)
+
+    The new w is then clipped to clip_weight_min and clip_weight_max.
+
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
+
+    On TPUs TensorFlow compiles the op into the computation. On the CPU the device is
+    the whole system: its SparseCores hold all shards, which lie in `embedding_table`
+    one after another, row r of the table at r / shards of shard r % shards. Triples
+    that ask for other devices' shards are refused.
+
+    InvalidArgument: `activation_gradients` is no matrix of known size, or the
+    SparseCores do not divide its samples; `clip_weight_min` is above `clip_weight_max`;
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run, or has no room for the
+    minibatches; a triple's sample or row lies outside of a SparseCore's samples or
+    rows; the SparseCores do not divide the samples or the table's rows; `learning_rate`
+    is no scalar; a slot does not have the table's shape; a gain, a gradient or the
+    learning rate is not finite.
+
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+
+    `XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.create` in the current
+    scope, with XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options as
+    keywords.
+
+    Args:
+        row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
+            from ConvertToSparseCoreCsrWrappedCooTensor.
+        sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+        sorted_token_ids: int32, `triples`. Row of each triple within its shard, padded.
+        sorted_gains: float32, `triples`. Gain of each triple, padded: what its row is
+            multiplied by.
+        activation_gradients: float32, `input_size width`. Gradient of the loss with
+            respect to the forward op's `activations`.
+        learning_rate: float32, `scalar`. Learning rate, lr.
+        embedding_table: float32, `rows width`. This device's part of the table, w.
+        accumulator: float32, `rows width`. Accumulated squared gradients, a, row by row
+            with the table.
+        momenta: float32, `rows width`. Momentum of the scaled gradients, m, row by row
+            with the table.
+        num_minibatches_per_physical_sparse_core: int32, `scalar`. Number of minibatches
+            that the buffers hold for each SparseCore.
+        use_nesterov: bool. Whether to look ahead by one more step of momentum.
+        exponent: float. Root by which gradients are scaled: 2 is Adagrad's square root.
+        beta1: float. Decay of the momentum, for a step.
+        beta2: float. Decay of the accumulator, for a step; 1 makes it a plain sum.
+        epsilon: float. Small number that keeps the divisor from zero.
+        table_name: string. Name of the stacked table, by which the TPU runtime knows
+            its limits and keeps statistics.
+        clip_weight_min: float. Default float("-inf"). Lower limit to which updated
+            weights are clipped; not above `clip_weight_max`.
+        clip_weight_max: float. Default float("inf"). Upper limit to which updated
+            weights are clipped.
+        num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
+            the TPU's topology, with which a given number must agree, and means 4 on the
+            CPU. A power of two.
+        name: what the op is called in a graph.
+
+    Returns:
+        updated_embedding_table: float32, `rows width`. The table after the update.
+        updated_accumulator: float32, `rows width`. `accumulator` after the update.
+        updated_momenta: float32, `rows width`. `momenta` after the update.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput._unknown(_unknown)

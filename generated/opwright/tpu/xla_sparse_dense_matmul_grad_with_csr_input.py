@@ -93,7 +93,7 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
     `T`: int32 or float32.
 
     Attributes:
-        updated_tables: list of `N` tensors, each `T`, [rows, width]. The tables after
+        updated_tables: list of `N` tensors, each `T`, `rows width`. The tables after
             the update, in the same order.
     """
 
@@ -101,6 +101,17 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
     SINCE = {
         "num_sparsecores_per_device": "2.20",
         "T": "2.20",
+    }
+    SHAPES = {
+        "row_pointers": "(pointers,)",
+        "sorted_sample_ids": "(triples,)",
+        "sorted_token_ids": "(triples,)",
+        "sorted_gains": "(triples,)",
+        "activation_gradients": "(input_size, width)",
+        "tables": "(rows, width)",
+        "hyperparameters": "()",
+        "num_minibatches_per_physical_sparse_core": "()",
+        "updated_tables": "(rows, width)",
     }
     __slots__ = ("updated_tables",)
     updated_tables: list[Output[T]]
@@ -149,30 +160,61 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
         table_name: StringLike,
         *options: Options,
     ) -> XlaSparseDenseMatmulGradWithCsrInput[U]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Backpropagates a SparseCore lookup; a function updates its tables.
+
+        The backward pass of XlaSparseDenseMatmulWithCsrInput, with the same triples,
+        for an optimizer of one's own. The gradient of a row is the sum, over the
+        triples that looked it up, of gain times the gradient of their sample. It
+        returns new tables; the caller assigns them.
+
+        `custom_computation` is compiled for one row. It takes the row's gradient, then
+        a row of each table, then each hyperparameter, all as [1, width], and returns
+        the updated rows.
+
+        The limits on ids come from the TPU runtime, by table name.
+
+        TensorFlow compiles the op into TPU computations only; it has no kernel for
+        other devices.
+
+        InvalidArgument: `activation_gradients` is no matrix of known size, or the
+        SparseCores do not divide its samples; `num_sparsecores_per_device` disagrees
+        with the topology or is no power of two.
+
+        Gradient of `XlaSparseDenseMatmulWithCsrInput`. TPU only: its update is a
+        function of one row that XLA compiles into the program of the SparseCores.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_pointers: int32, [pointers]. End of each shard's run of triples, padded,
+            row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
                 from ConvertToSparseCoreCsrWrappedCooTensor.
-            sorted_sample_ids: int32, [triples]. Sample of each triple, padded.
-            sorted_token_ids: int32, [triples]. Row of each triple within its shard,
+            sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+            sorted_token_ids: int32, `triples`. Row of each triple within its shard,
                 padded.
-            sorted_gains: float32, [triples]. Gain of each triple, padded: what its row
+            sorted_gains: float32, `triples`. Gain of each triple, padded: what its row
                 is multiplied by.
-            activation_gradients: float32, [input_size, width]. Gradient of the loss
-                with respect to the forward op's `activations`.
-            tables: list of `N` tensors, each `T`, [rows, width]. This device's parts of
+            activation_gradients: float32, `input_size width`. Gradient of the loss with
+                respect to the forward op's `activations`.
+            tables: list of `N` tensors, each `T`, `rows width`. This device's parts of
                 the table and its slots, in the order that the optimizer's function
                 takes them.
-            hyperparameters: list of `M` tensors, each float32, []. Numbers that the
-                optimizer's function takes after the tables, such as the learning rate.
-            num_minibatches_per_physical_sparse_core: int32, []. Number of minibatches
-                that the buffers hold for each SparseCore.
+            hyperparameters: list of `M` tensors, each float32, `scalar`. Numbers that
+                the optimizer's function takes after the tables, such as the learning
+                rate.
+            num_minibatches_per_physical_sparse_core: int32, `scalar`. Number of
+                minibatches that the buffers hold for each SparseCore.
             custom_computation: func. Function that updates one row of all tables.
             table_name: string. Name of the stacked table, by which the TPU runtime
                 knows its limits and keeps statistics.
             options: merged field by field; the last explicit one wins.
+                num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1
+                    asks the TPU's topology. Without a topology it must be given; with
+                    one it must agree with it. A power of two.
+
+        Returns:
+            updated_tables: list of `N` tensors, each `T`, `rows width`. The tables
+                after the update, in the same order.
 
         Raises:
             OpError: the op refuses an argument.
@@ -248,8 +290,61 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
     name: str | None = None,
     **_unknown: Never,
 ) -> list[Output[U]]:
-    """`updated_tables` of `XlaSparseDenseMatmulGradWithCsrInput.create` in the
-    current scope, with XlaSparseDenseMatmulGradWithCsrInput.Options as keywords.
+    """Backpropagates a SparseCore lookup; a function updates its tables.
+
+    The backward pass of XlaSparseDenseMatmulWithCsrInput, with the same triples, for an
+    optimizer of one's own. The gradient of a row is the sum, over the triples that
+    looked it up, of gain times the gradient of their sample. It returns new tables; the
+    caller assigns them.
+
+    `custom_computation` is compiled for one row. It takes the row's gradient, then a
+    row of each table, then each hyperparameter, all as [1, width], and returns the
+    updated rows.
+
+    The limits on ids come from the TPU runtime, by table name.
+
+    TensorFlow compiles the op into TPU computations only; it has no kernel for other
+    devices.
+
+    InvalidArgument: `activation_gradients` is no matrix of known size, or the
+    SparseCores do not divide its samples; `num_sparsecores_per_device` disagrees with
+    the topology or is no power of two.
+
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. TPU only: its update is a function
+    of one row that XLA compiles into the program of the SparseCores.
+
+    `XlaSparseDenseMatmulGradWithCsrInput.create` in the current scope, with
+    XlaSparseDenseMatmulGradWithCsrInput.Options as keywords.
+
+    Args:
+        row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
+            from ConvertToSparseCoreCsrWrappedCooTensor.
+        sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+        sorted_token_ids: int32, `triples`. Row of each triple within its shard, padded.
+        sorted_gains: float32, `triples`. Gain of each triple, padded: what its row is
+            multiplied by.
+        activation_gradients: float32, `input_size width`. Gradient of the loss with
+            respect to the forward op's `activations`.
+        tables: list of `N` tensors, each `T`, `rows width`. This device's parts of the
+            table and its slots, in the order that the optimizer's function takes them.
+        hyperparameters: list of `M` tensors, each float32, `scalar`. Numbers that the
+            optimizer's function takes after the tables, such as the learning rate.
+        num_minibatches_per_physical_sparse_core: int32, `scalar`. Number of minibatches
+            that the buffers hold for each SparseCore.
+        custom_computation: func. Function that updates one row of all tables.
+        table_name: string. Name of the stacked table, by which the TPU runtime knows
+            its limits and keeps statistics.
+        num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
+            the TPU's topology. Without a topology it must be given; with one it must
+            agree with it. A power of two.
+        name: what the op is called in a graph.
+
+    Returns:
+        updated_tables: list of `N` tensors, each `T`, `rows width`. The tables after
+            the update, in the same order.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithCsrInput._unknown(_unknown)

@@ -90,12 +90,23 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
     CPU.
 
     Attributes:
-        updated_embedding_table: float32, [rows, width]. The table after the update.
+        updated_embedding_table: float32, `rows width`. The table after the update.
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize"
     SINCE = {
         "num_sparsecores_per_device": "2.20",
+    }
+    SHAPES = {
+        "row_pointers": "(pointers,)",
+        "sorted_sample_ids": "(triples,)",
+        "sorted_token_ids": "(triples,)",
+        "sorted_gains": "(triples,)",
+        "activation_gradients": "(input_size, width)",
+        "learning_rate": "()",
+        "embedding_table": "(rows, width)",
+        "num_minibatches_per_physical_sparse_core": "()",
+        "updated_embedding_table": "(rows, width)",
     }
     NATIVE = ("CPU",)
     __slots__ = ("updated_embedding_table",)
@@ -163,23 +174,57 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
         table_name: StringLike,
         *options: Options,
     ) -> XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Backpropagates a lookup and updates its table by SGD.
+
+        The backward pass of XlaSparseDenseMatmulWithStaticBufferSize, with the same
+        triples. It returns new tables; the caller assigns them.
+
+        The gradient g of a row is the sum, over the triples that looked it up, of gain
+        times the gradient of their sample. Rows that were not looked up keep their
+        values. For the others, with w the row and lr the learning rate,
+
+          w -= lr * g
+
+        The new w is then clipped to clip_weight_min and clip_weight_max.
+
+        The limits on ids are attrs, so that the op can be compiled without asking the
+        TPU runtime.
+
+        On TPUs TensorFlow compiles the op into the computation. On the CPU the device
+        is the whole system: its SparseCores hold all shards, which lie in
+        `embedding_table` one after another, row r of the table at r / shards of shard r
+        % shards. Triples that ask for other devices' shards are refused.
+
+        InvalidArgument: `activation_gradients` is no matrix of known size, or the
+        SparseCores do not divide its samples; `clip_weight_min` is above
+        `clip_weight_max`; `num_sparsecores_per_device` disagrees with the topology or
+        is no power of two. On the CPU too: `row_pointers` does not ascend from run to
+        run, or has no room for the minibatches; a triple's sample or row lies outside
+        of a SparseCore's samples or rows; the SparseCores do not divide the samples or
+        the table's rows; `learning_rate` is no scalar; a SparseCore asks a shard for
+        more triples or rows in a minibatch than the limits allow; a gain, a gradient or
+        the learning rate is not finite.
+
+        Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels
+        for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_pointers: int32, [pointers]. End of each shard's run of triples, padded,
+            row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
                 from ConvertToSparseCoreCsrWrappedCooTensor.
-            sorted_sample_ids: int32, [triples]. Sample of each triple, padded.
-            sorted_token_ids: int32, [triples]. Row of each triple within its shard,
+            sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+            sorted_token_ids: int32, `triples`. Row of each triple within its shard,
                 padded.
-            sorted_gains: float32, [triples]. Gain of each triple, padded: what its row
+            sorted_gains: float32, `triples`. Gain of each triple, padded: what its row
                 is multiplied by.
-            activation_gradients: float32, [input_size, width]. Gradient of the loss
-                with respect to the forward op's `activations`.
-            learning_rate: float32, []. Learning rate, lr.
-            embedding_table: float32, [rows, width]. This device's part of the table, w.
-            num_minibatches_per_physical_sparse_core: int32, []. Number of minibatches
-                that the buffers hold for each SparseCore.
+            activation_gradients: float32, `input_size width`. Gradient of the loss with
+                respect to the forward op's `activations`.
+            learning_rate: float32, `scalar`. Learning rate, lr.
+            embedding_table: float32, `rows width`. This device's part of the table, w.
+            num_minibatches_per_physical_sparse_core: int32, `scalar`. Number of
+                minibatches that the buffers hold for each SparseCore.
             max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets
                 from one SparseCore in a minibatch; sizes buffers on the chip.
             max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a
@@ -187,6 +232,16 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
                 the chip.
             table_name: string. Name of the stacked table, for statistics.
             options: merged field by field; the last explicit one wins.
+                clip_weight_min: float. Default float("-inf"). Lower limit to which
+                    updated weights are clipped; not above `clip_weight_max`.
+                clip_weight_max: float. Default float("inf"). Upper limit to which
+                    updated weights are clipped.
+                num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1
+                    asks the TPU's topology, with which a given number must agree, and
+                    means 4 on the CPU. A power of two.
+
+        Returns:
+            updated_embedding_table: float32, `rows width`. The table after the update.
 
         Raises:
             OpError: the op refuses an argument.
@@ -274,10 +329,74 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
-    """`updated_embedding_table` of
-    `XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.create` in the current
-    scope, with XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options as
-    keywords.
+    """Backpropagates a lookup and updates its table by SGD.
+
+    The backward pass of XlaSparseDenseMatmulWithStaticBufferSize, with the same
+    triples. It returns new tables; the caller assigns them.
+
+    The gradient g of a row is the sum, over the triples that looked it up, of gain
+    times the gradient of their sample. Rows that were not looked up keep their values.
+    For the others, with w the row and lr the learning rate,
+
+      w -= lr * g
+
+    The new w is then clipped to clip_weight_min and clip_weight_max.
+
+    The limits on ids are attrs, so that the op can be compiled without asking the TPU
+    runtime.
+
+    On TPUs TensorFlow compiles the op into the computation. On the CPU the device is
+    the whole system: its SparseCores hold all shards, which lie in `embedding_table`
+    one after another, row r of the table at r / shards of shard r % shards. Triples
+    that ask for other devices' shards are refused.
+
+    InvalidArgument: `activation_gradients` is no matrix of known size, or the
+    SparseCores do not divide its samples; `clip_weight_min` is above `clip_weight_max`;
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run, or has no room for the
+    minibatches; a triple's sample or row lies outside of a SparseCore's samples or
+    rows; the SparseCores do not divide the samples or the table's rows; `learning_rate`
+    is no scalar; a SparseCore asks a shard for more triples or rows in a minibatch than
+    the limits allow; a gain, a gradient or the learning rate is not finite.
+
+    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels for
+    CPU.
+
+    `XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.create` in the current scope,
+    with XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options as keywords.
+
+    Args:
+        row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
+            from ConvertToSparseCoreCsrWrappedCooTensor.
+        sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+        sorted_token_ids: int32, `triples`. Row of each triple within its shard, padded.
+        sorted_gains: float32, `triples`. Gain of each triple, padded: what its row is
+            multiplied by.
+        activation_gradients: float32, `input_size width`. Gradient of the loss with
+            respect to the forward op's `activations`.
+        learning_rate: float32, `scalar`. Learning rate, lr.
+        embedding_table: float32, `rows width`. This device's part of the table, w.
+        num_minibatches_per_physical_sparse_core: int32, `scalar`. Number of minibatches
+            that the buffers hold for each SparseCore.
+        max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets from
+            one SparseCore in a minibatch; sizes buffers on the chip.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
+            is asked for by one SparseCore in a minibatch; sizes buffers on the chip.
+        table_name: string. Name of the stacked table, for statistics.
+        clip_weight_min: float. Default float("-inf"). Lower limit to which updated
+            weights are clipped; not above `clip_weight_max`.
+        clip_weight_max: float. Default float("inf"). Upper limit to which updated
+            weights are clipped.
+        num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
+            the TPU's topology, with which a given number must agree, and means 4 on the
+            CPU. A power of two.
+        name: what the op is called in a graph.
+
+    Returns:
+        updated_embedding_table: float32, `rows width`. The table after the update.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize._unknown(_unknown)

@@ -94,7 +94,7 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
     `T`: int32 or float32.
 
     Attributes:
-        activations: `T`, [input_size, width]. Sum of each sample's rows, each times its
+        activations: `T`, `input_size width`. Sum of each sample's rows, each times its
             gain.
     """
 
@@ -102,6 +102,15 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
     SINCE = {
         "num_sparsecores_per_device": "2.20",
         "T": "2.20",
+    }
+    SHAPES = {
+        "row_pointers": "(pointers,)",
+        "sorted_sample_ids": "(triples,)",
+        "sorted_token_ids": "(triples,)",
+        "sorted_gains": "(triples,)",
+        "embedding_table": "(rows, width)",
+        "num_minibatches_per_physical_sparse_core": "()",
+        "activations": "(input_size, width)",
     }
     NATIVE = ("CPU",)
     __slots__ = ("activations",)
@@ -152,20 +161,53 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
         table_name: StringLike,
         *options: Options,
     ) -> XlaSparseDenseMatmulWithCsrInput[U]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Looks up embeddings on SparseCores.
+
+        The lookup is a product of a sparse matrix, the triples, with the table:
+
+          activations[sample] = sum of gain * table[row]
+                                over the triples of the sample
+
+        With simulated quantization of n levels from low to high, a value x of the table
+        counts as
+
+          floor((min(max(x, low), high) - low) / step + 1/2) * step + low
+          with step = (high - low) / (n - 1)
+
+        Rows are dealt to the SparseCores of the system by row % shards; each asks the
+        others for its samples' rows.
+
+        The limits on ids come from the TPU runtime, by table name; the CPU has none.
+
+        On TPUs TensorFlow compiles the op into the computation. On the CPU the device
+        is the whole system: its SparseCores hold all shards, which lie in
+        `embedding_table` one after another, row r of the table at r / shards of shard r
+        % shards. Triples that ask for other devices' shards are refused.
+
+        InvalidArgument: `num_sparsecores_per_device` disagrees with the topology or is
+        no power of two; an input does not have the rank in its shape. On the CPU too:
+        `row_pointers` does not ascend from run to run, or has no room for the
+        minibatches; a triple's sample or row lies outside of a SparseCore's samples or
+        rows; the SparseCores do not divide the samples or the table's rows; the
+        settings of quantization make no levels; the table is of int32, and a gain is no
+        whole number or quantization is on; a gain is not finite.
+
+        opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_pointers: int32, [pointers]. End of each shard's run of triples, padded,
+            row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
                 from ConvertToSparseCoreCsrWrappedCooTensor.
-            sorted_sample_ids: int32, [triples]. Sample of each triple, padded.
-            sorted_token_ids: int32, [triples]. Row of each triple within its shard,
+            sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+            sorted_token_ids: int32, `triples`. Row of each triple within its shard,
                 padded.
-            sorted_gains: float32, [triples]. Gain of each triple, padded: what its row
+            sorted_gains: float32, `triples`. Gain of each triple, padded: what its row
                 is multiplied by.
-            embedding_table: `T`, [rows, width]. This device's part of the table.
-            num_minibatches_per_physical_sparse_core: int32, []. Number of minibatches
-                that the buffers hold for each SparseCore.
+            embedding_table: `T`, `rows width`. This device's part of the table.
+            num_minibatches_per_physical_sparse_core: int32, `scalar`. Number of
+                minibatches that the buffers hold for each SparseCore.
             input_size: int. At least 0. Number of samples of a device.
             quantization_config_low: float. Lower end to which values are clipped before
                 they are quantized.
@@ -177,6 +219,13 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
             table_name: string. Name of the stacked table, by which the TPU runtime
                 knows its limits and keeps statistics.
             options: merged field by field; the last explicit one wins.
+                num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1
+                    asks the TPU's topology, with which a given number must agree, and
+                    means 4 on the CPU. A power of two.
+
+        Returns:
+            activations: `T`, `input_size width`. Sum of each sample's rows, each times
+                its gain.
 
         Raises:
             OpError: the op refuses an argument.
@@ -256,8 +305,73 @@ def xla_sparse_dense_matmul_with_csr_input(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[U]:
-    """`activations` of `XlaSparseDenseMatmulWithCsrInput.create` in the current
-    scope, with XlaSparseDenseMatmulWithCsrInput.Options as keywords.
+    """Looks up embeddings on SparseCores.
+
+    The lookup is a product of a sparse matrix, the triples, with the table:
+
+      activations[sample] = sum of gain * table[row]
+                            over the triples of the sample
+
+    With simulated quantization of n levels from low to high, a value x of the table
+    counts as
+
+      floor((min(max(x, low), high) - low) / step + 1/2) * step + low
+      with step = (high - low) / (n - 1)
+
+    Rows are dealt to the SparseCores of the system by row % shards; each asks the
+    others for its samples' rows.
+
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
+
+    On TPUs TensorFlow compiles the op into the computation. On the CPU the device is
+    the whole system: its SparseCores hold all shards, which lie in `embedding_table`
+    one after another, row r of the table at r / shards of shard r % shards. Triples
+    that ask for other devices' shards are refused.
+
+    InvalidArgument: `num_sparsecores_per_device` disagrees with the topology or is no
+    power of two; an input does not have the rank in its shape. On the CPU too:
+    `row_pointers` does not ascend from run to run, or has no room for the minibatches;
+    a triple's sample or row lies outside of a SparseCore's samples or rows; the
+    SparseCores do not divide the samples or the table's rows; the settings of
+    quantization make no levels; the table is of int32, and a gain is no whole number or
+    quantization is on; a gain is not finite.
+
+    opwright brings kernels for CPU.
+
+    `XlaSparseDenseMatmulWithCsrInput.create` in the current scope, with
+    XlaSparseDenseMatmulWithCsrInput.Options as keywords.
+
+    Args:
+        row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
+            from ConvertToSparseCoreCsrWrappedCooTensor.
+        sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+        sorted_token_ids: int32, `triples`. Row of each triple within its shard, padded.
+        sorted_gains: float32, `triples`. Gain of each triple, padded: what its row is
+            multiplied by.
+        embedding_table: `T`, `rows width`. This device's part of the table.
+        num_minibatches_per_physical_sparse_core: int32, `scalar`. Number of minibatches
+            that the buffers hold for each SparseCore.
+        input_size: int. At least 0. Number of samples of a device.
+        quantization_config_low: float. Lower end to which values are clipped before
+            they are quantized.
+        quantization_config_high: float. Upper end to which values are clipped before
+            they are quantized.
+        quantization_config_num_buckets: int. At least 0. Number of levels between the
+            ends, for simulated quantization, at least 2; 0 turns it off, and the ends
+            are ignored.
+        table_name: string. Name of the stacked table, by which the TPU runtime knows
+            its limits and keeps statistics.
+        num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
+            the TPU's topology, with which a given number must agree, and means 4 on the
+            CPU. A power of two.
+        name: what the op is called in a graph.
+
+    Returns:
+        activations: `T`, `input_size width`. Sum of each sample's rows, each times its
+            gain.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaSparseDenseMatmulWithCsrInput._unknown(_unknown)

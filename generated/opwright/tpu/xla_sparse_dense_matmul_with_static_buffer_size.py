@@ -89,13 +89,22 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
     opwright brings kernels for CPU.
 
     Attributes:
-        activations: float32, [input_size, width]. Sum of each sample's rows, each times
+        activations: float32, `input_size width`. Sum of each sample's rows, each times
             its gain.
     """
 
     OP_NAME = "XlaSparseDenseMatmulWithStaticBufferSize"
     SINCE = {
         "num_sparsecores_per_device": "2.20",
+    }
+    SHAPES = {
+        "row_pointers": "(pointers,)",
+        "sorted_sample_ids": "(triples,)",
+        "sorted_token_ids": "(triples,)",
+        "sorted_gains": "(triples,)",
+        "embedding_table": "(rows, width)",
+        "num_minibatches_per_physical_sparse_core": "()",
+        "activations": "(input_size, width)",
     }
     NATIVE = ("CPU",)
     __slots__ = ("activations",)
@@ -148,20 +157,54 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
         table_name: StringLike,
         *options: Options,
     ) -> XlaSparseDenseMatmulWithStaticBufferSize:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Looks up embeddings on SparseCores, with limits given as attrs.
+
+        The lookup is a product of a sparse matrix, the triples, with the table:
+
+          activations[sample] = sum of gain * table[row]
+                                over the triples of the sample
+
+        With simulated quantization of n levels from low to high, a value x of the table
+        counts as
+
+          floor((min(max(x, low), high) - low) / step + 1/2) * step + low
+          with step = (high - low) / (n - 1)
+
+        Rows are dealt to the SparseCores of the system by row % shards; each asks the
+        others for its samples' rows.
+
+        The limits on ids are attrs, so that the op can be compiled without asking the
+        TPU runtime.
+
+        On TPUs TensorFlow compiles the op into the computation. On the CPU the device
+        is the whole system: its SparseCores hold all shards, which lie in
+        `embedding_table` one after another, row r of the table at r / shards of shard r
+        % shards. Triples that ask for other devices' shards are refused.
+
+        InvalidArgument: `num_sparsecores_per_device` disagrees with the topology or is
+        no power of two; an input does not have the rank in its shape. On the CPU too:
+        `row_pointers` does not ascend from run to run, or has no room for the
+        minibatches; a triple's sample or row lies outside of a SparseCore's samples or
+        rows; the SparseCores do not divide the samples or the table's rows; the
+        settings of quantization make no levels; a SparseCore asks a shard for more
+        triples or rows in a minibatch than the limits allow; a gain is not finite.
+
+        opwright brings kernels for CPU.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_pointers: int32, [pointers]. End of each shard's run of triples, padded,
+            row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
                 from ConvertToSparseCoreCsrWrappedCooTensor.
-            sorted_sample_ids: int32, [triples]. Sample of each triple, padded.
-            sorted_token_ids: int32, [triples]. Row of each triple within its shard,
+            sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+            sorted_token_ids: int32, `triples`. Row of each triple within its shard,
                 padded.
-            sorted_gains: float32, [triples]. Gain of each triple, padded: what its row
+            sorted_gains: float32, `triples`. Gain of each triple, padded: what its row
                 is multiplied by.
-            embedding_table: float32, [rows, width]. This device's part of the table.
-            num_minibatches_per_physical_sparse_core: int32, []. Number of minibatches
-                that the buffers hold for each SparseCore.
+            embedding_table: float32, `rows width`. This device's part of the table.
+            num_minibatches_per_physical_sparse_core: int32, `scalar`. Number of
+                minibatches that the buffers hold for each SparseCore.
             input_size: int. At least 0. Number of samples of a device.
             quantization_config_low: float. Lower end to which values are clipped before
                 they are quantized.
@@ -177,6 +220,13 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
                 the chip.
             table_name: string. Name of the stacked table, for statistics.
             options: merged field by field; the last explicit one wins.
+                num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1
+                    asks the TPU's topology, with which a given number must agree, and
+                    means 4 on the CPU. A power of two.
+
+        Returns:
+            activations: float32, `input_size width`. Sum of each sample's rows, each
+                times its gain.
 
         Raises:
             OpError: the op refuses an argument.
@@ -266,9 +316,77 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
-    """`activations` of `XlaSparseDenseMatmulWithStaticBufferSize.create` in the
-    current scope, with XlaSparseDenseMatmulWithStaticBufferSize.Options as
-    keywords.
+    """Looks up embeddings on SparseCores, with limits given as attrs.
+
+    The lookup is a product of a sparse matrix, the triples, with the table:
+
+      activations[sample] = sum of gain * table[row]
+                            over the triples of the sample
+
+    With simulated quantization of n levels from low to high, a value x of the table
+    counts as
+
+      floor((min(max(x, low), high) - low) / step + 1/2) * step + low
+      with step = (high - low) / (n - 1)
+
+    Rows are dealt to the SparseCores of the system by row % shards; each asks the
+    others for its samples' rows.
+
+    The limits on ids are attrs, so that the op can be compiled without asking the TPU
+    runtime.
+
+    On TPUs TensorFlow compiles the op into the computation. On the CPU the device is
+    the whole system: its SparseCores hold all shards, which lie in `embedding_table`
+    one after another, row r of the table at r / shards of shard r % shards. Triples
+    that ask for other devices' shards are refused.
+
+    InvalidArgument: `num_sparsecores_per_device` disagrees with the topology or is no
+    power of two; an input does not have the rank in its shape. On the CPU too:
+    `row_pointers` does not ascend from run to run, or has no room for the minibatches;
+    a triple's sample or row lies outside of a SparseCore's samples or rows; the
+    SparseCores do not divide the samples or the table's rows; the settings of
+    quantization make no levels; a SparseCore asks a shard for more triples or rows in a
+    minibatch than the limits allow; a gain is not finite.
+
+    opwright brings kernels for CPU.
+
+    `XlaSparseDenseMatmulWithStaticBufferSize.create` in the current scope, with
+    XlaSparseDenseMatmulWithStaticBufferSize.Options as keywords.
+
+    Args:
+        row_pointers: int32, `pointers`. End of each shard's run of triples, padded,
+            from ConvertToSparseCoreCsrWrappedCooTensor.
+        sorted_sample_ids: int32, `triples`. Sample of each triple, padded.
+        sorted_token_ids: int32, `triples`. Row of each triple within its shard, padded.
+        sorted_gains: float32, `triples`. Gain of each triple, padded: what its row is
+            multiplied by.
+        embedding_table: float32, `rows width`. This device's part of the table.
+        num_minibatches_per_physical_sparse_core: int32, `scalar`. Number of minibatches
+            that the buffers hold for each SparseCore.
+        input_size: int. At least 0. Number of samples of a device.
+        quantization_config_low: float. Lower end to which values are clipped before
+            they are quantized.
+        quantization_config_high: float. Upper end to which values are clipped before
+            they are quantized.
+        quantization_config_num_buckets: int. At least 0. Number of levels between the
+            ends, for simulated quantization, at least 2; 0 turns it off, and the ends
+            are ignored.
+        max_ids_per_sparse_core: int. At least 1. Most triples that a shard gets from
+            one SparseCore in a minibatch; sizes buffers on the chip.
+        max_unique_ids_per_sparse_core: int. At least 1. Most distinct rows that a shard
+            is asked for by one SparseCore in a minibatch; sizes buffers on the chip.
+        table_name: string. Name of the stacked table, for statistics.
+        num_sparsecores_per_device: int. Default -1. SparseCores of a device; -1 asks
+            the TPU's topology, with which a given number must agree, and means 4 on the
+            CPU. A power of two.
+        name: what the op is called in a graph.
+
+    Returns:
+        activations: float32, `input_size width`. Sum of each sample's rows, each times
+            its gain.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise XlaSparseDenseMatmulWithStaticBufferSize._unknown(_unknown)

@@ -39,10 +39,14 @@ class AccumulatorNumAccumulated(TensorOp[TInt32]):
     count. The op never waits.
 
     Attributes:
-        num_accumulated: int32, []. Gradients added since the last take.
+        num_accumulated: int32, `scalar`. Gradients added since the last take.
     """
 
     OP_NAME = "AccumulatorNumAccumulated"
+    SHAPES = {
+        "handle": "(2,)",
+        "num_accumulated": "()",
+    }
     __slots__ = ("num_accumulated",)
     num_accumulated: Output[TInt32]
     Inputs = AccumulatorNumAccumulatedInputs
@@ -55,12 +59,20 @@ class AccumulatorNumAccumulated(TensorOp[TInt32]):
     def create(
         scope: Scope, handle: TensorOperand[TString]
     ) -> AccumulatorNumAccumulated:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Number of gradients that an accumulator holds.
+
+        Counts the gradients added since the accumulator was last emptied; stale ones do
+        not count. The op never waits.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            handle: reference to string, [2]. Accumulator, from ConditionalAccumulator
+            handle: reference to string, `2`. Accumulator, from ConditionalAccumulator
                 or SparseConditionalAccumulator.
+
+        Returns:
+            num_accumulated: int32, `scalar`. Gradients added since the last take.
 
         Raises:
             OpError: the op refuses an argument.
@@ -82,7 +94,24 @@ class AccumulatorNumAccumulated(TensorOp[TInt32]):
 def accumulator_num_accumulated(
     handle: TensorOperand[TString], *, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:
-    """`num_accumulated` of `AccumulatorNumAccumulated.create` in the current scope."""
+    """Number of gradients that an accumulator holds.
+
+    Counts the gradients added since the accumulator was last emptied; stale ones do not
+    count. The op never waits.
+
+    `AccumulatorNumAccumulated.create` in the current scope.
+
+    Args:
+        handle: reference to string, `2`. Accumulator, from ConditionalAccumulator or
+            SparseConditionalAccumulator.
+        name: what the op is called in a graph.
+
+    Returns:
+        num_accumulated: int32, `scalar`. Gradients added since the last take.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise AccumulatorNumAccumulated._unknown(_unknown)
     fast_path_error = None

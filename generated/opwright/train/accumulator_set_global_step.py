@@ -48,6 +48,10 @@ class AccumulatorSetGlobalStep(Op):
     """
 
     OP_NAME = "AccumulatorSetGlobalStep"
+    SHAPES = {
+        "handle": "(2,)",
+        "new_global_step": "()",
+    }
     __slots__ = ()
     Inputs = AccumulatorSetGlobalStepInputs
 
@@ -59,13 +63,20 @@ class AccumulatorSetGlobalStep(Op):
     def create(
         scope: Scope, handle: TensorOperand[TString], new_global_step: Operand[TInt64]
     ) -> AccumulatorSetGlobalStep:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Sets the step of an accumulator.
+
+        From now on gradients of an earlier step are stale. What the accumulator holds
+        already stays. A step below the accumulator's is taken too; TensorFlow logs a
+        warning.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            handle: reference to string, [2]. Accumulator, from ConditionalAccumulator
+            handle: reference to string, `2`. Accumulator, from ConditionalAccumulator
                 or SparseConditionalAccumulator.
-            new_global_step: int64, []. Step that a gradient must have reached to count.
+            new_global_step: int64, `scalar`. Step that a gradient must have reached to
+                count.
 
         Raises:
             OpError: the op refuses an argument.
@@ -95,8 +106,24 @@ def accumulator_set_global_step(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`AccumulatorSetGlobalStep.create` in the current scope: the operation in a
-    graph, None eagerly.
+    """Sets the step of an accumulator.
+
+    From now on gradients of an earlier step are stale. What the accumulator holds
+    already stays. A step below the accumulator's is taken too; TensorFlow logs a
+    warning.
+
+    `AccumulatorSetGlobalStep.create` in the current scope: the operation in a graph,
+    None eagerly.
+
+    Args:
+        handle: reference to string, `2`. Accumulator, from ConditionalAccumulator or
+            SparseConditionalAccumulator.
+        new_global_step: int64, `scalar`. Step that a gradient must have reached to
+            count.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise AccumulatorSetGlobalStep._unknown(_unknown)

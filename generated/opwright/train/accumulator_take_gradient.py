@@ -70,6 +70,10 @@ class AccumulatorTakeGradient(TensorOp[Dtype]):
     """
 
     OP_NAME = "AccumulatorTakeGradient"
+    SHAPES = {
+        "handle": "(2,)",
+        "num_required": "()",
+    }
     __slots__ = ("average",)
     average: Output[Dtype]
     Inputs = AccumulatorTakeGradientInputs
@@ -85,16 +89,31 @@ class AccumulatorTakeGradient(TensorOp[Dtype]):
         num_required: Operand[TInt32],
         dtype: type[UDtype] | DTypeLike,
     ) -> AccumulatorTakeGradient[UDtype]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Waits for gradients, returns their mean and empties the accumulator.
+
+        Blocks until the accumulator holds at least `num_required` gradients. Then it
+        returns the mean of all of them, more than `num_required` included, or their sum
+        if the accumulator's reduction_type is SUM; empties the accumulator; and moves
+        its step up by one. Takes that wait are served in the order they came.
+
+        InvalidArgument: `num_required` is not positive, or `dtype` is not the
+        accumulator's (in a session TensorFlow 2.21 reports that and then crashes).
+        Cancelled: the session or function was cancelled while the op waited.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            handle: reference to string, [2]. Accumulator, from ConditionalAccumulator.
-            num_required: int32, []. Number of gradients to wait for, at least 1.
+            handle: reference to string, `2`. Accumulator, from ConditionalAccumulator.
+            num_required: int32, `scalar`. Number of gradients to wait for, at least 1.
             dtype: dtype, one of float32, float64, int32, uint8, int16, int8, complex64,
                 int64, qint8, quint8, qint32, bfloat16, qint16, quint16, uint16,
                 complex128, float16, uint32, uint64. Dtype of the gradients; must be the
                 accumulator's.
+
+        Returns:
+            average: `dtype`, the accumulator's shape. Mean, or sum, of the gradients
+                taken.
 
         Raises:
             OpError: the op refuses an argument.
@@ -129,7 +148,33 @@ def accumulator_take_gradient(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
-    """`average` of `AccumulatorTakeGradient.create` in the current scope."""
+    """Waits for gradients, returns their mean and empties the accumulator.
+
+    Blocks until the accumulator holds at least `num_required` gradients. Then it
+    returns the mean of all of them, more than `num_required` included, or their sum if
+    the accumulator's reduction_type is SUM; empties the accumulator; and moves its step
+    up by one. Takes that wait are served in the order they came.
+
+    InvalidArgument: `num_required` is not positive, or `dtype` is not the accumulator's
+    (in a session TensorFlow 2.21 reports that and then crashes). Cancelled: the session
+    or function was cancelled while the op waited.
+
+    `AccumulatorTakeGradient.create` in the current scope.
+
+    Args:
+        handle: reference to string, `2`. Accumulator, from ConditionalAccumulator.
+        num_required: int32, `scalar`. Number of gradients to wait for, at least 1.
+        dtype: dtype, one of float32, float64, int32, uint8, int16, int8, complex64,
+            int64, qint8, quint8, qint32, bfloat16, qint16, quint16, uint16, complex128,
+            float16, uint32, uint64. Dtype of the gradients; must be the accumulator's.
+        name: what the op is called in a graph.
+
+    Returns:
+        average: `dtype`, the accumulator's shape. Mean, or sum, of the gradients taken.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise AccumulatorTakeGradient._unknown(_unknown)
     fast_path_error = None

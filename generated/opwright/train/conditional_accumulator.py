@@ -72,10 +72,13 @@ class ConditionalAccumulator(TensorOp[TString]):
     uint64.
 
     Attributes:
-        handle: reference to string, [2]. Container and name of the accumulator.
+        handle: reference to string, `2`. Container and name of the accumulator.
     """
 
     OP_NAME = "ConditionalAccumulator"
+    SHAPES = {
+        "handle": "(2,)",
+    }
     __slots__ = ("handle",)
     handle: Output[TString]
     Inputs = ConditionalAccumulatorInputs
@@ -131,7 +134,22 @@ class ConditionalAccumulator(TensorOp[TString]):
         shape: ShapeLike,
         *options: Options,
     ) -> ConditionalAccumulator:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """An accumulator that sums dense gradients until enough have come.
+
+        An accumulator holds a sum, the number of gradients in it, and a step, which
+        starts at 0. A gradient whose step is behind the accumulator's is stale, and
+        dropped. Taking waits for enough gradients, returns their mean or sum, empties
+        the accumulator and moves its step up by one, which makes the gradients of
+        slower workers stale.
+
+        The handle is a reference to a string tensor, so that the op exists in graphs
+        only; eager code uses ResourceConditionalAccumulator. Its ops are
+        AccumulatorApplyGradient, AccumulatorTakeGradient, AccumulatorNumAccumulated and
+        AccumulatorSetGlobalStep.
+
+        Stateful.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -142,6 +160,18 @@ class ConditionalAccumulator(TensorOp[TString]):
             shape: shape. Shape of the gradients; unknown dimensions or an unknown rank
                 fit any, [] fits only scalars.
             options: merged field by field; the last explicit one wins.
+                container: string. Default "". Resource container of the accumulator;
+                    empty means the default one.
+                shared_name: string. Default "". Name under which ops of several
+                    sessions or graphs share one accumulator; empty keeps it to this op.
+                    TensorFlow does not compare the dtype, shape and reduction of those
+                    that share.
+                reduction_type: string, one of "MEAN", "SUM". Default "MEAN". What
+                    taking returns: `MEAN` divides the sum of the gradients by their
+                    number, `SUM` does not.
+
+        Returns:
+            handle: reference to string, `2`. Container and name of the accumulator.
 
         Raises:
             OpError: the op refuses an argument.
@@ -198,8 +228,46 @@ def conditional_accumulator(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
-    """`handle` of `ConditionalAccumulator.create` in the current scope, with
+    """An accumulator that sums dense gradients until enough have come.
+
+    An accumulator holds a sum, the number of gradients in it, and a step, which starts
+    at 0. A gradient whose step is behind the accumulator's is stale, and dropped.
+    Taking waits for enough gradients, returns their mean or sum, empties the
+    accumulator and moves its step up by one, which makes the gradients of slower
+    workers stale.
+
+    The handle is a reference to a string tensor, so that the op exists in graphs only;
+    eager code uses ResourceConditionalAccumulator. Its ops are
+    AccumulatorApplyGradient, AccumulatorTakeGradient, AccumulatorNumAccumulated and
+    AccumulatorSetGlobalStep.
+
+    Stateful.
+
+    `ConditionalAccumulator.create` in the current scope, with
     ConditionalAccumulator.Options as keywords.
+
+    Args:
+        dtype: dtype, one of float32, float64, int32, uint8, int16, int8, complex64,
+            int64, qint8, quint8, qint32, bfloat16, qint16, quint16, uint16, complex128,
+            float16, uint32, uint64. Dtype of the gradients. TensorFlow has kernels for
+            half, float and double only.
+        shape: shape. Shape of the gradients; unknown dimensions or an unknown rank fit
+            any, [] fits only scalars.
+        container: string. Default "". Resource container of the accumulator; empty
+            means the default one.
+        shared_name: string. Default "". Name under which ops of several sessions or
+            graphs share one accumulator; empty keeps it to this op. TensorFlow does not
+            compare the dtype, shape and reduction of those that share.
+        reduction_type: string, one of "MEAN", "SUM". Default "MEAN". What taking
+            returns: `MEAN` divides the sum of the gradients by their number, `SUM` does
+            not.
+        name: what the op is called in a graph.
+
+    Returns:
+        handle: reference to string, `2`. Container and name of the accumulator.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise ConditionalAccumulator._unknown(_unknown)

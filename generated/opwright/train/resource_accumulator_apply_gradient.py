@@ -68,6 +68,10 @@ class ResourceAccumulatorApplyGradient(Op):
     """
 
     OP_NAME = "ResourceAccumulatorApplyGradient"
+    SHAPES = {
+        "handle": "()",
+        "local_step": "()",
+    }
     __slots__ = ()
     Inputs = ResourceAccumulatorApplyGradientInputs
 
@@ -82,12 +86,26 @@ class ResourceAccumulatorApplyGradient(Op):
         local_step: Operand[TInt64],
         gradient: Operand[UDtype],
     ) -> ResourceAccumulatorApplyGradient:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Adds a gradient to a resource accumulator, unless it is stale.
+
+        The gradient is added if `local_step` is at least the accumulator's step. A
+        stale one is dropped without an error and without a look at its shape. The op
+        never waits; when a waiting take has enough gradients now, it completes.
+
+        InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
+        from that of the gradients already in it; or `local_step` is not a scalar.
+        TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
+        accumulator's ends the process.
+
+        Stateful.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            handle: resource, []. Accumulator, from ResourceConditionalAccumulator.
-            local_step: int64, []. Step at which the gradient was computed.
+            handle: resource, `scalar`. Accumulator, from
+                ResourceConditionalAccumulator.
+            local_step: int64, `scalar`. Step at which the gradient was computed.
             gradient: `dtype`, the accumulator's shape. Gradient to add; its dtype must
                 be the accumulator's.
 
@@ -121,8 +139,31 @@ def resource_accumulator_apply_gradient(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`ResourceAccumulatorApplyGradient.create` in the current scope: the operation
-    in a graph, None eagerly.
+    """Adds a gradient to a resource accumulator, unless it is stale.
+
+    The gradient is added if `local_step` is at least the accumulator's step. A stale
+    one is dropped without an error and without a look at its shape. The op never waits;
+    when a waiting take has enough gradients now, it completes.
+
+    InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
+    from that of the gradients already in it; or `local_step` is not a scalar.
+    TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
+    accumulator's ends the process.
+
+    Stateful.
+
+    `ResourceAccumulatorApplyGradient.create` in the current scope: the operation in a
+    graph, None eagerly.
+
+    Args:
+        handle: resource, `scalar`. Accumulator, from ResourceConditionalAccumulator.
+        local_step: int64, `scalar`. Step at which the gradient was computed.
+        gradient: `dtype`, the accumulator's shape. Gradient to add; its dtype must be
+            the accumulator's.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise ResourceAccumulatorApplyGradient._unknown(_unknown)

@@ -43,10 +43,14 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
     Stateful.
 
     Attributes:
-        num_accumulated: int32, []. Gradients added since the last take.
+        num_accumulated: int32, `scalar`. Gradients added since the last take.
     """
 
     OP_NAME = "ResourceAccumulatorNumAccumulated"
+    SHAPES = {
+        "handle": "()",
+        "num_accumulated": "()",
+    }
     __slots__ = ("num_accumulated",)
     num_accumulated: Output[TInt32]
     Inputs = ResourceAccumulatorNumAccumulatedInputs
@@ -59,11 +63,22 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
     def create(
         scope: Scope, handle: TensorOperand[TResource]
     ) -> ResourceAccumulatorNumAccumulated:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Number of gradients that a resource accumulator holds.
+
+        Counts the gradients added since the accumulator was last emptied; stale ones do
+        not count. The op never waits.
+
+        Stateful.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            handle: resource, []. Accumulator, from ResourceConditionalAccumulator.
+            handle: resource, `scalar`. Accumulator, from
+                ResourceConditionalAccumulator.
+
+        Returns:
+            num_accumulated: int32, `scalar`. Gradients added since the last take.
 
         Raises:
             OpError: the op refuses an argument.
@@ -85,8 +100,24 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
 def resource_accumulator_num_accumulated(
     handle: TensorOperand[TResource], *, name: str | None = None, **_unknown: Never
 ) -> Output[TInt32]:
-    """`num_accumulated` of `ResourceAccumulatorNumAccumulated.create` in the current
-    scope.
+    """Number of gradients that a resource accumulator holds.
+
+    Counts the gradients added since the accumulator was last emptied; stale ones do not
+    count. The op never waits.
+
+    Stateful.
+
+    `ResourceAccumulatorNumAccumulated.create` in the current scope.
+
+    Args:
+        handle: resource, `scalar`. Accumulator, from ResourceConditionalAccumulator.
+        name: what the op is called in a graph.
+
+    Returns:
+        num_accumulated: int32, `scalar`. Gradients added since the last take.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise ResourceAccumulatorNumAccumulated._unknown(_unknown)

@@ -50,6 +50,10 @@ class ResourceAccumulatorSetGlobalStep(Op):
     """
 
     OP_NAME = "ResourceAccumulatorSetGlobalStep"
+    SHAPES = {
+        "handle": "()",
+        "new_global_step": "()",
+    }
     __slots__ = ()
     Inputs = ResourceAccumulatorSetGlobalStepInputs
 
@@ -61,12 +65,22 @@ class ResourceAccumulatorSetGlobalStep(Op):
     def create(
         scope: Scope, handle: TensorOperand[TResource], new_global_step: Operand[TInt64]
     ) -> ResourceAccumulatorSetGlobalStep:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Sets the step of a resource accumulator.
+
+        From now on gradients of an earlier step are stale. What the accumulator holds
+        already stays. A step below the accumulator's is taken too; TensorFlow logs a
+        warning.
+
+        Stateful.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            handle: resource, []. Accumulator, from ResourceConditionalAccumulator.
-            new_global_step: int64, []. Step that a gradient must have reached to count.
+            handle: resource, `scalar`. Accumulator, from
+                ResourceConditionalAccumulator.
+            new_global_step: int64, `scalar`. Step that a gradient must have reached to
+                count.
 
         Raises:
             OpError: the op refuses an argument.
@@ -96,8 +110,25 @@ def resource_accumulator_set_global_step(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`ResourceAccumulatorSetGlobalStep.create` in the current scope: the operation
-    in a graph, None eagerly.
+    """Sets the step of a resource accumulator.
+
+    From now on gradients of an earlier step are stale. What the accumulator holds
+    already stays. A step below the accumulator's is taken too; TensorFlow logs a
+    warning.
+
+    Stateful.
+
+    `ResourceAccumulatorSetGlobalStep.create` in the current scope: the operation in a
+    graph, None eagerly.
+
+    Args:
+        handle: resource, `scalar`. Accumulator, from ResourceConditionalAccumulator.
+        new_global_step: int64, `scalar`. Step that a gradient must have reached to
+            count.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise ResourceAccumulatorSetGlobalStep._unknown(_unknown)

@@ -74,6 +74,10 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
     """
 
     OP_NAME = "ResourceAccumulatorTakeGradient"
+    SHAPES = {
+        "handle": "()",
+        "num_required": "()",
+    }
     __slots__ = ("average",)
     average: Output[Dtype]
     Inputs = ResourceAccumulatorTakeGradientInputs
@@ -89,16 +93,37 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         num_required: Operand[TInt32],
         dtype: type[UDtype] | DTypeLike,
     ) -> ResourceAccumulatorTakeGradient[UDtype]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Waits for gradients, returns their mean and empties the resource.
+
+        Blocks until the accumulator holds at least `num_required` gradients. Then it
+        returns the mean of all of them, more than `num_required` included, or their sum
+        if the accumulator's reduction_type is SUM; empties the accumulator; and moves
+        its step up by one. Takes that wait are served in the order they came.
+
+        In eager code the op blocks the calling thread, so that another one has to add
+        what is missing.
+
+        InvalidArgument: `num_required` is not positive, or `dtype` is not the
+        accumulator's. Cancelled: the session or function was cancelled while the op
+        waited.
+
+        Stateful.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            handle: resource, []. Accumulator, from ResourceConditionalAccumulator.
-            num_required: int32, []. Number of gradients to wait for, at least 1.
+            handle: resource, `scalar`. Accumulator, from
+                ResourceConditionalAccumulator.
+            num_required: int32, `scalar`. Number of gradients to wait for, at least 1.
             dtype: dtype, one of float32, float64, int32, uint8, int16, int8, complex64,
                 int64, qint8, quint8, qint32, bfloat16, qint16, quint16, uint16,
                 complex128, float16, uint32, uint64. Dtype of the gradients; must be the
                 accumulator's.
+
+        Returns:
+            average: `dtype`, the accumulator's shape. Mean, or sum, of the gradients
+                taken.
 
         Raises:
             OpError: the op refuses an argument.
@@ -135,7 +160,37 @@ def resource_accumulator_take_gradient(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[UDtype]:
-    """`average` of `ResourceAccumulatorTakeGradient.create` in the current scope."""
+    """Waits for gradients, returns their mean and empties the resource.
+
+    Blocks until the accumulator holds at least `num_required` gradients. Then it
+    returns the mean of all of them, more than `num_required` included, or their sum if
+    the accumulator's reduction_type is SUM; empties the accumulator; and moves its step
+    up by one. Takes that wait are served in the order they came.
+
+    In eager code the op blocks the calling thread, so that another one has to add what
+    is missing.
+
+    InvalidArgument: `num_required` is not positive, or `dtype` is not the
+    accumulator's. Cancelled: the session or function was cancelled while the op waited.
+
+    Stateful.
+
+    `ResourceAccumulatorTakeGradient.create` in the current scope.
+
+    Args:
+        handle: resource, `scalar`. Accumulator, from ResourceConditionalAccumulator.
+        num_required: int32, `scalar`. Number of gradients to wait for, at least 1.
+        dtype: dtype, one of float32, float64, int32, uint8, int16, int8, complex64,
+            int64, qint8, quint8, qint32, bfloat16, qint16, quint16, uint16, complex128,
+            float16, uint32, uint64. Dtype of the gradients; must be the accumulator's.
+        name: what the op is called in a graph.
+
+    Returns:
+        average: `dtype`, the accumulator's shape. Mean, or sum, of the gradients taken.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise ResourceAccumulatorTakeGradient._unknown(_unknown)
     fast_path_error = None

@@ -74,6 +74,11 @@ class SparseAccumulatorApplyGradient(Op):
     """
 
     OP_NAME = "SparseAccumulatorApplyGradient"
+    SHAPES = {
+        "handle": "(2,)",
+        "local_step": "()",
+        "gradient_indices": "(slices,)",
+    }
     __slots__ = ()
     Inputs = SparseAccumulatorApplyGradientInputs
 
@@ -91,14 +96,29 @@ class SparseAccumulatorApplyGradient(Op):
         gradient_shape: Operand[TInt64],
         has_known_shape: bool,
     ) -> SparseAccumulatorApplyGradient:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Adds slices of a gradient to a sparse accumulator, unless stale.
+
+        The slices are added if `local_step` is at least the accumulator's step, and
+        dropped silently otherwise. The op never waits; when a waiting take has enough
+        gradients now, it completes.
+
+        The accumulator merges by index in one pass over both lists. It relies on
+        `gradient_indices` being ascending, and keeps an index that occurs twice within
+        one gradient as two slices.
+
+        InvalidArgument: `gradient_indices` is no vector, `gradient_values` is a scalar
+        or has another number of slices, an index is not below the accumulator's first
+        dimension, or shapes do not fit the accumulator or the slices already in it.
+        Negative indices are not noticed.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            handle: reference to string, [2]. Accumulator, from
+            handle: reference to string, `2`. Accumulator, from
                 SparseConditionalAccumulator.
-            local_step: int64, []. Step at which the gradient was computed.
-            gradient_indices: int64, [slices]. Position of each slice along the first
+            local_step: int64, `scalar`. Step at which the gradient was computed.
+            gradient_indices: int64, `slices`. Position of each slice along the first
                 dimension, ascending.
             gradient_values: `dtype`, [slices] + the accumulator's shape[1:]. The
                 slices; their dtype must be the accumulator's.
@@ -149,8 +169,40 @@ def sparse_accumulator_apply_gradient(
     name: str | None = None,
     **_unknown: Never,
 ) -> Operation | None:
-    """`SparseAccumulatorApplyGradient.create` in the current scope: the operation in
-    a graph, None eagerly.
+    """Adds slices of a gradient to a sparse accumulator, unless stale.
+
+    The slices are added if `local_step` is at least the accumulator's step, and dropped
+    silently otherwise. The op never waits; when a waiting take has enough gradients
+    now, it completes.
+
+    The accumulator merges by index in one pass over both lists. It relies on
+    `gradient_indices` being ascending, and keeps an index that occurs twice within one
+    gradient as two slices.
+
+    InvalidArgument: `gradient_indices` is no vector, `gradient_values` is a scalar or
+    has another number of slices, an index is not below the accumulator's first
+    dimension, or shapes do not fit the accumulator or the slices already in it.
+    Negative indices are not noticed.
+
+    `SparseAccumulatorApplyGradient.create` in the current scope: the operation in a
+    graph, None eagerly.
+
+    Args:
+        handle: reference to string, `2`. Accumulator, from
+            SparseConditionalAccumulator.
+        local_step: int64, `scalar`. Step at which the gradient was computed.
+        gradient_indices: int64, `slices`. Position of each slice along the first
+            dimension, ascending.
+        gradient_values: `dtype`, [slices] + the accumulator's shape[1:]. The slices;
+            their dtype must be the accumulator's.
+        gradient_shape: int64, [rank] if has_known_shape, else any. Shape of the dense
+            gradient; read only if `has_known_shape`.
+        has_known_shape: bool. Whether `gradient_shape` is to be checked against the
+            accumulator's shape.
+        name: what the op is called in a graph.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise SparseAccumulatorApplyGradient._unknown(_unknown)

@@ -81,7 +81,7 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
     uint64.
 
     Attributes:
-        indices: int64, [slices]. Position of each slice along the first dimension,
+        indices: int64, `_slices`. Position of each slice along the first dimension,
             ascending.
         values: `dtype`, [slices] + the accumulator's shape[1:]. Mean, or sum, of the
             slices at each index.
@@ -90,6 +90,11 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
     """
 
     OP_NAME = "SparseAccumulatorTakeGradient"
+    SHAPES = {
+        "handle": "(2,)",
+        "num_required": "()",
+        "indices": "(_slices,)",
+    }
     __slots__ = ("indices", "values", "shape")
     indices: Output[TInt64]
     values: Output[Dtype]
@@ -108,17 +113,38 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
         num_required: Operand[TInt32],
         dtype: type[UDtype] | DTypeLike,
     ) -> SparseAccumulatorTakeGradient[UDtype]:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Waits for gradients as slices, returns their means, index by index.
+
+        Blocks until the accumulator holds at least `num_required` gradients. Then it
+        returns one slice for each index that occurred: the sum of the slices with that
+        index divided by the number of gradients that had it, not by the number of all
+        gradients; or the bare sum if the accumulator's reduction_type is SUM. It
+        empties the accumulator and moves its step up by one. Takes that wait are served
+        in the order they came.
+
+        InvalidArgument: `num_required` is not positive, or `dtype` is not the
+        accumulator's (in a session TensorFlow 2.21 reports that and then crashes).
+        Cancelled: the session or function was cancelled while the op waited.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            handle: reference to string, [2]. Accumulator, from
+            handle: reference to string, `2`. Accumulator, from
                 SparseConditionalAccumulator.
-            num_required: int32, []. Number of gradients to wait for, at least 1.
+            num_required: int32, `scalar`. Number of gradients to wait for, at least 1.
             dtype: dtype, one of float32, float64, int32, uint8, int16, int8, complex64,
                 int64, qint8, quint8, qint32, bfloat16, qint16, quint16, uint16,
                 complex128, float16, uint32, uint64. Dtype of the gradients; must be the
                 accumulator's.
+
+        Returns:
+            indices: int64, `_slices`. Position of each slice along the first dimension,
+                ascending.
+            values: `dtype`, [slices] + the accumulator's shape[1:]. Mean, or sum, of
+                the slices at each index.
+            shape: int64, [rank of values]. Shape of the dense gradient; its first
+                element is -1 where the accumulator does not know it.
 
         Raises:
             OpError: the op refuses an argument.
@@ -153,7 +179,41 @@ def sparse_accumulator_take_gradient(
     name: str | None = None,
     **_unknown: Never,
 ) -> SparseAccumulatorTakeGradientOutputs[UDtype]:
-    """The outputs of `SparseAccumulatorTakeGradient.create` in the current scope."""
+    """Waits for gradients as slices, returns their means, index by index.
+
+    Blocks until the accumulator holds at least `num_required` gradients. Then it
+    returns one slice for each index that occurred: the sum of the slices with that
+    index divided by the number of gradients that had it, not by the number of all
+    gradients; or the bare sum if the accumulator's reduction_type is SUM. It empties
+    the accumulator and moves its step up by one. Takes that wait are served in the
+    order they came.
+
+    InvalidArgument: `num_required` is not positive, or `dtype` is not the accumulator's
+    (in a session TensorFlow 2.21 reports that and then crashes). Cancelled: the session
+    or function was cancelled while the op waited.
+
+    `SparseAccumulatorTakeGradient.create` in the current scope.
+
+    Args:
+        handle: reference to string, `2`. Accumulator, from
+            SparseConditionalAccumulator.
+        num_required: int32, `scalar`. Number of gradients to wait for, at least 1.
+        dtype: dtype, one of float32, float64, int32, uint8, int16, int8, complex64,
+            int64, qint8, quint8, qint32, bfloat16, qint16, quint16, uint16, complex128,
+            float16, uint32, uint64. Dtype of the gradients; must be the accumulator's.
+        name: what the op is called in a graph.
+
+    Returns:
+        indices: int64, `_slices`. Position of each slice along the first dimension,
+            ascending.
+        values: `dtype`, [slices] + the accumulator's shape[1:]. Mean, or sum, of the
+            slices at each index.
+        shape: int64, [rank of values]. Shape of the dense gradient; its first element
+            is -1 where the accumulator does not know it.
+
+    Raises:
+        OpError: the op refuses an argument.
+    """
     if _unknown:
         raise SparseAccumulatorTakeGradient._unknown(_unknown)
     fast_path_error = None

@@ -70,10 +70,13 @@ class SparseConditionalAccumulator(TensorOp[TString]):
     uint64.
 
     Attributes:
-        handle: reference to string, [2]. Container and name of the accumulator.
+        handle: reference to string, `2`. Container and name of the accumulator.
     """
 
     OP_NAME = "SparseConditionalAccumulator"
+    SHAPES = {
+        "handle": "(2,)",
+    }
     __slots__ = ("handle",)
     handle: Output[TString]
     Inputs = SparseConditionalAccumulatorInputs
@@ -130,7 +133,22 @@ class SparseConditionalAccumulator(TensorOp[TString]):
         shape: ShapeLike,
         *options: Options,
     ) -> SparseConditionalAccumulator:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """An accumulator that sums gradients given as slices.
+
+        An accumulator holds a sum, the number of gradients in it, and a step, which
+        starts at 0. A gradient whose step is behind the accumulator's is stale, and
+        dropped. Taking waits for enough gradients, returns their mean or sum, slice by
+        slice, empties the accumulator and moves its step up by one, which makes the
+        gradients of slower workers stale.
+
+        The handle is a reference to a string tensor, so that the op exists in graphs
+        only; there is no version with a resource handle. Its own ops are
+        SparseAccumulatorApplyGradient and SparseAccumulatorTakeGradient;
+        AccumulatorNumAccumulated and AccumulatorSetGlobalStep serve it as well.
+
+        Stateful.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
@@ -141,6 +159,18 @@ class SparseConditionalAccumulator(TensorOp[TString]):
             shape: shape. Shape of the dense tensor that the gradients are slices of;
                 unknown dimensions fit any. Its first dimension bounds the indices.
             options: merged field by field; the last explicit one wins.
+                container: string. Default "". Resource container of the accumulator;
+                    empty means the default one.
+                shared_name: string. Default "". Name under which ops of several
+                    sessions or graphs share one accumulator; empty keeps it to this op.
+                    TensorFlow does not compare the dtype, shape and reduction of those
+                    that share.
+                reduction_type: string, one of "MEAN", "SUM". Default "MEAN". What
+                    taking returns for each index: `MEAN` divides the sum by the number
+                    of gradients that had this index, `SUM` does not.
+
+        Returns:
+            handle: reference to string, `2`. Container and name of the accumulator.
 
         Raises:
             OpError: the op refuses an argument.
@@ -197,8 +227,46 @@ def sparse_conditional_accumulator(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TString]:
-    """`handle` of `SparseConditionalAccumulator.create` in the current scope, with
+    """An accumulator that sums gradients given as slices.
+
+    An accumulator holds a sum, the number of gradients in it, and a step, which starts
+    at 0. A gradient whose step is behind the accumulator's is stale, and dropped.
+    Taking waits for enough gradients, returns their mean or sum, slice by slice,
+    empties the accumulator and moves its step up by one, which makes the gradients of
+    slower workers stale.
+
+    The handle is a reference to a string tensor, so that the op exists in graphs only;
+    there is no version with a resource handle. Its own ops are
+    SparseAccumulatorApplyGradient and SparseAccumulatorTakeGradient;
+    AccumulatorNumAccumulated and AccumulatorSetGlobalStep serve it as well.
+
+    Stateful.
+
+    `SparseConditionalAccumulator.create` in the current scope, with
     SparseConditionalAccumulator.Options as keywords.
+
+    Args:
+        dtype: dtype, one of float32, float64, int32, uint8, int16, int8, complex64,
+            int64, qint8, quint8, qint32, bfloat16, qint16, quint16, uint16, complex128,
+            float16, uint32, uint64. Dtype of the gradients. TensorFlow has kernels for
+            half, float and double only.
+        shape: shape. Shape of the dense tensor that the gradients are slices of;
+            unknown dimensions fit any. Its first dimension bounds the indices.
+        container: string. Default "". Resource container of the accumulator; empty
+            means the default one.
+        shared_name: string. Default "". Name under which ops of several sessions or
+            graphs share one accumulator; empty keeps it to this op. TensorFlow does not
+            compare the dtype, shape and reduction of those that share.
+        reduction_type: string, one of "MEAN", "SUM". Default "MEAN". What taking
+            returns for each index: `MEAN` divides the sum by the number of gradients
+            that had this index, `SUM` does not.
+        name: what the op is called in a graph.
+
+    Returns:
+        handle: reference to string, `2`. Container and name of the accumulator.
+
+    Raises:
+        OpError: the op refuses an argument.
     """
     if _unknown:
         raise SparseConditionalAccumulator._unknown(_unknown)

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from opwright_runtime import errors, kernels, native
 from opwright_runtime._binding import attrs as attr_values
+from opwright_runtime._binding import shapes
 from opwright_runtime._binding.opdef import ArgInfo, Deprecation, OpInfo
 from opwright_runtime._internals import TensorType, core, ops
 
@@ -179,7 +181,7 @@ def explained(
     for refused in (
         *(call.missing, call.mode, call.lists, call.kinds, call.graphs),
         call.fixed_dtypes,
-        *(call.shared_dtypes, call.lengths, call.attr_values, call.kernel),
+        *(call.shared_dtypes, call.lengths, call.attr_values, call.kernel, call.sizes),
     ):
         found = refused()
         if found is not None:
@@ -489,6 +491,56 @@ class _Call:
                 dtypes[name] = attr_values.normalised("type", value).name
         return ", ".join(f"{name}={dtype}" for name, dtype in dtypes.items())
 
+    def sizes(self) -> errors.OpError | None:
+        """Inputs whose sizes do not go together, by the op's own shapes."""
+        if not self.info.shapes or not isinstance(self.error, _SHAPES_REFUSED):
+            return None
+        try:
+            shapes.match(self.info.shapes, self._tensors(), self._facts())
+        except shapes.MismatchError as mismatch:
+            given = mismatch.tensor
+            return self._made(
+                errors.OpInputError,
+                str(mismatch),
+                argument=given.label,
+                given=given.sizes,
+                allowed=self.info.shapes[given.arg],
+            )
+        except shapes.MisfitError:
+            pass
+        return None
+
+    def _tensors(self) -> list[shapes.Tensor]:
+        """The inputs whose rank is known."""
+        found = []
+        for arg, value in zip(self.info.inputs, self.inputs, strict=True):
+            for index, one in enumerate(value if arg.is_list else [value]):
+                sizes = _sizes(one)
+                if sizes is None:
+                    continue
+                at = index if arg.is_list else None
+                label = (
+                    f"{arg.python_name}[{index}]" if arg.is_list else arg.python_name
+                )
+                found.append(shapes.Tensor(arg.name, label, sizes, at))
+        return found
+
+    def _facts(self) -> shapes.Facts:
+        """What shapes depend on beside the shapes of inputs."""
+        attrs: dict[str, object] = {}
+        for attr in self.info.attrs:
+            value = self.attrs.get(attr.name, attr.default)
+            attrs[attr.name] = None if value is None else _plain(attr.kind, value)
+        values: dict[str, object] = {}
+        for arg, given in zip(self.info.inputs, self.inputs, strict=True):
+            if arg.count is not None:
+                attrs[arg.count] = len(given)
+            elif arg.type_list_attr is not None:
+                attrs[arg.type_list_attr] = ("",) * len(given)
+            else:
+                values[arg.name] = _integers(given)
+        return shapes.Facts(attrs, values)
+
     def execution(self) -> errors.OpError:
         message = getattr(self.error, "message", None) or str(self.error)
         message = re.sub(r"\{\{function_node [^}]*\}\} ?", "", message)
@@ -541,6 +593,49 @@ def _parts(value: Any) -> str:
     if isinstance(value, tf.IndexedSlices):
         return "give its indices and values, or tf.convert_to_tensor of it"
     return "give the tensors that it is made of"
+
+
+# What TensorFlow raises where sizes do not go together.
+_SHAPES_REFUSED = (tf.errors.InvalidArgumentError, ValueError)
+
+
+def _sizes(value: object) -> tuple[int | None, ...] | None:
+    """The shape of what was given for an input; None if it is not known."""
+    try:
+        shape = getattr(value, "shape", None)
+        shape = np.asarray(value).shape if shape is None else shape
+        return tuple(tf.TensorShape(shape).as_list())
+    except (TypeError, ValueError):
+        return None
+
+
+def _integers(value: object) -> object:
+    """The integers that were given for an input, or None."""
+    try:
+        array = np.asarray(value)
+    except Exception:
+        return None
+    return _nested(array.tolist()) if array.dtype.kind in "iu" else None
+
+
+def _nested(value: object) -> object:
+    return tuple(map(_nested, value)) if isinstance(value, list) else value
+
+
+def _plain(kind: str, value: object) -> object:
+    """An attr as shapes know it; None if it is of no use to them."""
+    if isinstance(value, (list, tuple)) and kind.startswith("list("):
+        element = kind.removeprefix("list(").removesuffix(")")
+        return tuple(_plain(element, one) for one in value)
+    try:
+        value = attr_values.normalised(kind, value)
+    except attr_values.BadValueError:
+        return None
+    if isinstance(value, tf.TensorShape):
+        return None if value.rank is None else tuple(value.as_list())
+    if isinstance(value, tf.DType):
+        return value.name
+    return value if isinstance(value, (bool, int, float, str)) else None
 
 
 def _own_words(value: Any) -> str:

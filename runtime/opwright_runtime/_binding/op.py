@@ -47,6 +47,7 @@ class Op:
     OP_NAME: ClassVar[str]
     PYTHON_NAMES: ClassVar[Mapping[str, str]] = {}
     MESSAGES: ClassVar[Mapping[str, str]] = {}
+    SHAPES: ClassVar[Mapping[str, str]] = {}
     NATIVE: ClassVar[tuple[str, ...]] = ()
     SINCE: ClassVar[Mapping[str, str]] = {}
     Outputs: ClassVar[Any]
@@ -224,7 +225,8 @@ class Op:
         info = cls.__dict__.get("_cached_info")
         if info is None:
             info = opdef.op_info(
-                *(cls.OP_NAME, cls.PYTHON_NAMES, cls.MESSAGES, cls.NATIVE, cls.SINCE),
+                *(cls.OP_NAME, cls.PYTHON_NAMES, cls.MESSAGES, cls.NATIVE),
+                *(cls.SHAPES, cls.SINCE),
                 defaults=cls.Options._defaults() if "Options" in vars(cls) else {},
             )
             cls._cached_info = info

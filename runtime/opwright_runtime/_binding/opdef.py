@@ -59,7 +59,9 @@ class OpInfo:
     deprecated: Deprecation | None
     native: tuple[str, ...] = ()
     """Devices that opwright's own library has kernels for."""
-    absent: Mapping[str, AttrInfo] = field(default_factory=dict)
+    shapes: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Shapes of arguments by their OpDef's names, as `shapes.py` evaluates them."""
+    absent: Mapping[str, AttrInfo] = field(default_factory=dict, hash=False)
     """Attrs that the class has and this TensorFlow, which is older, lacks."""
 
     @cached_property
@@ -139,6 +141,7 @@ def op_info(
     python_names: Mapping[str, str],
     messages: Mapping[str, str],
     native: tuple[str, ...],
+    shapes: Mapping[str, str],
     since: Mapping[str, str],
     defaults: Mapping[str, Any],
 ) -> OpInfo:
@@ -149,6 +152,7 @@ def op_info(
         python_names: names that differ in Python, by the OpDef's.
         messages: attrs that are serialized messages, with the messages' full names.
         native: devices that opwright's own library has kernels for.
+        shapes: of arguments, as `shapes.py` evaluates them.
         since: versions of TensorFlow by what they brought: the op, attrs, `attr=value`.
         defaults: those of attrs that may be left out, by their Python names.
 
@@ -230,6 +234,7 @@ def op_info(
             else None
         ),
         native=native,
+        shapes=shapes,
         absent=_absent(python_names, since, defaults, {a.name for a in op_def.attr}),
     )
 

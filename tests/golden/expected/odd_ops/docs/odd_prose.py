@@ -59,12 +59,21 @@ class OddProse(TensorOp[TFloat32]):
     built with CUDA.
 
     Attributes:
-        y: float32, That of `x`. What came, after a while. This sentence goes on and on,
-            until it is clear that the documentation of an output can be as long as that
-            of anything else, and longer.
+        y: float32, `batch 2*units+1 _rest`. What came, after a while. This sentence
+            goes on and on, until it is clear that the documentation of an output can be
+            as long as that of anything else, and longer.
+
+    Example:
+        >>> print("back\\\\slash", \"\"\"three\"\"\")
+        back\\slash three
+        >>> odd_prose([1.0])   # wide, but not wrapped: 123456789 123456789 123456789
     """
 
     OP_NAME = "OddProse"
+    SHAPES = {
+        "x": "where(either((batch, units) if gain > 0 and gain not in ('some', 'text') else (), (1,)), batch > 2)",
+        "y": "(batch, 2 * units + 1, _rest)",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("y",)
     y: Output[TFloat32]
@@ -96,16 +105,47 @@ class OddProse(TensorOp[TFloat32]):
 
     @staticmethod
     def create(scope: Scope, x: Operand[TFloat32], *options: Options) -> OddProse:
-        """Adds the op to `scope`, or runs it when `scope` is eager.
+        """Passes "x" on as it is: with 'quotes', a back\\slash and three \"\"\" in its
+        docs.
+
+        A first paragraph that is much longer than one line of Python may be, so that it
+        has to be wrapped; it names `x`, `gain` and a path, C:\\new\\table, in which
+        nothing may be taken for a line break or a tab.
+
+          y = x * gain ** {gain}      # {{ not a template }}
+
+        - a list, whose lines stay lines
+        - {% also here %}
+
+        A word that cannot be broken:
+        https://example.com/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/b.html
+
+        It ends with a quote: "so"
+
+        Gradient of `OddNoInput`. opwright brings kernels for CPU, and for GPU if it is
+        built with CUDA.
+
+        Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            x: float32, [batch, "units"] if gain > 0 else []. Taken as it is. Ends with
-                a backslash \\.
+            x: float32, `batch units if gain > 0 and gain not in ("some", 'text') else
+                scalar | 1 where batch > 2`. Taken as it is. Ends with a backslash \\.
             options: merged field by field; the last explicit one wins.
+                gain: float. Default 1.0. Not used: # says nothing, neither does \"\"\".
+
+        Returns:
+            y: float32, `batch 2*units+1 _rest`. What came, after a while. This sentence
+                goes on and on, until it is clear that the documentation of an output
+                can be as long as that of anything else, and longer.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> print("back\\\\slash", \"\"\"three\"\"\")
+            back\\slash three
+            >>> odd_prose([1.0])   # wide, but not wrapped: 123456789 123456789 123456789
         """
         op: OddProse = new(OddProse)
         opts = MERGE(options) if options else DEFAULTS
@@ -131,8 +171,45 @@ def odd_prose(
     name: str | None = None,
     **_unknown: Never,
 ) -> Output[TFloat32]:
-    """`y` of `OddProse.create` in the current scope, with OddProse.Options as
-    keywords.
+    """Passes "x" on as it is: with 'quotes', a back\\slash and three \"\"\" in its docs.
+
+    A first paragraph that is much longer than one line of Python may be, so that it has
+    to be wrapped; it names `x`, `gain` and a path, C:\\new\\table, in which nothing may
+    be taken for a line break or a tab.
+
+      y = x * gain ** {gain}      # {{ not a template }}
+
+    - a list, whose lines stay lines
+    - {% also here %}
+
+    A word that cannot be broken:
+    https://example.com/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/b.html
+
+    It ends with a quote: "so"
+
+    Gradient of `OddNoInput`. opwright brings kernels for CPU, and for GPU if it is
+    built with CUDA.
+
+    `OddProse.create` in the current scope, with OddProse.Options as keywords.
+
+    Args:
+        x: float32, `batch units if gain > 0 and gain not in ("some", 'text') else
+            scalar | 1 where batch > 2`. Taken as it is. Ends with a backslash \\.
+        gain: float. Default 1.0. Not used: # says nothing, neither does \"\"\".
+        name: what the op is called in a graph.
+
+    Returns:
+        y: float32, `batch 2*units+1 _rest`. What came, after a while. This sentence
+            goes on and on, until it is clear that the documentation of an output can be
+            as long as that of anything else, and longer.
+
+    Raises:
+        OpError: the op refuses an argument.
+
+    Example:
+        >>> print("back\\\\slash", \"\"\"three\"\"\")
+        back\\slash three
+        >>> odd_prose([1.0])   # wide, but not wrapped: 123456789 123456789 123456789
     """
     if _unknown:
         raise OddProse._unknown(_unknown)

@@ -1,0 +1,824 @@
+"""What an op's shapes say of a call: which sizes fit, and what comes out.
+
+The generator writes the shape of each argument as an expression in Python, `(m, k) if
+not transpose_a else (k, m)`, which is evaluated here: names are attrs, values of
+inputs, or sizes that the shapes themselves give. Nothing here runs for a call that
+succeeds.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from types import EllipsisType
+from typing import TypeAlias, TypeGuard
+
+#: None: a size that is not known.
+Size: TypeAlias = "int | None"
+#: An ellipsis stands for any number of sizes that are not known.
+Row: TypeAlias = "tuple[int | EllipsisType | None, ...]"
+
+#: What a tensor's size has to be: an expression, or the size itself.
+Wanted: TypeAlias = "ast.expr | int | EllipsisType | None"
+
+ANY: Row = (...,)
+
+
+class MisfitError(Exception):
+    """Sizes that do not go together."""
+
+
+class MismatchError(MisfitError):
+    """What does not fit is one tensor, or its size at `axis`, and why."""
+
+    def __init__(self, tensor: Tensor, axis: int | None, expected: str) -> None:
+        what = tensor.words(axis)
+        super().__init__(f"{tensor.label} has {what}{expected}")
+        self.tensor = tensor
+        self.axis = axis
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor that was given for an argument, or for the `index`th of a list."""
+
+    arg: str
+    label: str
+    sizes: tuple[int | None, ...]
+    index: int | None = None
+
+    def words(self, axis: int | None) -> str:
+        """Its size at `axis`, or how many dimensions it has."""
+        if axis is None:
+            rank = len(self.sizes)
+            return "no dimensions" if not rank else _count(rank, "dimension")
+        size = self.sizes[axis]
+        if len(self.sizes) == 1:
+            return _count(size, "element")
+        if len(self.sizes) == 2:
+            return _count(size, ("row", "column")[axis])
+        return f"size {size} at axis {axis}"
+
+
+@dataclass
+class Facts:
+    """What is known of a call.
+
+    Args:
+        attrs: values of attrs: integers, texts, tuples; a shape is a tuple of sizes, or
+            None if its rank is unknown.
+        values: what integer inputs hold, where that is known: an integer or nested
+            tuples of them.
+        sizes: what sizes and rows are bound to; by position those that each tensor of a
+            list has its own of.
+    """
+
+    attrs: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, object] = field(default_factory=dict)
+    sizes: dict[str, object] = field(default_factory=dict)
+    #: Where a size was read: of which tensor, at which axis.
+    origins: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
+
+
+def shapes(text: str, facts: Facts, index: int | None = None) -> list[Row]:
+    """What the expression `text` comes to: one row, or all that it may be.
+
+    Raises:
+        MisfitError: sizes that are known do not go together.
+    """
+    evaluation = _Evaluation(facts, index)
+    found: list[Row] = []
+    refused: MisfitError | None = None
+    for option in evaluation.options(_parsed(text)):
+        try:
+            found.append(evaluation.tuple_row(option))
+        except MisfitError as error:
+            refused = error
+    if refused is not None and not found:
+        raise refused
+    evaluation.hold(_parsed(text))
+    return found
+
+
+def held(text: str, facts: Facts, index: int | None = None) -> list[Row] | None:
+    """The same of what the handle `text` leads to; None if that is not said."""
+    node = _parsed(text)
+    node = node.args[0] if _called(node, "where") else node
+    if not _called(node, "of"):
+        return None
+    evaluation = _Evaluation(facts, index)
+    return [evaluation.tuple_row(one) for one in evaluation.options(node.args[1])]
+
+
+def match(expected: Mapping[str, str], tensors: Sequence[Tensor], facts: Facts) -> None:
+    """Binds `facts.sizes` to what the tensors' shapes say.
+
+    Args:
+        expected: expressions of shapes by argument.
+        tensors: those whose rank is known.
+        facts: attrs and values.
+
+    Raises:
+        MismatchError: a tensor does not fit.
+        MisfitError: none does by itself, all do not together.
+    """
+    wanted = [
+        (tensor, _parsed(expected[tensor.arg]))
+        for tensor in tensors
+        if tensor.arg in expected
+    ]
+    before = -1
+    while before != (before := _bound(facts.sizes)):
+        for tensor, node in wanted:
+            _Evaluation(facts, tensor.index).match(node, tensor)
+    for tensor, node in wanted:
+        _Evaluation(facts, tensor.index).hold(node)
+
+
+def fits(actual: Row, row: Row) -> bool:
+    """Whether a row may be `actual`: what is known in both agrees."""
+    if ... in row or ... in actual:
+        # Only what stands before the first, and after the last, can be compared.
+        for one, other in (
+            (actual, row),
+            (actual[::-1], row[::-1]),
+        ):
+            for size, wanted in zip(one, other, strict=False):
+                if size is ... or wanted is ...:
+                    break
+                if None not in (size, wanted) and size != wanted:
+                    return False
+        least = [len([s for s in r if s is not ...]) for r in (actual, row)]
+        if ... not in actual:
+            return least[0] >= least[1]
+        if ... not in row:
+            return least[1] >= least[0]
+        return True
+    return len(actual) == len(row) and all(
+        size is None or wanted is None or size == wanted
+        for size, wanted in zip(actual, row, strict=True)
+    )
+
+
+@cache
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _called(node: ast.expr, name: str) -> TypeGuard[ast.Call]:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == name
+    )
+
+
+def _bound(sizes: Mapping[str, object]) -> int:
+    return sum(len(v) if isinstance(v, dict) else 1 for v in sizes.values())
+
+
+def _count(number: int | None, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+@dataclass
+class _Evaluation:
+    """Evaluates expressions; None is what is not known."""
+
+    facts: Facts
+    index: int | None
+
+    # Shapes.
+
+    def options(self, node: ast.expr) -> Iterator[ast.Tuple]:
+        """The rows that a shape may be."""
+        if _called(node, "where") or _called(node, "of"):
+            yield from self.options(node.args[0])
+        elif _called(node, "either"):
+            for option in node.args:
+                yield from self.options(option)
+        elif isinstance(node, ast.IfExp):
+            known = self.value(node.test)
+            if known is None or known:
+                yield from self.options(node.body)
+            if not known:
+                yield from self.options(node.orelse)
+        else:
+            assert isinstance(node, ast.Tuple)
+            yield node
+
+    def hold(self, node: ast.expr) -> None:
+        """Raises MisfitError if a condition is known not to hold."""
+        if _called(node, "where"):
+            found = self.value(node.args[1])
+            if found is not None and not found:
+                raise MisfitError(f"{ast.unparse(node.args[1])} does not hold")
+
+    def tuple_row(self, node: ast.Tuple) -> Row:
+        row: list[int | EllipsisType | None] = []
+        for element in node.elts:
+            if isinstance(element, ast.Starred):
+                row += self.row(element.value)
+            elif isinstance(element, ast.Constant) and element.value is ...:
+                row.append(...)
+            else:
+                row.append(self.dimension(element))
+        return tuple(row)
+
+    def dimension(self, node: ast.expr) -> Size:
+        size = self.size(node)
+        if size is None or size >= 0:
+            return size
+        if size == -1 and isinstance(node, (ast.Name, ast.Subscript)):
+            # As attrs and values say that a size is not known.
+            return None
+        raise MisfitError(f"{ast.unparse(node)} is {size}")
+
+    # Values of any kind.
+
+    def value(self, node: ast.expr) -> object:
+        """A value for conditions; None if it is not known."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self.named(node.id)
+        if isinstance(node, ast.Tuple):
+            return tuple(map(self.value, node.elts))
+        if isinstance(node, ast.BoolOp):
+            return self.both(node)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            known = self.value(node.operand)
+            return None if known is None else not known
+        if isinstance(node, ast.Compare):
+            return self.compared(node)
+        if isinstance(node, ast.IfExp):
+            chosen = self.chosen(node)
+            return None if chosen is None else self.value(chosen)
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+            return _known(self.row(node))
+        if any(_called(node, name) for name in _ROWS):
+            return _known(self.row(node))
+        if isinstance(node, ast.Subscript):
+            return self.part(node)
+        return self.size(node)
+
+    def both(self, node: ast.BoolOp) -> bool | None:
+        decides = isinstance(node.op, ast.Or)
+        found = [self.value(each) for each in node.values]
+        if any(one is not None and bool(one) is decides for one in found):
+            return decides
+        return None if None in found else not decides
+
+    def compared(self, node: ast.Compare) -> bool | None:
+        left = self.value(node.left)
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            right = self.value(right_node)
+            if left is None or right is None:
+                return None
+            if not _COMPARED[type(op)](left, right):
+                return False
+            left = right
+        return True
+
+    def chosen(self, node: ast.IfExp) -> ast.expr | None:
+        """The side that a condition chooses; None if it is not known."""
+        known = self.value(node.test)
+        return None if known is None else node.body if known else node.orelse
+
+    def named(self, name: str) -> object:
+        if name == "i":
+            return self.index
+        if name in self.facts.attrs:
+            return self.facts.attrs[name]
+        if name in self.facts.values:
+            return self.facts.values[name]
+        return self.facts.sizes.get(name)
+
+    def part(self, node: ast.Subscript) -> object:
+        """An element of a list."""
+        if isinstance(node.value, ast.Name):
+            whole = self.named(node.value.id)
+            if isinstance(whole, dict):
+                return whole.get(self.size(node.slice))
+        else:
+            whole = self.value(node.value)
+        at = self.size(node.slice)
+        if whole is None or at is None:
+            return None
+        if not isinstance(whole, tuple):
+            return None
+        if ... in whole:
+            before = whole[: at + 1] if at >= 0 else whole[at:]
+            return None if ... in before else whole[at]
+        if not -len(whole) <= at < len(whole):
+            raise MisfitError(
+                f"{ast.unparse(node)}: {ast.unparse(node.value)} has "
+                f"{_count(len(whole), 'part')}"
+            )
+        return whole[at]
+
+    # Sizes.
+
+    def size(self, node: ast.expr) -> Size:
+        if isinstance(node, ast.Constant):
+            return _integer(node.value)
+        if isinstance(node, ast.Name):
+            found = self.named(node.id) if node.id != "_" else None
+            return _integer(found)
+        if isinstance(node, ast.Subscript):
+            return _integer(self.part(node))
+        if isinstance(node, ast.UnaryOp):
+            size = self.size(node.operand)
+            return None if size is None else -size
+        if isinstance(node, ast.BinOp):
+            left, right = self.size(node.left), self.size(node.right)
+            if isinstance(node.op, ast.Mult) and 0 in (left, right):
+                return 0
+            if left is None or right is None:
+                return None
+            if right == 0 and not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+                raise MisfitError(f"{ast.unparse(node.right)} is 0")
+            return int(_ARITHMETIC[type(node.op)](left, right))
+        if isinstance(node, ast.IfExp):
+            chosen = self.chosen(node)
+            return None if chosen is None else self.size(chosen)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return self.called(node.func.id, node.args)
+        return None
+
+    def called(self, name: str, arguments: list[ast.expr]) -> Size:
+        """What a function gives that gives one size."""
+        if name == "window":
+            return self.window(*arguments)
+        if name in _OF_ROWS:
+            row = self.row(arguments[0])
+            if name == "len":
+                return None if ... in row else len(row)
+            known = _known(row)
+            return None if known is None else _OF_ROWS[name](known)
+        left, right = map(self.size, arguments)
+        if left is None or right is None:
+            return None
+        if name == "ceildiv" and right == 0:
+            raise MisfitError(f"{ast.unparse(arguments[1])} is 0")
+        return _OF_SIZES[name](left, right)
+
+    def window(
+        self,
+        size_: ast.expr,
+        window_: ast.expr,
+        stride_: ast.expr,
+        padding_: ast.expr,
+        dilation_: ast.expr | None = None,
+    ) -> Size:
+        """How often a window fits: output sizes of convolutions and pooling."""
+        size, stride = self.size(size_), self.size(stride_)
+        padding = self.value(padding_)
+        if size is None or stride is None or stride < 1:
+            return None
+        if padding == "SAME":
+            return -(-size // stride)
+        window = self.size(window_)
+        dilation = 1 if dilation_ is None else self.size(dilation_)
+        if padding != "VALID" or window is None or dilation is None:
+            return None
+        span = (window - 1) * dilation + 1
+        if size < span:
+            words = f"{ast.unparse(window_)}, {span}, is more than {size}"
+            raise MisfitError(f"the window {words}, {ast.unparse(size_)}")
+        return -(-(size - span + 1) // stride)
+
+    # Rows of them.
+
+    def row(self, node: ast.expr) -> Row:
+        if isinstance(node, ast.Name):
+            return self.as_row(self.named(node.id))
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+            whole = self.row(node.value)
+            parts = (node.slice.lower, node.slice.upper, node.slice.step)
+            bounds = [None if part is None else self.size(part) for part in parts]
+            lost = [
+                b is None and p is not None for b, p in zip(bounds, parts, strict=True)
+            ]
+            if ... in whole or any(lost):
+                return ANY
+            for bound in bounds[:2]:
+                if bound is not None and not -len(whole) <= bound <= len(whole):
+                    words = _count(len(whole), "part")
+                    raise MisfitError(f"{ast.unparse(node)}: there are {words}")
+            return whole[slice(*bounds)]
+        if isinstance(node, ast.Subscript):
+            return self.as_row(self.part(node))
+        if isinstance(node, ast.IfExp):
+            chosen = self.chosen(node)
+            return ANY if chosen is None else self.row(chosen)
+        assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        return _ROWS[node.func.id](self, *node.args)
+
+    def as_row(self, found: object) -> Row:
+        if isinstance(found, dict):
+            ordered = [found[key] for key in sorted(found)]
+            return tuple(ordered)
+        if isinstance(found, int):
+            return (found if found >= 0 else None,)
+        if not isinstance(found, tuple):
+            return ANY
+        return tuple(
+            size if size is ... or not isinstance(size, int) or size >= 0 else None
+            for size in found
+        )
+
+    def broadcast(self, *nodes: ast.expr) -> Row:
+        rows = [self.row(node) for node in nodes]
+        if any(... in row for row in rows):
+            return ANY
+        rank = max(map(len, rows))
+        result: list[Size] = []
+        for sizes in zip(
+            *((1,) * (rank - len(row)) + row for row in rows), strict=True
+        ):
+            known = {size for size in sizes if isinstance(size, int) and size != 1}
+            if len(known) > 1:
+                words = " and ".join(str(row) for row in rows)
+                raise MisfitError(f"{words} do not broadcast")
+            result.append(known.pop() if known else (None if None in sizes else 1))
+        return tuple(result)
+
+    def dims(self, count: ast.expr) -> Row:
+        rank = self.size(count)
+        if rank is not None and rank < 0:
+            raise MisfitError(f"{ast.unparse(count)} is {rank}")
+        return ANY if rank is None else (None,) * rank
+
+    def axis(self, node: ast.expr, rank: int) -> int | None:
+        at = self.size(node)
+        if at is None:
+            return None
+        if not -rank <= at < rank:
+            words = f"{ast.unparse(node)} is {at}, of {_count(rank, 'dimension')}"
+            raise MisfitError(words)
+        return at % rank
+
+    def axes(self, node: ast.expr, rank: int) -> set[int] | None:
+        found = self.value(node)
+        if isinstance(found, bool) or found is None:
+            return None
+        several = found if isinstance(found, tuple) else (found,)
+        axes = set()
+        for at in several:
+            if not isinstance(at, int):
+                return None
+            if not -rank <= at < rank:
+                words = f"{ast.unparse(node)} has {at}, of {_count(rank, 'dimension')}"
+                raise MisfitError(words)
+            axes.add(at % rank)
+        if len(axes) < len(several):
+            raise MisfitError(f"{ast.unparse(node)} has an axis twice")
+        return axes
+
+    def insert(self, row_: ast.expr, axis_: ast.expr, size_: ast.expr) -> Row:
+        row = self.row(row_)
+        if ... in row:
+            return ANY
+        at = self.axis(axis_, len(row) + 1)
+        if at is None:
+            return (None,) * (len(row) + 1)
+        return (*row[:at], self.dimension(size_), *row[at:])
+
+    def replace(self, row_: ast.expr, axis_: ast.expr, size_: ast.expr) -> Row:
+        row = self.row(row_)
+        if ... in row:
+            return ANY
+        at = self.axis(axis_, len(row))
+        if at is None:
+            return (None,) * len(row)
+        return (*row[:at], self.dimension(size_), *row[at + 1 :])
+
+    def remove(self, row_: ast.expr, axes_: ast.expr) -> Row:
+        row = self.row(row_)
+        if ... in row:
+            return ANY
+        axes = self.axes(axes_, len(row))
+        if axes is None:
+            return ANY
+        return tuple(size for at, size in enumerate(row) if at not in axes)
+
+    def reduce(self, row_: ast.expr, axes_: ast.expr, keep_: ast.expr) -> Row:
+        row, keep = self.row(row_), self.value(keep_)
+        if ... in row:
+            return ANY
+        axes = self.axes(axes_, len(row))
+        if axes is None:
+            return (None,) * len(row) if keep else ANY
+        if keep is None:
+            return ANY
+        if keep:
+            return tuple(1 if at in axes else size for at, size in enumerate(row))
+        return tuple(size for at, size in enumerate(row) if at not in axes)
+
+    def squeeze(self, row_: ast.expr, axes_: ast.expr) -> Row:
+        row = self.row(row_)
+        if ... in row:
+            return ANY
+        axes = self.axes(axes_, len(row))
+        if not axes:
+            return ANY if None in row else tuple(size for size in row if size != 1)
+        for at in axes:
+            if row[at] not in (1, None):
+                raise MisfitError(f"size {row[at]} at axis {at} is not 1")
+        return tuple(size for at, size in enumerate(row) if at not in axes)
+
+    def permute(self, row_: ast.expr, order_: ast.expr) -> Row:
+        row, order = self.row(row_), self.value(order_)
+        if ... in row:
+            return ANY
+        if not isinstance(order, tuple):
+            return (None,) * len(row)
+        if sorted(at % max(len(row), 1) for at in order) != list(range(len(row))):
+            raise MisfitError(f"{ast.unparse(order_)} is no order of {len(row)} axes")
+        return tuple(row[at] for at in order)
+
+    def pad(self, row_: ast.expr, paddings_: ast.expr) -> Row:
+        row, paddings = self.row(row_), self.value(paddings_)
+        if ... in row:
+            return ANY
+        if not isinstance(paddings, tuple):
+            return (None,) * len(row)
+        if len(paddings) != len(row):
+            words = _count(len(row), "dimension")
+            raise MisfitError(
+                f"{ast.unparse(paddings_)} has {len(paddings)}, not {words}"
+            )
+        return tuple(
+            size + sum(pair) if isinstance(size, int) else size
+            for size, pair in zip(row, paddings, strict=True)
+        )
+
+    def tile(self, row_: ast.expr, times_: ast.expr) -> Row:
+        row, times = self.row(row_), self.value(times_)
+        if ... in row:
+            return ANY
+        if not isinstance(times, tuple):
+            return (None,) * len(row)
+        if len(times) != len(row):
+            words = _count(len(row), "dimension")
+            raise MisfitError(f"{ast.unparse(times_)} has {len(times)}, not {words}")
+        return tuple(
+            size * count if isinstance(size, int) else size
+            for size, count in zip(row, times, strict=True)
+        )
+
+    def reshape(self, row_: ast.expr, sizes_: ast.expr) -> Row:
+        row = self.row(row_)
+        sizes = self.value(sizes_)
+        if not isinstance(sizes, tuple):
+            return self.row(sizes_)
+        if ... in row or None in row:
+            return self.as_row(sizes)
+        total = math.prod(size for size in row if isinstance(size, int))
+        known = math.prod(size for size in sizes if size >= 0)
+        if sizes.count(-1) == 1 and known:
+            if total % known:
+                raise MisfitError(f"{total} elements do not fit into {sizes}")
+            return tuple(total // known if size == -1 else size for size in sizes)
+        if -1 not in sizes and known != total:
+            raise MisfitError(f"{total} elements do not fit into {sizes}")
+        return self.as_row(sizes)
+
+    # From shapes to sizes.
+
+    def match(self, node: ast.expr, tensor: Tensor) -> None:
+        """Binds what `tensor` says of the sizes in `node`."""
+        options = list(self.options(node))
+        refused: MisfitError | None = None
+        before = self.facts.sizes, self.facts.origins
+        for option in options:
+            self.facts.sizes = {
+                name: dict(found) if isinstance(found, dict) else found
+                for name, found in before[0].items()
+            }
+            self.facts.origins = dict(before[1])
+            try:
+                self.match_row(option, tensor)
+            except MisfitError as error:
+                refused = refused or error
+                continue
+            if len(options) > 1 and self.ambiguous(options, option, tensor):
+                break
+            return
+        self.facts.sizes, self.facts.origins = before
+        if refused is None:
+            return
+        if len(options) > 1:
+            forms = " or ".join(map(_written, options))
+            raise MismatchError(tensor, None, f"; it must be {forms}")
+        raise refused
+
+    def ambiguous(
+        self, options: list[ast.Tuple], taken: ast.Tuple, tensor: Tensor
+    ) -> bool:
+        """Whether a condition is open, so that another form would fit as well."""
+        for option in options:
+            if option is taken:
+                continue
+            try:
+                trial = _Evaluation(Facts(**vars(self.facts)), self.index)
+                trial.facts.sizes = dict(self.facts.sizes)
+                trial.match_row(option, tensor)
+            except MisfitError:
+                continue
+            return True
+        return False
+
+    def match_row(self, node: ast.Tuple, tensor: Tensor) -> None:
+        items = [self.item(element) for element in node.elts]
+        opens = [at for at, item in enumerate(items) if item is None]
+        sure = sum(len(item) for item in items if item is not None)
+        rank = len(tensor.sizes)
+        if rank < sure or (not opens and rank != sure):
+            raise MismatchError(tensor, None, f"; it must be {_written(node)}")
+        if len(opens) > 1:
+            return
+        at = 0
+        for element, item in zip(node.elts, items, strict=True):
+            if item is not None:
+                for one in item:
+                    self.bind(one, tensor, at, element)
+                    at += 1
+                continue
+            length = rank - sure
+            if isinstance(element, ast.Starred):
+                self.bind_row(element.value, tensor.sizes[at : at + length])
+            at += length
+
+    def item(self, element: ast.expr) -> Sequence[Wanted] | None:
+        """What a part of a row stands for: expressions or sizes; None: any number."""
+        if isinstance(element, ast.Starred):
+            row = self.row(element.value)
+            return None if ... in row else row
+        if isinstance(element, ast.Constant) and element.value is ...:
+            return None
+        return [element]
+
+    def bind_row(self, node: ast.expr, sizes: tuple[int | None, ...]) -> None:
+        """Binds a row that is not known."""
+        if isinstance(node, ast.Name) and self.is_symbol(node.id):
+            self.facts.sizes[node.id] = sizes
+        else:
+            self.bind_own(node, sizes)
+
+    def bind_own(self, node: ast.expr, found: object) -> bool:
+        """Binds `n[i]`, of which a list has one a tensor; whether `node` is such."""
+        if not (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.value, ast.Name)
+            and isinstance(node.slice, ast.Name)
+            and node.slice.id == "i"
+            and self.is_symbol(node.value.id)
+        ):
+            return False
+        several = self.facts.sizes.setdefault(node.value.id, {})
+        assert isinstance(several, dict)
+        several[self.index] = found
+        return True
+
+    def is_symbol(self, name: str) -> bool:
+        facts = self.facts
+        known = name in facts.attrs or name in facts.values
+        return not known and name not in ("_", "i")
+
+    def bind(self, wanted: Wanted, tensor: Tensor, at: int, element: ast.expr) -> None:
+        size = tensor.sizes[at]
+        if size is None or wanted is None or wanted is ...:
+            return
+        if isinstance(wanted, int):
+            if wanted != size:
+                what = ast.unparse(element).lstrip("*")
+                raise MismatchError(tensor, at, f", not {wanted} ({what})")
+            return
+        known = self.dimension(wanted)
+        if known is not None:
+            if known != size:
+                raise MismatchError(tensor, at, self.why(wanted, known))
+            return
+        if isinstance(wanted, ast.Name) and wanted.id != "_":
+            if self.is_symbol(wanted.id):
+                self.facts.sizes[wanted.id] = size
+                self.facts.origins[wanted.id] = tensor, at
+        elif not self.bind_own(wanted, size):
+            self.solve(wanted, tensor, at, size)
+
+    def solve(self, node: ast.expr, tensor: Tensor, at: int, size: int) -> None:
+        """Binds the one size of `2*n+1` that is not known."""
+        names = {
+            each.id
+            for each in ast.walk(node)
+            if isinstance(each, ast.Name)
+            and self.is_symbol(each.id)
+            and each.id not in self.facts.sizes
+            and each.id not in _FUNCTIONS
+        }
+        if len(names) != 1 or any(isinstance(n, ast.Subscript) for n in ast.walk(node)):
+            return
+        (name,) = names
+        points = []
+        for value in (0, 1, 2):
+            trial = Facts(**vars(self.facts))
+            trial.sizes = {**self.facts.sizes, name: value}
+            try:
+                points.append(_Evaluation(trial, self.index).size(node))
+            except MisfitError:
+                return
+        if None in points:
+            return
+        zero, one, two = points
+        assert zero is not None and one is not None and two is not None
+        step = one - zero
+        if step == 0 or two - one != step:
+            return
+        value, rest = divmod(size - zero, step)
+        if rest or value < 0:
+            raise MismatchError(tensor, at, f"; it must be {ast.unparse(node)}")
+        self.facts.sizes[name] = value
+        self.facts.origins[name] = tensor, at
+
+    def why(self, node: ast.expr, known: int) -> str:
+        """Why a size has to be `known`."""
+        text = ast.unparse(node)
+        if isinstance(node, ast.Constant):
+            return f", not {known}"
+        if isinstance(node, ast.Name) and node.id in self.facts.origins:
+            tensor, at = self.facts.origins[node.id]
+            return f", {tensor.label} has {tensor.words(at)} ({text})"
+        return f", not {known} ({text})"
+
+
+def _integer(found: object) -> int | None:
+    if isinstance(found, tuple) and len(found) == 1:
+        (found,) = found
+    return found if isinstance(found, int) else None
+
+
+def _number(found: object) -> float:
+    assert isinstance(found, (int, float))
+    return found
+
+
+def _known(row: Row) -> tuple[int, ...] | None:
+    """The sizes of a row of which all are known."""
+    sizes = tuple(size for size in row if isinstance(size, int))
+    return sizes if len(sizes) == len(row) else None
+
+
+def _written(node: ast.Tuple) -> str:
+    """A row as the notation has it."""
+    words = [
+        (
+            ast.unparse(each)
+            if not isinstance(each, ast.Constant) or each.value is not ...
+            else "..."
+        )
+        for each in node.elts
+    ]
+    return " ".join(words) or "scalar"
+
+
+_ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_OF_ROWS: Mapping[str, Callable[[Sequence[int]], int]] = {
+    "len": len,
+    "sum": sum,
+    "prod": math.prod,
+}
+_OF_SIZES: Mapping[str, Callable[[int, int], int]] = {
+    "min": min,
+    "max": max,
+    "ceildiv": lambda one, other: -(-one // other),
+}
+_COMPARED: Mapping[type, Callable[[object, object], bool]] = {
+    ast.Eq: lambda one, other: one == other,
+    ast.NotEq: lambda one, other: one != other,
+    ast.Lt: lambda one, other: _number(one) < _number(other),
+    ast.LtE: lambda one, other: _number(one) <= _number(other),
+    ast.Gt: lambda one, other: _number(one) > _number(other),
+    ast.GtE: lambda one, other: _number(one) >= _number(other),
+    ast.In: lambda one, several: isinstance(several, tuple) and one in several,
+    ast.NotIn: lambda one, several: isinstance(several, tuple) and one not in several,
+}
+_ROWS: Mapping[str, Callable[..., Row]] = {
+    name: getattr(_Evaluation, name)
+    for name in (
+        *("broadcast", "dims", "insert", "replace", "remove", "reduce", "squeeze"),
+        *("permute", "pad", "tile", "reshape"),
+    )
+}
+_FUNCTIONS = frozenset({*_ROWS, *_OF_ROWS, *_OF_SIZES, "window"})

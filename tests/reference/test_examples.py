@@ -1,0 +1,84 @@
+"""The example of every op that has landed prints what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opwright_codegen.model import Op
+from support.places import ROOT
+from support.reference import examples
+from support.reference.judge import ran
+from support.reference.landed import every_op, landed
+
+RUN = sorted(name for name, op in landed().items() if examples.runs(op))
+TYPED = sorted(set(landed()) - set(RUN))
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_example(name: str) -> None:
+    op = landed()[name]
+    outcome = ran(op)
+    assert [*outcome.failures, *outcome.wrong] == []
+    assert outcome.calls or examples.is_gone(op), f"the example makes no {name}"
+
+
+def test_examples_that_cannot_run_pass_a_type_checker(tmp_path: Path) -> None:
+    """They are shown all the same, for a device that is not here."""
+    module = tmp_path / "shown.py"
+    module.write_text("\n".join(examples.source(landed()[name]) for name in TYPED))
+    # As programs are written: their own functions without types.
+    untyped = [f"--allow-untyped-{what}" for what in ("calls", "decorators", "defs")]
+    command = [sys.executable, "-m", "mypy", *untyped, "--check-untyped-defs"]
+    checked = subprocess.run(
+        [*command, str(module)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def changed(name: str, example: str) -> Op:
+    return dataclasses.replace(every_op()[name], example=example)
+
+
+def test_another_output_is_noticed() -> None:
+    op = changed("MatMul", ">>> mat_mul([[1.0]], [[2.0]]).numpy()\narray([[3.]])")
+    (failure,) = ran(op).failures
+    assert "prints   'array([[2.]], dtype=float32)'" in failure
+
+
+def test_an_error_is_noticed() -> None:
+    op = changed("MatMul", ">>> mat_mul([[1.0]], [2.0])\n")
+    (failure,) = ran(op).failures
+    assert "b has 1 dimension; it must be k n" in failure
+
+
+def test_shapes_are_held_against_the_notation() -> None:
+    op = changed("MatMul", ">>> mat_mul([[1.0]], [[2.0]]).shape\nTensorShape([1, 1])")
+    assert ran(op).determined
+    (output,) = op.outputs
+    wrong = dataclasses.replace(op, outputs=(dataclasses.replace(output, shape="m"),))
+    assert ran(wrong).wrong == ["product is [1 1], not [1]"]
+
+
+def test_what_is_written_is_what_it_prints() -> None:
+    op = changed("MatMul", ">>> for one in (1.0, 2.0):\n...     print(one)\n")
+    written = examples.output(op)
+    assert written == ">>> for one in (1.0, 2.0):\n...     print(one)\n1.0\n2.0"
+    assert ran(changed("MatMul", written)).failures == []
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        (">>> 1 + 1\n2", "calls none of"),
+        (">>> mat_mul([[1.0]], [[1.0]]) is None", "shows no output"),
+        ("\n".join([">>> mat_mul(1, 1)"] * 7) + "\n1", "7 lines of code"),
+        (f">>> mat_mul({'1' * 90})\n1", "more than 80 columns"),
+    ],
+)
+def test_form(example: str, words: str) -> None:
+    assert any(words in one for one in examples.in_form(changed("MatMul", example)))

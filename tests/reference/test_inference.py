@@ -1,0 +1,243 @@
+"""Shapes say what TensorFlow's own shape functions say."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from opwright_codegen import load
+from opwright_codegen.model import Arg, Op
+from support.reference import inference
+from support.reference.judge import Judgement, judge, refuses
+from support.reference.landed import TO_COME, every_op, landed
+
+LANDED = sorted(landed())
+#: How many ops of all are checked, once no group is to come.
+ENOUGH = 1250
+
+_judged: dict[str, Judgement] = {}
+
+
+def judged(name: str) -> Judgement:
+    if name not in _judged:
+        _judged[name] = judge(landed()[name])
+    return _judged[name]
+
+
+@pytest.mark.parametrize("name", LANDED)
+def test_shapes(name: str) -> None:
+    assert list(judged(name).wrong) == []
+
+
+def test_enough_are_checked() -> None:
+    checked = [name for name in LANDED if judged(name).counts]
+    print(f"{len(checked)} of {len(LANDED)} ops are checked")
+    rest = len(every_op()) - len(LANDED)
+    assert len(checked) >= ENOUGH - rest
+    if not TO_COME:
+        assert len(checked) >= ENOUGH
+
+
+def with_shapes(name: str, **shapes: str) -> Op:
+    """An op of the tree with other shapes, as a file would say them."""
+    op = every_op()[name]
+
+    def changed(arg: Arg) -> Arg:
+        return dataclasses.replace(arg, shape=shapes[arg.name])
+
+    return dataclasses.replace(
+        op,
+        inputs=tuple(map(changed, op.inputs)),
+        outputs=tuple(map(changed, op.outputs)),
+        unchecked=None,
+    )
+
+
+GOOD = """
+MatMul
+a: m k if not transpose_a else k m
+b: k n if not transpose_b else n k
+product: m n
+
+BatchMatMulV2
+x: *x m k if not adj_x else *x k m
+y: *y k n if not adj_y else *y n k
+output: broadcast(x, y) m n
+
+ConcatV2
+values: replace(x, axis, n[i])
+axis: scalar
+output: replace(x, axis, sum(n))
+
+Transpose
+x: *x
+perm: len(x)
+y: permute(x, perm)
+
+Fill
+dims: r
+value: scalar
+output: *dims
+
+GatherNd
+params: *p
+indices: *n k
+output: *n *p[k:]
+
+Where
+input: *x
+index: _ len(x)
+
+IdentityN
+input: *x[i]
+output: *x[i]
+
+TensorListStack
+input_handle: scalar of *element_shape
+element_shape: r
+tensor: _ *element_shape
+
+SplitV
+value: *x where x[split_dim] == sum(size_splits)
+size_splits: num_split
+split_dim: scalar
+output: replace(x, split_dim, size_splits[i])
+
+Unpack
+value: *x where x[axis] == num
+output: remove(x, axis)
+
+TopKV2
+input: *batch n where n >= k
+k: scalar
+values: *batch k
+indices: *batch k
+
+SparseConcat
+indices: n[i] r
+values: n[i]
+shapes: r
+output_indices: sum(n) r
+output_values: sum(n)
+output_shape: r
+"""
+
+# An output that does not come out so; inputs that TensorFlow refuses, where the
+# notation says too little; a condition the other way round.
+WRONG = """
+MatMul
+a: m k if not transpose_a else k m
+b: k n if not transpose_b else n k
+product: n m
+
+Transpose
+x: *x
+perm: len(x)
+y: *x
+
+MatMul
+a: *a
+b: *b
+product: ...
+
+BiasAdd
+value: *v
+bias: n
+output: *v
+
+MatMul
+a: m k if transpose_a else k m
+b: k n if not transpose_b else n k
+product: m n
+
+ConcatV2
+values: *x
+axis: scalar
+output: *x
+"""
+
+
+def blocks(text: str) -> list[Op]:
+    """Ops with shapes that a text gives them."""
+    found = []
+    for block in text.strip().split("\n\n"):
+        name, *rows = block.split("\n")
+        shapes = dict(row.split(": ") for row in rows)
+        found.append(with_shapes(name, **shapes))
+    return found
+
+
+@pytest.mark.parametrize("op", blocks(GOOD), ids=lambda op: op.name)
+def test_what_is_right_is_found_right(op: Op) -> None:
+    verdict = inference.check(op)
+    assert verdict.wrong == []
+    assert verdict.counts
+
+
+@pytest.mark.parametrize("op", blocks(WRONG), ids=lambda op: op.name)
+def test_what_is_wrong_is_found(op: Op) -> None:
+    verdict = inference.check(op)
+    assert verdict.wrong and not verdict.counts
+
+
+def test_what_says_nothing_does_not_count() -> None:
+    shapes = {"a": "m k", "b": "k n", "product": "..."}
+    op = with_shapes("MatMul", **shapes)
+    op = dataclasses.replace(op, check_with=(("transpose_a", (False,)),))
+    assert not inference.check(op).determined
+
+
+def test_what_is_said_too_strictly_is_not_refused() -> None:
+    """TensorFlow takes what the notation does not."""
+    verdict = inference.check(with_shapes("Neg", x="m n", y="m n"))
+    assert verdict.constrained and verdict.refused[0] == 0
+    assert not verdict.counts
+    assert any("takes" in hint for hint in verdict.lax)
+
+
+def test_a_notation_that_says_less_than_inference_is_hinted_at() -> None:
+    verdict = inference.check(with_shapes("Neg", x="*x", y="..."))
+    assert "y: TensorFlow knows the rank" in verdict.lax[0]
+
+
+def test_what_cannot_be_drawn_is_told() -> None:
+    op = with_shapes("Neg", x="*x where len(x) > 5", y="*x")
+    (wrong,) = inference.check(op).wrong
+    assert "no shapes that fit were found" in wrong
+
+
+def test_unchecked_needs_a_cause() -> None:
+    op = dataclasses.replace(every_op()["MatMul"], unchecked="Nobody knows.")
+    assert "can be checked" in judge(op).wrong[0]
+
+
+EXPAND = """
+op: ExpandDims
+group: array
+example: |-
+  >>> expand_dims([1, 2], 0).numpy()
+
+# ---- Imported facts; by hand below: doc, shape, message, replacement. ----
+inputs:
+  - {{name: input, type: T, shape: '*x'}}
+  - {{name: dim, type: Tdim, shape: {dim}}}
+outputs:
+  - {{name: output, type: T, shape: ...}}
+attrs:
+  - {{name: T, type: type}}
+  - {{name: Tdim, type: type, default: int32, allowed: [int32, int64]}}
+attr_order: [T, Tdim]
+"""
+
+
+@pytest.mark.parametrize(("dim", "refused"), [("scalar", True), ("...", False)])
+def test_a_kernel_refuses_what_inference_takes(
+    tmp_path: Path, dim: str, refused: bool
+) -> None:
+    path = tmp_path / "array" / "ExpandDims.yaml"
+    path.parent.mkdir()
+    path.write_text(EXPAND.format(dim=dim))
+    assert load.load_text(path.read_bytes(), path)[1] == []
+    assert refuses(str(path)) is refused

@@ -1,0 +1,88 @@
+"""Every op that has landed is described in full, in words of our own."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from opwright_codegen.model import Op
+from support.reference import examples, prose
+from support.reference.landed import TO_COME, every_op, landed
+
+LANDED = sorted(landed())
+NAMES = frozenset(every_op())
+# Chosen for what they show writers; they have landed before their groups.
+MODELS = {
+    *("MatMul", "Sum", "AssignAddVariableOp", "BatchDatasetV2", "BatchCholesky"),
+    "InfeedDequeue",
+}
+
+
+def test_models_have_landed() -> None:
+    assert set(LANDED) >= MODELS
+
+
+def test_groups_still_to_come_exist() -> None:
+    assert {op.group for op in every_op().values()} >= TO_COME
+
+
+@pytest.mark.parametrize("name", LANDED)
+def test_is_complete(name: str) -> None:
+    op = landed()[name]
+    assert [*prose.incomplete(op), *prose.unknown_names(op, NAMES)] == []
+
+
+@pytest.mark.parametrize("name", LANDED)
+def test_is_our_own(name: str) -> None:
+    assert list(prose.copied(landed()[name])) == []
+
+
+@pytest.mark.parametrize("name", LANDED)
+def test_has_an_example_in_form(name: str) -> None:
+    assert list(examples.in_form(landed()[name])) == []
+
+
+def test_tensorflow_has_texts_to_compare_with() -> None:
+    found = [name for name in NAMES if prose.tensorflow_texts(name)]
+    assert len(found) > 1400
+
+
+def changed(name: str, **changes: object) -> Op:
+    return dataclasses.replace(every_op()[name], **changes)  # type: ignore[arg-type]
+
+
+def test_a_copied_sentence_is_noticed() -> None:
+    theirs = (
+        "the inputs must be two-dimensional matrices and the inner dimension of"
+        " both has to agree"
+    )
+    (found,) = prose.copied(changed("MatMul", description=f"Here {theirs}."))
+    assert "matrices and the inner dimension of" in found
+
+
+def test_set_phrases_and_code_are_no_copies() -> None:
+    theirs = "Must be one of the following types: `float32`, `float64`, `int32`."
+    assert list(prose.copied(changed("MatMul", description=theirs))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "doc", "expected"),
+    [
+        ("x", "The x.", True),
+        ("x", "A tensor.", True),
+        ("indices", "Index tensor of indices.", False),
+        ("indices", "The input indices.", True),
+        ("batch_size", "The batch size.", True),
+        ("batch_size", "Rows in a batch.", False),
+    ],
+)
+def test_what_only_restates_a_name(name: str, doc: str, expected: bool) -> None:
+    assert prose.restates(name, doc) is expected
+
+
+def test_what_is_missing_is_listed() -> None:
+    op = changed("MatMul", summary=None, example=None, description=None)
+    assert "has no summary" in list(prose.incomplete(op))
+    assert "has no description" in list(prose.incomplete(op))
+    assert list(examples.in_form(op)) == ["has no example"]

@@ -1,0 +1,1 @@
+"""Checks of what opdefs say by hand: words, shapes, examples."""
