@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--text", action="store_true", help="facts with TensorFlow's own text"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     if options.command == "report":
         return _report()
     paths = list(_paths(options.ops, options.group))
