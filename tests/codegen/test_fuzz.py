@@ -356,7 +356,9 @@ def args(draw: st.DrawFn, name: str, known: list[Attr]) -> Arg:
     def among(kind: str) -> list[str]:
         return [attr.name for attr in known if attr.kind == kind]
 
-    arg = Arg(name, is_ref=draw(st.booleans()), doc=draw(prose), shape=draw(prose))
+    arg = Arg(
+        name, is_ref=draw(st.booleans()), doc=draw(prose), shape_prose=draw(prose)
+    )
     if among("list(type)") and draw(st.booleans()):
         several = draw(st.sampled_from(among("list(type)")))
         return dataclasses.replace(arg, type_list_attr=several)

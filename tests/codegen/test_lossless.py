@@ -94,7 +94,9 @@ AWKWARD = Op(
     name="Space>Awkward",
     group="odd.sub",
     inputs=(
-        Arg("x", type_attr="T", shape="[a, b] if c: d", doc="- looks: like a list"),
+        Arg(
+            "x", type_attr="T", shape_prose="[a, b] if c: d", doc="- looks: like a list"
+        ),
         Arg("in", dtype=DTypeName("string"), is_ref=True),
     ),
     outputs=(Arg("no", type_list_attr="Ts", doc="ends in backslash \\"),),
@@ -179,7 +181,7 @@ deprecated: {version: 20, explanation: Old., replacement: Roll}
 inputs:
   - name: input
     type: T
-    shape: "[d0, ...]"
+    shape_prose: "[d0, ...]"
     doc: What is rolled.
   - {name: shift, type: Tshift}
   - {name: gone, type: int32}
@@ -219,7 +221,7 @@ kernels: {CPU: opwright}
 inputs:
   - name: input
     type: T
-    shape: '[d0, ...]'
+    shape_prose: '[d0, ...]'
     doc: What is rolled.
   - {name: shift, type: Tshift}
   - {name: axis, type: Taxis}

@@ -52,13 +52,13 @@ class AttrInfo:
         """Whether a value equal to the default is the default."""
         return self.default is not None and is_comparable(self.kind)
 
-    def brought(self, value: Any) -> str:
+    def brought(self, value: object) -> str:
         """Which TensorFlow brought `value`, to go on with; empty if it is not newer."""
         text = value.name if isinstance(value, tf.DType) else value
         version = self.newer.get(text) if isinstance(text, str) else None
         return "" if version is None else f" (TensorFlow {version} brought {text})"
 
-    def left(self, value: Any) -> Any:
+    def left(self, value: object) -> object:
         """`value`, of an attr that this TensorFlow lacks: it must be the default.
 
         Raises:

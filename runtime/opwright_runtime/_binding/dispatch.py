@@ -84,7 +84,7 @@ def make(
         raise explained from explained.__cause__
 
 
-def _present(info: OpInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _present(info: OpInfo, attrs: Mapping[str, object]) -> dict[str, object]:
     """The attrs that this TensorFlow has; the others must be at their defaults."""
     present = {}
     for name, value in attrs.items():

@@ -143,7 +143,7 @@ def op_info(
     native: tuple[str, ...],
     shapes: Mapping[str, str],
     since: Mapping[str, str],
-    defaults: Mapping[str, Any],
+    defaults: Mapping[str, object],
 ) -> OpInfo:
     """What the registry says of op `name`.
 
@@ -242,7 +242,7 @@ def op_info(
 def _absent(
     python_names: Mapping[str, str],
     since: Mapping[str, str],
-    defaults: Mapping[str, Any],
+    defaults: Mapping[str, object],
     present: Collection[str],
 ) -> Mapping[str, AttrInfo]:
     """Attrs with a default that are not `present`; others are inferred from inputs."""

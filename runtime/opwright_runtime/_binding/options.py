@@ -113,7 +113,7 @@ class OpOptions:
         return cls() if merged is None else merged
 
     @classmethod
-    def _defaults(cls) -> dict[str, Any]:
+    def _defaults(cls) -> dict[str, object]:
         """Every field's default by its name."""
         marked: dict[str, _Default] = inspect.unwrap(cls.__init__).__kwdefaults__
         return {name: default.value for name, default in marked.items()}

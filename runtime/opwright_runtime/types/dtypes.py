@@ -16,7 +16,7 @@ class _DTypeMeta(type):
     if not TYPE_CHECKING:
         # Hidden from type checkers, which would let every name pass.
 
-        def __getattr__(cls, name: str) -> Any:
+        def __getattr__(cls, name: str) -> object:
             # Reached for `dtype` where TensorFlow is older than the dtype.
             why = _LACKING.get(cls) if name == "dtype" else None
             raise AttributeError(why or f"{cls!r} has no attribute {name!r}")
