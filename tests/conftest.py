@@ -10,6 +10,8 @@ import pytest
 
 # Nobody wants TensorFlow's messages of its start among the results.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# The same kernels whatever the processor: TensorFlow leaves these out of older ones.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # What we compare with, torch and NumPy, would spin on all cores next to other tests.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for library in ("OMP", "OPENBLAS"):
