@@ -33,7 +33,7 @@ _Opdefs: TypeAlias = Sequence[tuple[Path, bytes]]
 #: The modules that decide what is generated from an opdef.
 DECISIVE = (
     *("annotate", "call", "docs", "emit", "format", "generate", "groups", "load"),
-    *("model", "naming", "nodes", "signature", "skeleton", "types", "view"),
+    *("model", "naming", "nodes", "shapes", "signature", "skeleton", "types", "view"),
 )
 #: opwright's own modules without ops, each with the module of the runtime that has what
 #: it exports.
