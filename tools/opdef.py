@@ -3,7 +3,7 @@
     python tools/opdef.py facts MatMul             what a writer has to know
     python tools/opdef.py check MatMul             every check, with file:line
     python tools/opdef.py check --group linalg     those that are written, of a group
-    python tools/opdef.py check --fill MatMul      writes what the example prints
+    python tools/opdef.py check --fill MatMul      first writes what the example prints
     python tools/opdef.py report                   how far all of it is, by group
 
 Names may be those of files: opdefs/linalg/MatMul.yaml. Checks read the opdefs; an
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
+import itertools
 import os
 import re
 import sys
@@ -29,7 +30,7 @@ sys.path[:0] = [
     str(ROOT / name) for name in ("generated", "runtime", "codegen", "tests")
 ]
 
-from opwright_codegen import dump, form, importer, load, naming, write
+from opwright_codegen import dump, load, naming, write
 from opwright_codegen.model import Arg, Attr, Op, Role
 
 OPDEFS = ROOT / "opdefs"
@@ -48,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--all", action="store_true", help="check ops without an example as well"
     )
     parser.add_argument(
-        "--fill", action="store_true", help="write what the examples print"
+        "--fill",
+        action="store_true",
+        help="write what the examples print, and lay the files out",
     )
     parser.add_argument(
         "--text", action="store_true", help="facts with TensorFlow's own text"
@@ -236,11 +239,12 @@ def _check(paths: Sequence[Path], *, every: bool, fill: bool) -> int:
         if not every and op.example is None:
             continue
         done += 1
-        if fill and op.example is not None:
+        if fill:
             op = _filled(op, path)
         began = time.perf_counter()
-        wrong = [str(problem) for problem in form.problems(path.read_bytes(), path)]
-        wrong += _said(op, known)
+        wrong = list(_said(op, known))
+        if path.read_bytes() != _laid_out(op, path):
+            wrong.insert(0, "is not laid out as all are: 'check --fill' does that")
         hints, state = _judged(op, wrong)
         seconds = time.perf_counter() - began
         print(f"{op.name}: {'wrong' if wrong else 'right'}, {state}, {seconds:.1f} s")
@@ -273,21 +277,31 @@ def _judged(op: Op, wrong: list[str]) -> tuple[Sequence[str], str]:
     wrong += verdict.wrong
     if verdict.counts:
         return verdict.hints, f"shapes checked by {verdict.by}"
-    return verdict.hints, f"shapes not checked ({op.unchecked or verdict.missing})"
+    why = "see below" if wrong else op.unchecked or verdict.missing
+    return verdict.hints, f"shapes not checked ({why})"
 
 
 def _filled(op: Op, path: Path) -> Op:
     """The op with what its example prints, which is written down."""
     from support.reference import examples
 
-    if not examples.runs(op) or examples.is_gone(op):
-        return op
-    filled = dataclasses.replace(op, example=examples.output(op))
+    filled = op
+    if op.example is not None and examples.runs(op):
+        filled = dataclasses.replace(op, example=examples.output(op))
     if filled != op:
-        comments = importer._comments(path.read_text("utf-8"))
-        write.write(path, dump.dump(filled, comments=comments).encode())
         print(f"{op.name}: wrote what its example prints")
+    text = _laid_out(filled, path)
+    if text != path.read_bytes():
+        write.write(path, text)
     return filled
+
+
+def _laid_out(op: Op, path: Path) -> bytes:
+    """An opdef as importing writes it, with the comments at its top."""
+    rows = itertools.takewhile(
+        lambda row: row.startswith("#"), path.read_text("utf-8").split("\n")
+    )
+    return dump.dump(op, comments="\n".join(rows)).encode()
 
 
 def _report() -> int:

@@ -357,7 +357,11 @@ def args(draw: st.DrawFn, name: str, known: list[Attr]) -> Arg:
         return [attr.name for attr in known if attr.kind == kind]
 
     arg = Arg(
-        name, is_ref=draw(st.booleans()), doc=draw(prose), shape_prose=draw(prose)
+        name,
+        is_ref=draw(st.booleans()),
+        doc=draw(prose),
+        shape=draw(st.sampled_from(SHAPES)),
+        shape_prose=draw(prose),
     )
     if among("list(type)") and draw(st.booleans()):
         several = draw(st.sampled_from(among("list(type)")))
@@ -370,6 +374,16 @@ def args(draw: st.DrawFn, name: str, known: list[Attr]) -> Arg:
     return dataclasses.replace(arg, dtype=draw(dtypes))
 
 
+# What any argument of any op may have.
+SHAPES = [
+    None,
+    "scalar",
+    "3 _",
+    "... 2*3",
+    "dims(2) 4",
+    "*(dims(2) if 1 < 2 else dims(3))",
+]
+EXAMPLES = [None, ">>> 1", ">>> '''\\'''\n'\\\\'", '>>> """quotes"""\n...  # {{ x }}']
 OP_NAMES = [
     *("A", "If", "Not", "Any", "Iterator", "Unpack", "Print", "Int", "List", "Type"),
     *(
@@ -414,6 +428,8 @@ def valid_ops(draw: st.DrawFn) -> Op:
         deprecation=draw(st.one_of(st.none(), deprecation)),
         summary=draw(prose),
         description=draw(prose),
+        example=draw(st.sampled_from(EXAMPLES)),
+        unchecked=draw(prose),
         source="opdefs/nn/Fuzzed.yaml",
     )
 

@@ -94,9 +94,8 @@ AWKWARD = Op(
     name="Space>Awkward",
     group="odd.sub",
     inputs=(
-        Arg(
-            "x", type_attr="T", shape_prose="[a, b] if c: d", doc="- looks: like a list"
-        ),
+        Arg("x", type_attr="T", shape="*a 3", doc="- looks: like a list"),
+        Arg("y", dtype=DTypeName("int32"), shape="2", shape_prose="[a] if c: d"),
         Arg("in", dtype=DTypeName("string"), is_ref=True),
     ),
     outputs=(Arg("no", type_list_attr="Ts", doc="ends in backslash \\"),),
@@ -175,13 +174,19 @@ description: |-
   Elements that fall off one end come back at the other.
 
   - a list, too
+example: |-
+  >>> roll([1, 2], 1, 0).numpy()
+  array([2, 1], dtype=int32)
+check_with:
+  shift: [1, 2]
+unchecked: Nobody knows.
 gradient_of: Roll
 kernels: {CPU: opwright}
 deprecated: {version: 20, explanation: Old., replacement: Roll}
 inputs:
   - name: input
     type: T
-    shape_prose: "[d0, ...]"
+    shape: "*x"
     doc: What is rolled.
   - {name: shift, type: Tshift}
   - {name: gone, type: int32}
@@ -214,6 +219,12 @@ description: |-
   Elements that fall off one end come back at the other.
 
   - a list, too
+example: |-
+  >>> roll([1, 2], 1, 0).numpy()
+  array([2, 1], dtype=int32)
+check_with:
+  shift: [1, 2]
+unchecked: Nobody knows.
 gradient_of: Roll
 kernels: {CPU: opwright}
 
@@ -221,7 +232,7 @@ kernels: {CPU: opwright}
 inputs:
   - name: input
     type: T
-    shape_prose: '[d0, ...]'
+    shape: '*x'
     doc: What is rolled.
   - {name: shift, type: Tshift}
   - {name: axis, type: Taxis}

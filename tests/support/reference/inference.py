@@ -44,6 +44,8 @@ CHANGED = 6
 MISFITS = 40
 #: Calls with values that the notation does not mention.
 PROBES = 4
+#: Mistakes that are enough.
+FEW = 3
 #: How often sizes are drawn before the notation is taken for one that nothing fits.
 PATIENCE = 400
 SIZES = (1, 2, 3, 4)
@@ -131,6 +133,8 @@ class Checker:
         said: list[dict[tuple[str, int | None], tuple[Row, list[Row]]]] = []
         last: Draw | None = None
         for _ in range(draws):
+            if len(verdict.wrong) >= FEW:
+                break
             try:
                 draw = self.draw()
             except NothingFitsError as error:
@@ -140,7 +144,9 @@ class Checker:
                 outputs = self.inferred(draw)
             except Exception as error:
                 words = " ".join(str(error).split())[:300]
-                verdict.wrong.append(f"refused {self.shown(draw)}: {words}")
+                verdict.wrong.append(
+                    f"fits, but is refused: {self.shown(draw)}: {words}"
+                )
                 continue
             last = last or draw
             said.append(self.compare(draw, outputs, verdict))
