@@ -480,7 +480,10 @@ print(said[0])
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"OPWRIGHT_LIBRARY": "/nowhere.so"}, "at /nowhere.so; build it with `make"),
+        (
+            {"OPWRIGHT_LIBRARY": "/nowhere.so"},
+            "at /nowhere.so; install opwright's wheel",
+        ),
         (
             {"KERAS_BACKEND": "torch"},
             "backend is torch; set KERAS_BACKEND to tensorflow",

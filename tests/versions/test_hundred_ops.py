@@ -80,7 +80,11 @@ CALLS = list(calls())
 def same(ours: Any, theirs: Any) -> None:
     for one, other in zip(tf.nest.flatten(ours), tf.nest.flatten(theirs), strict=True):
         assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
+        if one.dtype.is_floating or one.dtype.is_complex:
+            # A function may run another kernel, of oneDNN, than an eager call does.
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
 def test_there_are_a_hundred() -> None:
