@@ -173,7 +173,7 @@ def test_the_form_that_fits_is_taken() -> None:
         (
             {"a": "either((), (n,))"},
             {"a": (2, 2)},
-            "a has 2 dimensions; it must be scalar or n",
+            "a has shape [2, 2]; it must be scalar or n",
         ),
         ({"a": "(2 * n,)"}, {"a": (3,)}, "a has 3 elements; it must be 2 * n"),
     ],

@@ -112,9 +112,9 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
 
     OP_NAME = "ConvertToSparseCoreCsrWrappedCooTensor"
     SHAPES = {
-        "sorted_row_ids_list": "(sorted,)",
-        "sorted_col_ids_list": "(sorted,)",
-        "sorted_gains_list": "(sorted,)",
+        "sorted_row_ids_list": "(sorted[i],)",
+        "sorted_col_ids_list": "(sorted[i],)",
+        "sorted_gains_list": "(sorted[i],)",
         "splits": "either((), (replicas,))",
         "sorted_sample_ids": "(max_ids_per_chip_per_sample * sample_count_per_sc * num_sc_per_chip,)",
         "sorted_token_ids": "(max_ids_per_chip_per_sample * sample_count_per_sc * num_sc_per_chip,)",
@@ -188,11 +188,11 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             sorted_row_ids_list: list of `num_sc_per_chip` tensors, each int32,
-                `sorted`. Sample of each triple, for each SparseCore of the chip.
+                `sorted[i]`. Sample of each triple, for each SparseCore of the chip.
             sorted_col_ids_list: list of `num_sc_per_chip` tensors, each int32,
-                `sorted`. Row of each triple within its shard, for each SparseCore.
+                `sorted[i]`. Row of each triple within its shard, for each SparseCore.
             sorted_gains_list: list of `num_sc_per_chip` tensors, each float32,
-                `sorted`. Gain of each triple, for each SparseCore.
+                `sorted[i]`. Gain of each triple, for each SparseCore.
             id_counts_list: list of `num_sc_per_chip` tensors, each int32, [shards + 1],
                 or [shards * divisions + 1] with minibatches. Position at which each
                 shard's triples begin, for each SparseCore.
@@ -340,11 +340,11 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
     `ConvertToSparseCoreCsrWrappedCooTensor.create` in the current scope.
 
     Args:
-        sorted_row_ids_list: list of `num_sc_per_chip` tensors, each int32, `sorted`.
+        sorted_row_ids_list: list of `num_sc_per_chip` tensors, each int32, `sorted[i]`.
             Sample of each triple, for each SparseCore of the chip.
-        sorted_col_ids_list: list of `num_sc_per_chip` tensors, each int32, `sorted`.
+        sorted_col_ids_list: list of `num_sc_per_chip` tensors, each int32, `sorted[i]`.
             Row of each triple within its shard, for each SparseCore.
-        sorted_gains_list: list of `num_sc_per_chip` tensors, each float32, `sorted`.
+        sorted_gains_list: list of `num_sc_per_chip` tensors, each float32, `sorted[i]`.
             Gain of each triple, for each SparseCore.
         id_counts_list: list of `num_sc_per_chip` tensors, each int32, [shards + 1], or
             [shards * divisions + 1] with minibatches. Position at which each shard's

@@ -109,8 +109,8 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
     OP_NAME = "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch"
     SHAPES = {
-        "embedding_indices": "(ids,)",
-        "aggregation_weights": "either((ids,), (0,))",
+        "embedding_indices": "(ids[i],)",
+        "aggregation_weights": "either((ids[i],), (0,))",
         "mode_override": "()",
         "device_ordinal": "()",
     }
@@ -192,9 +192,9 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
                 rank] or [rows + 1]. What a feature is, for each: an empty vector makes
                 it dense, one id a sample; a matrix holds the indices of a sparse
                 tensor; a vector holds the row splits of a ragged one.
-            embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to
+            embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to
                 look up, for each feature.
-            aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of
+            aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
                 each id, for each feature; an empty tensor means ones.
             mode_override: string, `scalar`. `train` for both passes, `inference` for
                 the forward pass only, or `unspecified` for the mode in the
@@ -301,10 +301,10 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
             or [rows + 1]. What a feature is, for each: an empty vector makes it dense,
             one id a sample; a matrix holds the indices of a sparse tensor; a vector
             holds the row splits of a ragged one.
-        embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to look
+        embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to look
             up, for each feature.
-        aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of each
-            id, for each feature; an empty tensor means ones.
+        aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
+            each id, for each feature; an empty tensor means ones.
         mode_override: string, `scalar`. `train` for both passes, `inference` for the
             forward pass only, or `unspecified` for the mode in the configuration.
             TensorFlow's own text lists other names, which its kernel refuses.

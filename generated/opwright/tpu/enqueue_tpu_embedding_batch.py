@@ -61,7 +61,7 @@ class EnqueueTPUEmbeddingBatch(Op):
 
     OP_NAME = "EnqueueTPUEmbeddingBatch"
     SHAPES = {
-        "batch": "either((), (batches,))",
+        "batch": "either((), (batches[i],))",
         "mode_override": "()",
     }
     NATIVE = ("CPU", "GPU")
@@ -125,7 +125,7 @@ class EnqueueTPUEmbeddingBatch(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            batch: list of `N` tensors, each string, `scalar | batches`. Ids and
+            batch: list of `N` tensors, each string, `scalar | batches[i]`. Ids and
                 weights, one input a table. The message that is serialized here is not
                 public, and neither is the shape checked.
             mode_override: string, `scalar`. `train` for both passes, `inference` for
@@ -200,7 +200,7 @@ def enqueue_tpu_embedding_batch(
     eagerly.
 
     Args:
-        batch: list of `N` tensors, each string, `scalar | batches`. Ids and weights,
+        batch: list of `N` tensors, each string, `scalar | batches[i]`. Ids and weights,
             one input a table. The message that is serialized here is not public, and
             neither is the shape checked.
         mode_override: string, `scalar`. `train` for both passes, `inference` for the

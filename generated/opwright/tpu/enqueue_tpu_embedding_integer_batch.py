@@ -67,7 +67,7 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
 
     OP_NAME = "EnqueueTPUEmbeddingIntegerBatch"
     SHAPES = {
-        "batch": "(samples,)",
+        "batch": "(samples[i],)",
         "mode_override": "()",
     }
     NATIVE = ("CPU", "GPU")
@@ -127,8 +127,8 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            batch: list of `N` tensors, each int32, `samples`. Row numbers to look up,
-                for each table.
+            batch: list of `N` tensors, each int32, `samples[i]`. Row numbers to look
+                up, for each table.
             mode_override: string, `scalar`. `train` for both passes, `inference` for
                 the forward pass only, or `unspecified` for the mode in the
                 configuration. TensorFlow's own text lists other names, which its kernel
@@ -200,8 +200,8 @@ def enqueue_tpu_embedding_integer_batch(
     eagerly.
 
     Args:
-        batch: list of `N` tensors, each int32, `samples`. Row numbers to look up, for
-            each table.
+        batch: list of `N` tensors, each int32, `samples[i]`. Row numbers to look up,
+            for each table.
         mode_override: string, `scalar`. `train` for both passes, `inference` for the
             forward pass only, or `unspecified` for the mode in the configuration.
             TensorFlow's own text lists other names, which its kernel refuses.

@@ -104,9 +104,9 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
     OP_NAME = "EnqueueTPUEmbeddingRaggedTensorBatch"
     SHAPES = {
-        "sample_splits": "(samples + 1,)",
-        "embedding_indices": "(ids,)",
-        "aggregation_weights": "either((ids,), (0,))",
+        "sample_splits": "(samples[i] + 1,)",
+        "embedding_indices": "(ids[i],)",
+        "aggregation_weights": "either((ids[i],), (0,))",
         "mode_override": "()",
     }
     NATIVE = ("CPU", "GPU")
@@ -214,11 +214,11 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            sample_splits: list of `N` tensors, each `T1`, `samples+1`. Row splits of
+            sample_splits: list of `N` tensors, each `T1`, `samples[i]+1`. Row splits of
                 each feature: where each sample's ids begin, and the end of the last.
-            embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to
+            embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to
                 look up, for each feature.
-            aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of
+            aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
                 each id, for each feature; an empty tensor means ones.
             mode_override: string, `scalar`. `train` for both passes, `inference` for
                 the forward pass only, or `unspecified` for the mode in the
@@ -336,12 +336,12 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
     None eagerly.
 
     Args:
-        sample_splits: list of `N` tensors, each `T1`, `samples+1`. Row splits of each
-            feature: where each sample's ids begin, and the end of the last.
-        embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to look
+        sample_splits: list of `N` tensors, each `T1`, `samples[i]+1`. Row splits of
+            each feature: where each sample's ids begin, and the end of the last.
+        embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to look
             up, for each feature.
-        aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of each
-            id, for each feature; an empty tensor means ones.
+        aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
+            each id, for each feature; an empty tensor means ones.
         mode_override: string, `scalar`. `train` for both passes, `inference` for the
             forward pass only, or `unspecified` for the mode in the configuration.
             TensorFlow's own text lists other names, which its kernel refuses.

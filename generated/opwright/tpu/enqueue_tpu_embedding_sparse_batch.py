@@ -100,9 +100,9 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
 
     OP_NAME = "EnqueueTPUEmbeddingSparseBatch"
     SHAPES = {
-        "sample_indices": "(ids,)",
-        "embedding_indices": "(ids,)",
-        "aggregation_weights": "either((ids,), (0,))",
+        "sample_indices": "(ids[i],)",
+        "embedding_indices": "(ids[i],)",
+        "aggregation_weights": "either((ids[i],), (0,))",
         "mode_override": "()",
     }
     NATIVE = ("CPU", "GPU")
@@ -186,11 +186,11 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            sample_indices: list of `N` tensors, each `T1`, `ids`. For each table, b *
-                nf + f of each id.
-            embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to
+            sample_indices: list of `N` tensors, each `T1`, `ids[i]`. For each table, b
+                * nf + f of each id.
+            embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to
                 look up, for each table.
-            aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of
+            aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
                 each id, for each table; an empty tensor means ones.
             mode_override: string, `scalar`. `train` for both passes, `inference` for
                 the forward pass only, or `unspecified` for the mode in the
@@ -287,12 +287,12 @@ def enqueue_tpu_embedding_sparse_batch(
     eagerly.
 
     Args:
-        sample_indices: list of `N` tensors, each `T1`, `ids`. For each table, b * nf +
-            f of each id.
-        embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to look
+        sample_indices: list of `N` tensors, each `T1`, `ids[i]`. For each table, b * nf
+            + f of each id.
+        embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to look
             up, for each table.
-        aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of each
-            id, for each table; an empty tensor means ones.
+        aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
+            each id, for each table; an empty tensor means ones.
         mode_override: string, `scalar`. `train` for both passes, `inference` for the
             forward pass only, or `unspecified` for the mode in the configuration.
             TensorFlow's own text lists other names, which its kernel refuses.

@@ -104,8 +104,8 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
 
     OP_NAME = "EnqueueTPUEmbeddingSparseTensorBatch"
     SHAPES = {
-        "embedding_indices": "(ids,)",
-        "aggregation_weights": "either((ids,), (0,))",
+        "embedding_indices": "(ids[i],)",
+        "aggregation_weights": "either((ids[i],), (0,))",
         "mode_override": "()",
     }
     NATIVE = ("CPU", "GPU")
@@ -217,9 +217,9 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
                 sequence. Sample that each id belongs to, for each feature: the first
                 column of a sparse tensor's indices. A sequence has its position in the
                 second column.
-            embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to
+            embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to
                 look up, for each feature.
-            aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of
+            aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
                 each id, for each feature; an empty tensor means ones.
             mode_override: string, `scalar`. `train` for both passes, `inference` for
                 the forward pass only, or `unspecified` for the mode in the
@@ -341,10 +341,10 @@ def enqueue_tpu_embedding_sparse_tensor_batch(
             sequence. Sample that each id belongs to, for each feature: the first column
             of a sparse tensor's indices. A sequence has its position in the second
             column.
-        embedding_indices: list of `N` tensors, each `T2`, `ids`. Row numbers to look
+        embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to look
             up, for each feature.
-        aggregation_weights: list of `N` tensors, each `T3`, `ids | 0`. Weight of each
-            id, for each feature; an empty tensor means ones.
+        aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
+            each id, for each feature; an empty tensor means ones.
         mode_override: string, `scalar`. `train` for both passes, `inference` for the
             forward pass only, or `unspecified` for the mode in the configuration.
             TensorFlow's own text lists other names, which its kernel refuses.

@@ -82,9 +82,9 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
 
     OP_NAME = "GetStatsFromListOfSparseCoreCooTensors"
     SHAPES = {
-        "row_ids_list": "(triples,)",
-        "col_ids_list": "(triples,)",
-        "gains_list": "(triples,)",
+        "row_ids_list": "(triples[i],)",
+        "col_ids_list": "(triples[i],)",
+        "gains_list": "(triples[i],)",
         "max_ids_per_sparse_core": "()",
         "max_unique_ids_per_sparse_core": "()",
     }
@@ -134,11 +134,11 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_ids_list: list of `N` tensors, each int32, `triples`. Sample of each
+            row_ids_list: list of `N` tensors, each int32, `triples[i]`. Sample of each
                 triple, for each feature.
-            col_ids_list: list of `N` tensors, each int32, `triples`. Row of each triple
-                in the stacked table, for each feature.
-            gains_list: list of `N` tensors, each float32, `triples`. Gain of each
+            col_ids_list: list of `N` tensors, each int32, `triples[i]`. Row of each
+                triple in the stacked table, for each feature.
+            gains_list: list of `N` tensors, each float32, `triples[i]`. Gain of each
                 triple, for each feature.
             sample_count_list: list(int). Number of this SparseCore's samples in each
                 feature; one a feature.
@@ -242,12 +242,12 @@ def get_stats_from_list_of_sparse_core_coo_tensors(
     `GetStatsFromListOfSparseCoreCooTensors.create` in the current scope.
 
     Args:
-        row_ids_list: list of `N` tensors, each int32, `triples`. Sample of each triple,
-            for each feature.
-        col_ids_list: list of `N` tensors, each int32, `triples`. Row of each triple in
-            the stacked table, for each feature.
-        gains_list: list of `N` tensors, each float32, `triples`. Gain of each triple,
-            for each feature.
+        row_ids_list: list of `N` tensors, each int32, `triples[i]`. Sample of each
+            triple, for each feature.
+        col_ids_list: list of `N` tensors, each int32, `triples[i]`. Row of each triple
+            in the stacked table, for each feature.
+        gains_list: list of `N` tensors, each float32, `triples[i]`. Gain of each
+            triple, for each feature.
         sample_count_list: list(int). Number of this SparseCore's samples in each
             feature; one a feature.
         col_offset_list: list(int). First row of each feature's table in the stacked

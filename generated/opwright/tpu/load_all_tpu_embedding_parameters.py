@@ -80,14 +80,14 @@ class LoadAllTPUEmbeddingParameters(Op):
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
     SHAPES = {
-        "parameters": "(rows, dimension)",
-        "auxiliary1": "either((rows, dimension), (0,))",
-        "auxiliary2": "either((rows, dimension), (0,))",
-        "auxiliary3": "either((rows, dimension), (0,))",
-        "auxiliary4": "either((rows, dimension), (0,))",
-        "auxiliary5": "either((rows, dimension), (0,))",
-        "auxiliary6": "either((rows, dimension), (0,))",
-        "auxiliary7": "either((rows, dimension), (0,))",
+        "parameters": "(rows[i], dimension[i])",
+        "auxiliary1": "either((rows[i], dimension[i]), (0,))",
+        "auxiliary2": "either((rows[i], dimension[i]), (0,))",
+        "auxiliary3": "either((rows[i], dimension[i]), (0,))",
+        "auxiliary4": "either((rows[i], dimension[i]), (0,))",
+        "auxiliary5": "either((rows[i], dimension[i]), (0,))",
+        "auxiliary6": "either((rows[i], dimension[i]), (0,))",
+        "auxiliary7": "either((rows[i], dimension[i]), (0,))",
     }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
@@ -137,24 +137,30 @@ class LoadAllTPUEmbeddingParameters(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            parameters: list of `NumTables` tensors, each float32, `rows dimension`.
-                Rows of each table.
-            auxiliary1: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-                First slot of each table, in the order of the Load ops' inputs: an
-                accumulator, momentum and the like. Empty where a table's optimizer has
-                fewer.
-            auxiliary2: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-                Second slot of each table. Empty where a table's optimizer has fewer.
-            auxiliary3: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-                Third slot of each table. Empty where a table's optimizer has fewer.
-            auxiliary4: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-                Fourth slot of each table. Empty where a table's optimizer has fewer.
-            auxiliary5: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-                Fifth slot of each table. Empty where a table's optimizer has fewer.
-            auxiliary6: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-                Sixth slot of each table. Empty where a table's optimizer has fewer.
-            auxiliary7: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-                Seventh slot of each table. Empty where a table's optimizer has fewer.
+            parameters: list of `NumTables` tensors, each float32,
+                `rows[i] dimension[i]`. Rows of each table.
+            auxiliary1: list of `NumTables` tensors, each float32,
+                `rows[i] dimension[i] | 0`. First slot of each table, in the order of
+                the Load ops' inputs: an accumulator, momentum and the like. Empty where
+                a table's optimizer has fewer.
+            auxiliary2: list of `NumTables` tensors, each float32,
+                `rows[i] dimension[i] | 0`. Second slot of each table. Empty where a
+                table's optimizer has fewer.
+            auxiliary3: list of `NumTables` tensors, each float32,
+                `rows[i] dimension[i] | 0`. Third slot of each table. Empty where a
+                table's optimizer has fewer.
+            auxiliary4: list of `NumTables` tensors, each float32,
+                `rows[i] dimension[i] | 0`. Fourth slot of each table. Empty where a
+                table's optimizer has fewer.
+            auxiliary5: list of `NumTables` tensors, each float32,
+                `rows[i] dimension[i] | 0`. Fifth slot of each table. Empty where a
+                table's optimizer has fewer.
+            auxiliary6: list of `NumTables` tensors, each float32,
+                `rows[i] dimension[i] | 0`. Sixth slot of each table. Empty where a
+                table's optimizer has fewer.
+            auxiliary7: list of `NumTables` tensors, each float32,
+                `rows[i] dimension[i] | 0`. Seventh slot of each table. Empty where a
+                table's optimizer has fewer.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
                 The one that the system was configured with.
             num_shards: int. Number of shards that each table is cut into: the hosts of
@@ -250,24 +256,30 @@ def load_all_tpu_embedding_parameters(
     graph, None eagerly.
 
     Args:
-        parameters: list of `NumTables` tensors, each float32, `rows dimension`. Rows of
-            each table.
-        auxiliary1: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-            First slot of each table, in the order of the Load ops' inputs: an
-            accumulator, momentum and the like. Empty where a table's optimizer has
-            fewer.
-        auxiliary2: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-            Second slot of each table. Empty where a table's optimizer has fewer.
-        auxiliary3: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-            Third slot of each table. Empty where a table's optimizer has fewer.
-        auxiliary4: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-            Fourth slot of each table. Empty where a table's optimizer has fewer.
-        auxiliary5: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-            Fifth slot of each table. Empty where a table's optimizer has fewer.
-        auxiliary6: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-            Sixth slot of each table. Empty where a table's optimizer has fewer.
-        auxiliary7: list of `NumTables` tensors, each float32, `rows dimension | 0`.
-            Seventh slot of each table. Empty where a table's optimizer has fewer.
+        parameters: list of `NumTables` tensors, each float32, `rows[i] dimension[i]`.
+            Rows of each table.
+        auxiliary1: list of `NumTables` tensors, each float32,
+            `rows[i] dimension[i] | 0`. First slot of each table, in the order of the
+            Load ops' inputs: an accumulator, momentum and the like. Empty where a
+            table's optimizer has fewer.
+        auxiliary2: list of `NumTables` tensors, each float32,
+            `rows[i] dimension[i] | 0`. Second slot of each table. Empty where a table's
+            optimizer has fewer.
+        auxiliary3: list of `NumTables` tensors, each float32,
+            `rows[i] dimension[i] | 0`. Third slot of each table. Empty where a table's
+            optimizer has fewer.
+        auxiliary4: list of `NumTables` tensors, each float32,
+            `rows[i] dimension[i] | 0`. Fourth slot of each table. Empty where a table's
+            optimizer has fewer.
+        auxiliary5: list of `NumTables` tensors, each float32,
+            `rows[i] dimension[i] | 0`. Fifth slot of each table. Empty where a table's
+            optimizer has fewer.
+        auxiliary6: list of `NumTables` tensors, each float32,
+            `rows[i] dimension[i] | 0`. Sixth slot of each table. Empty where a table's
+            optimizer has fewer.
+        auxiliary7: list of `NumTables` tensors, each float32,
+            `rows[i] dimension[i] | 0`. Seventh slot of each table. Empty where a
+            table's optimizer has fewer.
         config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
             one that the system was configured with.
         num_shards: int. Number of shards that each table is cut into: the hosts of the

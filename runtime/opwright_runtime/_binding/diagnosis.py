@@ -495,6 +495,9 @@ class _Call:
         """Inputs whose sizes do not go together, by the op's own shapes."""
         if not self.info.shapes or not isinstance(self.error, _SHAPES_REFUSED):
             return None
+        if self.info.native and native.loaded() and self.graph is None:
+            # Our own kernels say more: of which feature, or table, a size is wrong.
+            return None
         try:
             shapes.match(self.info.shapes, self._tensors(), self._facts())
         except shapes.MismatchError as mismatch:

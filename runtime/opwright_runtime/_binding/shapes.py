@@ -42,6 +42,14 @@ class MismatchError(MisfitError):
         self.axis = axis
 
 
+class MisshapenError(MismatchError):
+    """A tensor is of none of the forms that it may have."""
+
+    def __init__(self, tensor: Tensor, forms: str) -> None:
+        super().__init__(tensor, None, f"; it must be {forms}")
+        self.args = (f"{tensor.label} has shape {list(tensor.sizes)}; it must be {forms}",)
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A tensor that was given for an argument, or for the `index`th of a list."""
@@ -614,8 +622,7 @@ class _Evaluation:
         if refused is None:
             return
         if len(options) > 1:
-            forms = " or ".join(map(_written, options))
-            raise MismatchError(tensor, None, f"; it must be {forms}")
+            raise MisshapenError(tensor, " or ".join(map(_written, options)))
         raise refused
 
     def ambiguous(
