@@ -1,6 +1,6 @@
 """Which ops TensorFlow's public functions call: `tf.nn.softmax` -> Softmax.
 
-    python tools/tf_names.py            writes runtime/opwright_runtime/search/tf_names.json
+    python tools/tf_names.py            writes search/tf_names.json of the runtime
     python tools/tf_names.py --check    says whether it would change
 
 Read from the sources in TensorFlow's wheel: a function's ops are those of `gen_*_ops`
@@ -29,9 +29,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / name) for name in ("runtime", "codegen")]
 
 import tensorflow as tf
-from opwright_codegen import load, write
 from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.util import tf_decorator
+
+from opwright_codegen import load, write
 
 OUTPUT = ROOT / "runtime/opwright_runtime/search/tf_names.json"
 #: How far from a public function its ops may be called.

@@ -8,9 +8,10 @@ import sys
 import threading
 from pathlib import Path
 
-import opwright
 import pytest
 import yaml
+
+import opwright
 from opwright import OpInputError, OpUnknownError
 from opwright_runtime.search import tf_names
 

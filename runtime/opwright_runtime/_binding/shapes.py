@@ -47,7 +47,8 @@ class MisshapenError(MismatchError):
 
     def __init__(self, tensor: Tensor, forms: str) -> None:
         super().__init__(tensor, None, f"; it must be {forms}")
-        self.args = (f"{tensor.label} has shape {list(tensor.sizes)}; it must be {forms}",)
+        shape = list(tensor.sizes)
+        self.args = (f"{tensor.label} has shape {shape}; it must be {forms}",)
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,8 @@ def for_tf(name: str) -> tuple[type[Op], ...]:
         name: its name, `tf.nn.softmax`; with or without `tf.`.
 
     Raises:
-        OpUnknownError: TensorFlow has no such function, or it calls no op by itself; the
-            error has close names.
+        OpUnknownError: TensorFlow has no such function, or it calls no op by itself.
+            The error has close names.
     """
     if not isinstance(name, str):
         raise errors.bad_argument(errors.OpInputError, "for_tf", "name", name, "a text")

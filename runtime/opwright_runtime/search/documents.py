@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.resources import files
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from opwright_runtime.search import tf_names
@@ -59,7 +60,7 @@ def split(name: str) -> Iterator[str]:
     name = re.sub(r"V\d+$", "", name.rpartition(">")[2])
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+[A-Za-z]?(?![a-z])|\d+", name)
     yield from (part.lower() for part in parts)
-    yield from (f"{a}{b}".lower() for a, b in zip(parts, parts[1:], strict=False))
+    yield from (f"{a}{b}".lower() for a, b in pairwise(parts))
     if len(parts) > 2:
         yield name.lower()
 
@@ -73,7 +74,7 @@ def package() -> Any:
 def documents() -> Sequence[Document]:
     """Every op of `opwright`."""
     callers = tf_names.callers()
-    folder = files(package())
+    folder = Path(package().__file__).parent
     found = []
     for name, (module, _) in import_module("opwright._table").OPS.items():
         *groups, last = module.split(".")[1:]

@@ -20,11 +20,11 @@ from opwright_runtime.search.synonyms import others
 #: What is indexed, and how much a word counts there.
 _FIELDS: Final = {"name": 8.0, "tf_names": 4.0, "summary": 6.0, "description": 1.0}
 #: Words that say nothing of an op.
-_COMMON: Final = frozenset(
-    "a an and are as at be by do each every for from get give given how i in into is it "
-    "its make of on one op ops or out over per tensor tensors tensorflow tf that the "
-    "them then this to two up use using value values want what which with".split()
-)
+_COMMON: Final = """
+a an and are as at be by do each every for from get give given how i in into is it its
+make of on one op ops or out over per tensor tensors tensorflow tf that the them then
+this to two up use using value values want what which with
+"""
 #: How much less an op counts that is gone, or of which there is a newer one.
 _REMOVED: Final = 0.3
 _OLDER: Final = 0.9
@@ -84,7 +84,7 @@ class Index:
         said = _words(query)
         ways = [(said, 1.0), *((other, _OTHERWISE) for other in others(said))]
         for words, weight in ways:
-            telling = [word for word in words if word not in _COMMON]
+            telling = [word for word in words if word not in _COMMON.split()]
             for name, score in self._matches(telling or words):
                 found = score * weight * self._weight(self._documents[name])
                 scores[name] = max(scores.get(name, 0.0), found)

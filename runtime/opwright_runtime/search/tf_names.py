@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from opwright_runtime import errors
 
@@ -17,7 +17,7 @@ _TELLING = 4
 @cache
 def names() -> Mapping[str, tuple[str, ...]]:
     """Ops by public name: `tf.nn.softmax` -> Softmax."""
-    text = files(__package__).joinpath("tf_names.json").read_text("utf-8")
+    text = Path(__file__).with_suffix(".json").read_text("utf-8")
     return {name: tuple(ops) for name, ops in json.loads(text).items()}
 
 
