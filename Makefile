@@ -13,7 +13,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=30
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check test unit native test-cc test-native docs fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
+.PHONY: help ops check test unit native test-cc test-native docs site test-site tf-names fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
 .PHONY: bench bench-bindings bench-embedding bench-native example two-tower wheel wheels sdist
 .PHONY: test-versions release-check clean
 
@@ -58,6 +58,19 @@ test-native: test-cc ## Run the tests of the native kernels.
 
 docs: native ## Renew the tables in docs/embedding.md.
 	$(BIN)/python docs/embedding_tables.py
+
+site: $(VENV)/.ready ## Build the site, a page an op, into build/site.
+	$(BIN)/python docs/site/build.py --jobs $(JOBS)
+
+$(VENV)/.browser: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --group browser
+	@touch $@
+
+test-site: $(VENV)/.browser ## Test the site in a real Chromium; it says how to get one.
+	$(BIN)/python -m pytest tests/site/browser.py
+
+tf-names: $(VENV)/.ready ## Renew the table of what TensorFlow's public functions call.
+	$(BIN)/python tools/tf_names.py
 
 CLANG ?= clang++-14
 # How many calls the fuzzer makes; a tenth under sanitizers, which take ten times as long.

@@ -97,7 +97,7 @@ def op_class(op: Op) -> str:
 
 def options_class(op: Op) -> str:
     entries = [
-        _Entry(naming.argument(attr.name), _kind(attr), None, _option_doc(attr))
+        _Entry(naming.argument(attr.name), kind(attr), None, _option_doc(attr))
         for attr in op.options
     ]
     return _docstring(
@@ -113,13 +113,13 @@ def create(op: Op) -> str:
     options = []
     if op.options:
         text = "merged field by field; the last explicit one wins."
-        fields = tuple(_argument(attr, _choice_doc(attr)) for attr in op.options)
+        fields = tuple(_argument(attr, choice_doc(attr)) for attr in op.options)
         written = any(attr.doc is not None for attr in op.options)
         options = [_Entry("options", doc=text, parts=fields if written else ())]
     scope = _Entry(
         "scope", doc="graph, name, device and control dependencies of the op."
     )
-    keywords = [_argument(attr, _argument_doc(attr)) for attr in op.keywords]
+    keywords = [_argument(attr, argument_doc(attr)) for attr in op.keywords]
     made = "Adds the op to `scope`, or runs it when `scope` is eager."
     return _docstring(
         [made] if op.summary is None else [op.summary, *_said(op), made],
@@ -147,8 +147,8 @@ def function(op: Op) -> str:
             returns = f"`{naming.output(output.name, only=op.is_tensor)}`"
         return _docstring([f"{returns} of {made}."], 4)
     keywords = [
-        *(_argument(attr, _choice_doc(attr)) for attr in op.options),
-        *(_argument(attr, _argument_doc(attr)) for attr in op.keywords),
+        *(_argument(attr, choice_doc(attr)) for attr in op.options),
+        *(_argument(attr, argument_doc(attr)) for attr in op.keywords),
     ]
     name = _Entry("name", doc="what the op is called in a graph.")
     return _docstring(
@@ -175,20 +175,20 @@ def _said(op: Op) -> Iterator[str]:
 def _needed(op: Op) -> Iterator[_Entry]:
     """What every call gives: inputs, and attrs without a default."""
     for arg in op.inputs:
-        yield _Entry(naming.argument(arg.name), _arg_type(arg), _shape(arg), arg.doc)
+        yield _Entry(naming.argument(arg.name), arg_type(arg), _shape(arg), arg.doc)
     for attr in op.arguments:
-        yield _argument(attr, _argument_doc(attr))
+        yield _argument(attr, argument_doc(attr))
 
 
 def _argument(attr: Attr, doc: str | None) -> _Entry:
-    return _Entry(naming.argument(attr.name), _kind(attr), None, doc)
+    return _Entry(naming.argument(attr.name), kind(attr), None, doc)
 
 
 def _outputs(op: Op) -> list[_Entry]:
     return [
         _Entry(
             naming.output(arg.name, only=op.is_tensor),
-            _arg_type(arg),
+            arg_type(arg),
             _shape(arg),
             arg.doc,
         )
@@ -277,7 +277,8 @@ def _facts(op: Op) -> Iterator[str]:
         yield f"TPU only: {op.tpu_only}."
 
 
-def _arg_type(arg: Arg) -> str:
+def arg_type(arg: Arg) -> str:
+    """What an input or output is: `T`, or a list of tensors."""
     if arg.type_list_attr is not None:
         return f"list of tensors of `{arg.type_list_attr}`"
     dtype = dtype_text(arg.dtype) if arg.dtype is not None else f"`{arg.type_attr}`"
@@ -287,7 +288,8 @@ def _arg_type(arg: Arg) -> str:
     return f"{ref}{dtype}"
 
 
-def _kind(attr: Attr) -> str:
+def kind(attr: Attr) -> str:
+    """What an attr is, and which values it may have."""
     text = str(attr.kind).replace("type", "dtype")
     if attr.message is not None:
         return f"{attr.message}, the message or its bytes"
@@ -301,7 +303,8 @@ def _kind(attr: Attr) -> str:
     return f"{text}, one of {', '.join(values)}"
 
 
-def _argument_doc(attr: Attr) -> str | None:
+def argument_doc(attr: Attr) -> str | None:
+    """What is said of an attr that is an argument."""
     default = None
     if attr.default is not None:
         default = f"Default {dtype_text(str(attr.default))}."
@@ -310,7 +313,7 @@ def _argument_doc(attr: Attr) -> str | None:
     )
 
 
-def _choice_doc(attr: Attr) -> str | None:
+def choice_doc(attr: Attr) -> str | None:
     """Of an option, where its default is not to be seen beside it."""
     default = f"Default {value(attr.default)}."
     return " ".join(filter(None, (_least(attr), default, attr.doc)))

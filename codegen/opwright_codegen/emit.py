@@ -96,6 +96,12 @@ def module_source(package: str, module: str, exports: str) -> str:
     )
 
 
+def command_source(package: str, source: str) -> str:
+    """The unformatted source of what `python -m` runs, the `main` of another module."""
+    template = _environment().get_template("command.py.jinja")
+    return template.render(package=package, source=source)
+
+
 def table_source(package: str, ops: Sequence[tuple[str, str]]) -> str:
     """The unformatted table of every op of a package: (OP_NAME, group) to class."""
     rows = [

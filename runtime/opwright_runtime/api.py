@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         params_to_keras,
         params_to_torch,
     )
+    from opwright_runtime.search import for_tf, search
     from opwright_runtime.tpu_check import check_tpu
 
 __all__ = [
@@ -135,10 +136,12 @@ __all__ = [
     "TUnsigned",
     "TVariant",
     "check_tpu",
+    "for_tf",
     "params_from_keras",
     "params_from_torch",
     "params_to_keras",
     "params_to_torch",
+    "search",
     "typed",
 ]
 
@@ -148,9 +151,11 @@ lazy_names(
     {
         "PackedParams": "opwright_runtime.rnn",
         "check_tpu": "opwright_runtime.tpu_check",
+        "for_tf": "opwright_runtime.search",
         "params_from_keras": "opwright_runtime.rnn",
         "params_from_torch": "opwright_runtime.rnn",
         "params_to_keras": "opwright_runtime.rnn",
         "params_to_torch": "opwright_runtime.rnn",
+        "search": "opwright_runtime.search",
     },
 )

@@ -1,0 +1,51 @@
+"""What the installed TensorFlow says of an op, and what is known of its callers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from opwright_codegen.model import Op
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`kernels`: by device the dtypes, in words, and whose they are."""
+
+    kernels: tuple[tuple[str, str, str], ...]
+    gradient: str
+    tf_names: tuple[str, ...]
+
+
+def of(op: Op) -> Facts:
+    from opwright_runtime import kernels
+    from opwright_runtime.search import tf_names
+
+    _load()
+    rows = kernels.kernels(op.name)
+    found = []
+    for device, words in kernels.served(rows):
+        of_device = [row for row in rows if row.device == device]
+        providers = " and ".join(dict.fromkeys(row.provider for row in of_device))
+        words = words.removesuffix("no such device here").rstrip(";, ")
+        found.append((device, words or "any dtype", providers))
+    names = tf_names.callers().get(op.name, ())
+    return Facts(tuple(found), _gradient(op.name), names)
+
+
+@cache
+def _load() -> None:
+    """Has the native kernels registered, where there are some."""
+    import opwright
+
+    assert opwright.op_names()
+
+
+def _gradient(name: str) -> str:
+    from tensorflow.python.framework import ops
+
+    try:
+        function = ops._gradient_registry.lookup(name)
+    except LookupError:
+        return "none"
+    return "registered" if function is not None else "declared not differentiable"

@@ -1,0 +1,48 @@
+"""The guides: pages of the repository, as they stand, with links that work here."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import markup
+from layout import template
+from pages import SOURCE
+
+#: What is shown, in its order: the file, and its title in menus.
+TITLES: Final = {
+    "README.md": "Start",
+    "docs/guide.md": "User guide",
+    "docs/rnn.md": "Recurrent networks",
+    "docs/embedding.md": "TPU embeddings",
+    "docs/tpu.md": "Programs for TPUs",
+    "docs/gpu.md": "GPU",
+    "docs/wheels.md": "Wheels",
+    "docs/architecture.md": "Architecture",
+    "docs/groups.md": "Groups of ops",
+    "docs/benchmarks.md": "Benchmarks",
+    "docs/glossary.md": "Glossary",
+    "CHANGELOG.md": "Changes",
+}
+
+
+def address(file: str) -> str:
+    """Where a guide's page lies: `guides/rnn.html`."""
+    return f"guides/{Path(file).stem.lower()}.html"
+
+
+def pages(root: Path) -> Iterator[tuple[str, str]]:
+    for file, title in TITLES.items():
+
+        def link(target: str, file: str = file) -> str:
+            path, mark, anchor = target.partition("#")
+            found = posixpath.normpath(posixpath.join(posixpath.dirname(file), path))
+            if found in TITLES:
+                return f"../{address(found)}{mark}{anchor}"
+            return f"{SOURCE}{found}{mark}{anchor}"
+
+        body = markup.markdown((root / file).read_text("utf-8"), link)
+        page = template("guide.html.jinja").render(title=title, body=body, root="../")
+        yield address(file), page

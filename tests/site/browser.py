@@ -1,0 +1,153 @@
+"""The site in a real Chromium: `make test-site`. `make test` does without a browser."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from support.places import ROOT
+
+#: A page of each kind.
+PAGES = (
+    *("index.html", "groups/math.html", "groups/tpu.html"),
+    *(
+        "ops/MatMul.html",
+        "ops/Sum.html",
+        "ops/CudnnRNNV3.html",
+        "ops/BatchCholesky.html",
+    ),
+    *("guides/readme.html", "guides/guide.html", "guides/rnn.html"),
+    *("guides/embedding.html", "guides/architecture.html", "guides/benchmarks.html"),
+)
+#: What people type, and a page that is to be among the first five.
+QUERIES = {
+    "MatMul": "MatMul",
+    "matrix product": "MatMul",
+    "tf.math.cumsum": "Cumsum",
+    "softmax": "Softmax",
+    "CudnnRNNV3": "CudnnRNNV3",
+    "SendTPUEmbeddingGradients": "SendTPUEmbeddingGradients",
+}
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a site that was just built is served."""
+    output = tmp_path_factory.mktemp("built") / "site"
+    command = [
+        sys.executable,
+        str(ROOT / "docs/site/build.py"),
+        "--output",
+        str(output),
+    ]
+    subprocess.run(command, check=True, timeout=600)
+    handler = functools.partial(Quiet, directory=str(output))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
+    if found is None:
+        pytest.fail(
+            "no Chromium here: `apt-get install chromium`, or `playwright install "
+            "chromium` and put it on PATH as `chromium`"
+        )
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox"]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=[1280, 390], ids=["wide", "phone"])
+def page(
+    request: pytest.FixtureRequest, browser: Browser, scheme: str
+) -> Iterator[Page]:
+    """A window: no error on its console, and all that it asks for is there."""
+    context = browser.new_context(
+        viewport={"width": request.param, "height": 800},
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    opened = context.new_page()
+    wrong: list[str] = []
+    opened.on(
+        "console",
+        lambda said: wrong.append(said.text) if said.type == "error" else None,
+    )
+    opened.on("requestfailed", lambda request: wrong.append(request.url))
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    yield opened
+    context.close()
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages(address: str, page: Page, name: str) -> None:
+    """Accessible, as far as axe can tell, and no wider than the window."""
+    hosts = set()
+    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+    page.goto(f"{address}/{name}", wait_until="networkidle")
+    found = Axe().run(page).response["violations"]
+    assert not [(one["id"], one["nodes"][0]["html"]) for one in found]
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= page.evaluate("window.innerWidth")
+    assert hosts == {address.split("/")[2]}
+
+
+def test_search_finds(address: str, page: Page) -> None:
+    for query, wanted in QUERIES.items():
+        page.goto(f"{address}/guides/readme.html")
+        page.get_by_label("Search ops and guides").fill(query)
+        page.wait_for_selector(".pagefind-ui__result-title")
+        page.wait_for_timeout(500)
+        titles = page.locator(".pagefind-ui__result-title").all_inner_texts()[:5]
+        assert wanted in titles, (query, titles)
+    page.get_by_role("link", name=wanted, exact=True).first.click()
+    page.wait_for_load_state("networkidle")
+    assert page.locator("h1").inner_text() == wanted
+
+
+def test_without_a_mouse(address: str, page: Page) -> None:
+    """The first stop leads past the header, and every stop can be seen."""
+    page.goto(f"{address}/ops/MatMul.html", wait_until="networkidle")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    box = page.locator(".skip").bounding_box()
+    assert box is not None and box["x"] >= 0
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#main")
+
+
+def test_pictures(address: str, page: Page, tmp_path: Path) -> None:
+    """Pages can be printed and drawn: none is empty."""
+    page.goto(f"{address}/ops/MatMul.html", wait_until="networkidle")
+    picture = tmp_path / "page.png"
+    page.screenshot(path=picture, full_page=True)
+    assert picture.stat().st_size > 20_000
