@@ -32,8 +32,8 @@ WEIGHTS = {
 
 #: The public names of `opwright` besides its packages of ops.
 OPWRIGHT = {
-    *("Operand", "Output", "Scope", "check_tpu", "op_class", "op_names"),
-    "typed",
+    *("Operand", "Output", "Scope", "check_tpu", "for_tf", "op_class", "op_names"),
+    *("search", "typed"),
     *(*ERRORS, *DTYPES, *WEIGHTS),
 }
 #: Those of `opwright.tpu` besides its ops.
@@ -58,6 +58,7 @@ RUNTIME = {
         *("embedding_configuration", "use_isa"),
     },
     "rnn": WEIGHTS,
+    "search": {"Found", "Results", "for_tf", "search"},
     "tpu_check": {
         *("Argument", "Blocker", "CHIPS", "Compilation", "Report", "TpuCheckError"),
         "check_tpu",
