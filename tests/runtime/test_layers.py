@@ -25,8 +25,9 @@ ROOMS = {
     "_binding": {"_internals", "errors", "kernels", "native", "types"},
     "rnn": {"errors", "native"},
     "embedding": {"_internals", "errors", "native"},
+    "search": {"_binding", "errors"},
     "tpu_check": {"_internals", "kernels"},
-    "api": {"_binding", "errors", "rnn", "tpu_check", "types"},
+    "api": {"_binding", "errors", "rnn", "search", "tpu_check", "types"},
     "gencode": {"", "_binding", "native"},
 }
 
@@ -92,6 +93,11 @@ KERAS = (
     "from opwright_runtime.rnn.keras_layers import *",
     "from opwright_runtime.rnn.keras_layers import __all__ as __all__",
 )
+#: What `python -m opwright` runs, no more.
+COMMAND = (
+    '"""`python -m opwright`: the command line of opwright_runtime.search.cli."""',
+    "from opwright_runtime.search.cli import main",
+)
 
 
 def test_generated_code_imports_one_module() -> None:
@@ -114,4 +120,5 @@ def test_generated_code_imports_one_module() -> None:
         ),
         ("generated/opwright/tpu/__init__.py", 'exports="opwright_runtime.embedding",'),
         *(("generated/opwright/keras.py", said) for said in KERAS),
+        *(("generated/opwright/__main__.py", said) for said in COMMAND),
     }
