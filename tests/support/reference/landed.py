@@ -20,7 +20,6 @@ TO_COME = frozenset(
         # -
         "audio",
         # -
-        "bitwise",
         # -
         "collective",
         # -
@@ -50,9 +49,7 @@ TO_COME = frozenset(
         # -
         "lookup",
         # -
-        "math",
         # -
-        "math.special",
         # -
         "nn",
         # -
@@ -64,9 +61,7 @@ TO_COME = frozenset(
         # -
         "random",
         # -
-        "risc",
         # -
-        "sets",
         # -
         "signal",
         # -
