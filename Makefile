@@ -13,7 +13,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=30
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check test unit native test-cc test-native docs site test-site tf-names fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
+.PHONY: help ops check test unit native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
 .PHONY: bench bench-bindings bench-embedding bench-native example two-tower wheel wheels sdist
 .PHONY: test-versions release-check clean
 
@@ -170,6 +170,9 @@ test-tpu: $(VENV)/.tpu native ## Run the tests of the TPU check.
 
 tpu: $(VENV)/.tpu native ## Compile programs for TPUs and renew the tables in docs/tpu.md.
 	$(BIN)/python examples/tpu_check.py --write
+
+tpu-ops: $(VENV)/.tpu native ## Try where each op compiles, XLA and every TPU, and renew the table.
+	$(BIN)/python tools/tpu_ops.py --jobs $(JOBS)
 
 # Of each TensorFlow an environment, and the native library built against it.
 VERSIONS ?= 2.18 2.19 2.20 2.21

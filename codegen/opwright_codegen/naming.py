@@ -37,7 +37,7 @@ class Identifier(str):
 #: What the runtime's base classes define: of ops, of `Inputs`, of `Options`.
 OP_MEMBERS: Final = frozenset(
     {"env", "from_operation", "inputs", "kernels", "op", "op_def", "rebuild"}
-    | {"tensorflow_doc"}
+    | {"runs_on", "tensorflow_doc"}
 )
 #: What a tensor has, which an op with one output has as well.
 TENSOR_MEMBERS: Final = frozenset(

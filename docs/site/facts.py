@@ -13,12 +13,14 @@ class Facts:
     """`kernels`: by device the dtypes, in words, and whose they are."""
 
     kernels: tuple[tuple[str, str, str], ...]
+    #: What the example compiles for: a target, and why not.
+    compiles: tuple[tuple[str, str], ...]
     gradient: str
     tf_names: tuple[str, ...]
 
 
 def of(op: Op) -> Facts:
-    from opwright_runtime import kernels
+    from opwright_runtime import kernels, runs_on
     from opwright_runtime.search import tf_names
 
     _load()
@@ -30,7 +32,9 @@ def of(op: Op) -> Facts:
         words = words.removesuffix("no such device here").rstrip(";, ")
         found.append((device, words or "any dtype", providers))
     names = tf_names.callers().get(op.name, ())
-    return Facts(tuple(found), _gradient(op.name), names)
+    tried = runs_on.runs_on(op.name).reasons.items()
+    compiles = tuple((target, why or "compiles") for target, why in tried)
+    return Facts(tuple(found), compiles, _gradient(op.name), names)
 
 
 @cache

@@ -58,6 +58,7 @@ RUNTIME = {
         *("embedding_configuration", "use_isa"),
     },
     "rnn": WEIGHTS,
+    "runs_on": {"NOT_TRIED", "RunsOn", "TARGETS", "runs_on"},
     "search": {"Found", "Results", "for_tf", "search"},
     "tpu_check": {
         *("Argument", "Blocker", "CHIPS", "Compilation", "Report", "TpuCheckError"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from opwright_runtime._binding.options import OpOptions
+    from opwright_runtime.runs_on import RunsOn
 
 NewOp = TypeVar("NewOp", bound="Op")
 F = TypeVar("F", bound="Callable[..., object]")
@@ -103,6 +104,13 @@ class Op:
     def kernels(cls) -> tuple[kernels.Kernel, ...]:
         """The kernels that can run the op here: on which device, with which dtypes."""
         return kernels.kernels(cls.OP_NAME)
+
+    @classmethod
+    def runs_on(cls) -> RunsOn:
+        """Where the op's example compiles: with XLA, and for which TPUs."""
+        from opwright_runtime.runs_on import runs_on
+
+        return runs_on(cls.OP_NAME)
 
     @classmethod
     def tensorflow_doc(cls) -> str | None:

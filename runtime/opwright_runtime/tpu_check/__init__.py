@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from opwright_runtime.runs_on import NOT_TRIED, runs_on
 from opwright_runtime.tpu_check.findings import (
     CHIPS,
     Argument,
@@ -85,8 +87,25 @@ def check_tpu(
     lowered = lowering.lower(traced)
     if not isinstance(lowered, bytes):
         return Report(traced.name, traced.arguments, blockers=lowered)
+    compilations = compiler.compile_each(lowered, chips, timeout, say)
+    ops = lowering.op_types(traced)
     return Report(
         traced.name,
         traced.arguments,
-        compilations=tuple(compiler.compile_each(lowered, chips, timeout, say)),
+        compilations=tuple(_explained(one, ops) for one in compilations),
     )
+
+
+def _explained(compilation: Compilation, ops: Sequence[str]) -> Compilation:
+    """With the ops that are known not to compile for the chip by themselves."""
+    if compilation.error is None:
+        return compilation
+    known = {op: runs_on(op).reasons[compilation.chip] for op in ops}
+    by_themselves = [
+        f"\n{op} does not compile for {compilation.chip} by itself: {why}"
+        for op, why in known.items()
+        if why not in (None, NOT_TRIED)
+    ]
+    if not by_themselves:
+        return compilation
+    return replace(compilation, error="".join([compilation.error, *by_themselves]))

@@ -132,6 +132,12 @@ def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
         return _blockers(traced, str(error))
 
 
+def op_types(traced: Traced) -> tuple[str, ...]:
+    """The OP_NAMEs in a function, and in those that it calls, each once."""
+    found = (op.type for op in _operations(traced.function.graph, set()))
+    return tuple(dict.fromkeys(found))
+
+
 def _traced(
     name: str, concrete: Any, specs: tuple[tf.TensorSpec, ...], *, has_sources: bool
 ) -> Traced:

@@ -1,0 +1,72 @@
+"""What compiles where: each op's example, tried with XLA and with libtpu's compiler.
+
+The table is data, `runs_on.json`; `make tpu-ops` tries all of it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+__all__ = ["NOT_TRIED", "TARGETS", "RunsOn", "runs_on"]
+
+#: XLA's own compiler for the CPU, and generations of TPUs.
+TARGETS: Final = ("XLA", "v4", "v5e", "v5p", "v6e")
+#: The reason that is given where there is none.
+NOT_TRIED: Final = "not tried"
+
+
+@dataclass(frozen=True, repr=False)
+class RunsOn:
+    """Where the example of an op compiles, each shape and value as it stands there.
+
+    Attributes:
+        op: its OP_NAME.
+        reasons: for each of `TARGETS`, None if it compiles, or why it does not.
+        tried_with: versions of TensorFlow and libtpu.
+    """
+
+    op: str
+    reasons: Mapping[str, str | None]
+    tried_with: Mapping[str, str]
+
+    @property
+    def compiles(self) -> tuple[str, ...]:
+        """The targets that it compiles for."""
+        return tuple(name for name, why in self.reasons.items() if why is None)
+
+    def __repr__(self) -> str:
+        by_reason: dict[str | None, list[str]] = {}
+        for name, why in self.reasons.items():
+            by_reason.setdefault(why, []).append(name)
+        rows = [
+            f"{', '.join(names)}: {'compiles' if why is None else why}"
+            for why, names in by_reason.items()
+        ]
+        versions = ", ".join(f"{name} {own}" for name, own in self.tried_with.items())
+        return "\n".join([f"{self.op}, tried with {versions}", *rows])
+
+
+def runs_on(op_name: str) -> RunsOn:
+    """What is known of an op."""
+    table = _table()
+    found: Mapping[str, str] | str = table["ops"].get(op_name, NOT_TRIED)
+    reasons = {
+        name: found if isinstance(found, str) else found.get(name) for name in TARGETS
+    }
+    return RunsOn(
+        op_name, MappingProxyType(reasons), MappingProxyType(table["tried_with"])
+    )
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    """`ops`: by OP_NAME what fails and why, or why nothing was tried."""
+    text = Path(__file__).with_suffix(".json").read_text("utf-8")
+    table: Mapping[str, Any] = json.loads(text)
+    return table

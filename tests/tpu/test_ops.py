@@ -1,0 +1,71 @@
+"""The table of what compiles where: of ops that there are, and true of some."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import opwright
+import pytest
+import tensorflow as tf
+from opwright import check_tpu
+from opwright.linalg import MatMul
+from opwright.queue import FIFOQueueV2
+from opwright_runtime import runs_on, tpu_check
+from opwright_runtime.tpu_check import CHIPS, Compilation
+
+from support.places import ROOT
+
+TABLE = ROOT / "runtime" / "opwright_runtime" / "runs_on.json"
+
+
+def test_targets() -> None:
+    assert runs_on.TARGETS == ("XLA", *CHIPS)
+
+
+def test_rows_are_of_ops() -> None:
+    rows = json.loads(TABLE.read_text())["ops"]
+    assert set(rows) <= set(opwright.op_names())
+    for name, row in rows.items():
+        assert row if isinstance(row, str) else set(row) <= set(runs_on.TARGETS), name
+
+
+def test_what_is_said_of_an_op() -> None:
+    found = MatMul.runs_on()
+    assert found.compiles == runs_on.TARGETS
+    assert repr(found).startswith("MatMul, tried with tensorflow 2.")
+    assert repr(found).endswith("XLA, v4, v5e, v5p, v6e: compiles")
+    queue = FIFOQueueV2.runs_on()
+    assert not queue.compiles
+    assert queue.reasons["v5e"] == "XLA has no kernel for it"
+
+
+def test_a_row_can_be_made_again(tmp_path: Path) -> None:
+    """Of ops that are compiled, refused by XLA, and never tried."""
+    ops = ["MatMul", "FIFOQueueV2", "InfeedDequeue"]
+    output = tmp_path / "table.json"
+    command = [sys.executable, str(ROOT / "tools/tpu_ops.py"), "--output", str(output)]
+    done = subprocess.run([*command, *ops], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(output.read_text())["ops"]
+    kept = json.loads(TABLE.read_text())["ops"]
+    assert made == {name: kept[name] for name in ops}
+    wrong = subprocess.run(
+        [*command, "MatMull"], capture_output=True, text=True, timeout=300
+    )
+    assert wrong.returncode == 2 and "MatMull" in wrong.stderr
+
+
+def test_an_op_that_fails_by_itself_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libtpu's words about a whole program seldom say which op it was."""
+    known = {"ops": {"Tan": {"v5e": "has no lowering"}}, "tried_with": {}}
+    monkeypatch.setattr(runs_on, "_table", lambda: known)
+    failed = Compilation("v5e", 1.0, "it failed")
+    found = tpu_check._explained(failed, ["Tan", "Cos"])
+    assert found.error == (
+        "it failed\nTan does not compile for v5e by itself: has no lowering"
+    )
+    assert tpu_check._explained(Compilation("v5e", 1.0), ["Tan"]).error is None
+    assert check_tpu(tf.math.tan, tf.TensorSpec([4]), chips=("v5e",)).compiles
