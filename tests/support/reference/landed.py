@@ -26,9 +26,7 @@ TO_COME = frozenset(
         # -
         "control_flow",
         # -
-        "data",
         # -
-        "data.experimental",
         # -
         "debugging",
         # -
@@ -38,7 +36,6 @@ TO_COME = frozenset(
         # -
         "estimator",
         # -
-        "functions",
         # -
         "image",
         # -
