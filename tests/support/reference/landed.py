@@ -25,9 +25,7 @@ TO_COME = frozenset(
         # -
         "control_flow",
         # -
-        "data",
         # -
-        "data.experimental",
         # -
         "debugging",
         # -
@@ -37,7 +35,6 @@ TO_COME = frozenset(
         # -
         "estimator",
         # -
-        "functions",
         # -
         "image",
         # -
