@@ -133,6 +133,8 @@ def _changed(op: Op, call: examples.Call) -> Iterator[tuple[int, Any]]:
 
 
 def _reshaped(given: Any) -> Iterator[tf.Tensor]:
+    if tf.is_symbolic_tensor(given):
+        return
     tensor = tf.convert_to_tensor(given)
     if tensor.shape.rank is None or not tf.is_tensor(tensor):
         return
