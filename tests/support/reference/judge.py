@@ -54,7 +54,7 @@ def judge(op: Op, *, thorough: bool = False) -> Judgement:
     """
     verdict = inference.check(op, misfits=inference.MISFITS if thorough else 0)
     wrong, by, missing = list(verdict.wrong), "inference", verdict.missing
-    if op.unchecked is not None and not op.outputs:
+    if op.unchecked is not None and verdict.wrong and verdict.missing is not None:
         wrong = []  # An attr that cannot be drawn to fit decides what is refused.
     if thorough or missing is not None:
         outcome = ran(op)
