@@ -123,17 +123,23 @@ def refuses(source: str) -> bool:
 def _changed(op: Op, call: examples.Call) -> Iterator[tuple[int, Any]]:
     """Inputs of other shapes, made of those that were given."""
     for position, (arg, given) in enumerate(zip(op.inputs, call.inputs, strict=True)):
-        if arg.is_list:
-            continue
-        tensor = tf.convert_to_tensor(given)
-        if tensor.shape.rank is None or not tf.is_tensor(tensor):
-            continue
-        yield position, tf.stack([tensor, tensor])
-        if tensor.shape.rank:
-            yield position, tf.concat([tensor, tensor], 0)
-            yield position, tf.concat([tensor, tensor], -1)
-            if tensor.shape[0]:
-                yield position, tensor[0]
+        if not arg.is_list:
+            yield from ((position, other) for other in _reshaped(given))
+        elif len(given):
+            for other in _reshaped(given[0]):
+                yield position, [other, *given[1:]]
+
+
+def _reshaped(given: Any) -> Iterator[tf.Tensor]:
+    tensor = tf.convert_to_tensor(given)
+    if tensor.shape.rank is None or not tf.is_tensor(tensor):
+        return
+    yield tf.stack([tensor, tensor])
+    if tensor.shape.rank:
+        yield tf.concat([tensor, tensor], 0)
+        yield tf.concat([tensor, tensor], -1)
+        if tensor.shape[0]:
+            yield tensor[0]
 
 
 def _refused(
