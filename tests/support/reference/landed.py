@@ -85,7 +85,6 @@ TO_COME = frozenset(
         # -
         "train",
         # -
-        "variables",
         # -
         "xla",
         # -
