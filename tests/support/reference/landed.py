@@ -83,7 +83,6 @@ TO_COME = frozenset(
         # -
         "tpu",
         # -
-        "train",
         # -
         # -
         "xla",
