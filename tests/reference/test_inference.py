@@ -208,6 +208,11 @@ def test_what_cannot_be_drawn_is_told() -> None:
     assert "no shapes that fit were found" in wrong
 
 
+def test_inputs_of_a_graph_are_not_given_again() -> None:
+    """References are of a session, which is over once the example ran."""
+    assert not refuses(every_op()["AssignAdd"].source)
+
+
 def test_unchecked_needs_a_cause() -> None:
     op = dataclasses.replace(every_op()["MatMul"], unchecked="Nobody knows.")
     assert "can be checked" in judge(op).wrong[0]

@@ -16,7 +16,6 @@ from support.places import OPDEFS
 #: between keep apart what several people take out.
 TO_COME = frozenset(
     {
-        "array",
         # -
         "audio",
         # -
@@ -76,9 +75,7 @@ TO_COME = frozenset(
         # -
         "tpu",
         # -
-        "train",
         # -
-        "variables",
         # -
         "xla",
         # -
