@@ -61,7 +61,6 @@ TO_COME = frozenset(
         # -
         "ragged",
         # -
-        "random",
         # -
         "risc",
         # -
