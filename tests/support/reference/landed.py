@@ -40,7 +40,6 @@ TO_COME = frozenset(
         # -
         "functions",
         # -
-        "image",
         # -
         "io",
         # -
