@@ -44,7 +44,6 @@ TO_COME = frozenset(
         "io",
         # -
         # -
-        "linalg.sparse",
         # -
         "lookup",
         # -
