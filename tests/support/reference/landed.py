@@ -34,7 +34,6 @@ TO_COME = frozenset(
         # -
         "distribute",
         # -
-        "dtypes",
         # -
         "estimator",
         # -
