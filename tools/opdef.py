@@ -25,6 +25,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# The kernels that tests run with.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [
     str(ROOT / name) for name in ("generated", "runtime", "codegen", "tests")

@@ -30,18 +30,14 @@ TO_COME = frozenset(
         # -
         "distribute",
         # -
-        "dtypes",
         # -
         "estimator",
         # -
         # -
-        "image",
         # -
         "io",
         # -
-        "linalg",
         # -
-        "linalg.sparse",
         # -
         "lookup",
         # -
@@ -55,7 +51,6 @@ TO_COME = frozenset(
         # -
         "ragged",
         # -
-        "random",
         # -
         # -
         # -
