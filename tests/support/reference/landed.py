@@ -68,7 +68,6 @@ TO_COME = frozenset(
         # -
         "sets",
         # -
-        "signal",
         # -
         "sparse",
         # -
