@@ -58,7 +58,6 @@ TO_COME = frozenset(
         # -
         "quantization",
         # -
-        "queue",
         # -
         "ragged",
         # -
