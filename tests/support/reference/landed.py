@@ -76,9 +76,7 @@ TO_COME = frozenset(
         # -
         "tensor_array",
         # -
-        "tensor_list",
         # -
-        "tensor_map",
         # -
         "tpu",
         # -
