@@ -74,7 +74,6 @@ TO_COME = frozenset(
         # -
         "summary",
         # -
-        "tensor_array",
         # -
         # -
         # -
