@@ -47,26 +47,20 @@ TO_COME = frozenset(
         # -
         "quantization",
         # -
-        "queue",
         # -
         "ragged",
         # -
         # -
         # -
         # -
-        "signal",
         # -
         "sparse",
         # -
         "strings",
         # -
-        "summary",
         # -
-        "tensor_array",
         # -
-        "tensor_list",
         # -
-        "tensor_map",
         # -
         "tpu",
         # -
