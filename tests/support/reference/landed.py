@@ -72,7 +72,6 @@ TO_COME = frozenset(
         # -
         "sparse",
         # -
-        "strings",
         # -
         "summary",
         # -
