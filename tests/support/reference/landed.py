@@ -70,7 +70,6 @@ TO_COME = frozenset(
         # -
         "signal",
         # -
-        "sparse",
         # -
         # -
         "summary",
