@@ -48,7 +48,6 @@ TO_COME = frozenset(
         # -
         "linalg.sparse",
         # -
-        "lookup",
         # -
         "math",
         # -
@@ -60,7 +59,6 @@ TO_COME = frozenset(
         # -
         "queue",
         # -
-        "ragged",
         # -
         "random",
         # -
