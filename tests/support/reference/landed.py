@@ -42,7 +42,6 @@ TO_COME = frozenset(
         # -
         "image",
         # -
-        "io",
         # -
         "linalg",
         # -
