@@ -24,7 +24,6 @@ TO_COME = frozenset(
         # -
         "collective",
         # -
-        "control_flow",
         # -
         "data",
         # -
