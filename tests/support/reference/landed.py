@@ -29,7 +29,6 @@ TO_COME = frozenset(
         # -
         "data.experimental",
         # -
-        "debugging",
         # -
         "distribute",
         # -
