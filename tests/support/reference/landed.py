@@ -22,11 +22,9 @@ TO_COME = frozenset(
         # -
         "collective",
         # -
-        "control_flow",
         # -
         # -
         # -
-        "debugging",
         # -
         "distribute",
         # -
@@ -35,11 +33,9 @@ TO_COME = frozenset(
         # -
         # -
         # -
-        "io",
         # -
         # -
         # -
-        "lookup",
         # -
         # -
         # -
@@ -48,15 +44,12 @@ TO_COME = frozenset(
         "quantization",
         # -
         # -
-        "ragged",
         # -
         # -
         # -
         # -
         # -
-        "sparse",
         # -
-        "strings",
         # -
         # -
         # -
