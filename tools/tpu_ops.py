@@ -31,15 +31,16 @@ sys.path[:0] = [
 ]
 
 import tensorflow as tf
+from rich.console import Console
+from rich.progress import Progress
+from tensorflow.python.framework import op_def_library
+
 from opwright_codegen import load, write
 from opwright_codegen.model import Op
 from opwright_runtime import kernels, runs_on
 from opwright_runtime._internals import compiler_ir
 from opwright_runtime.tpu_check import CHIPS, TpuCheckError, compiler, lowering
-from rich.console import Console
-from rich.progress import Progress
 from support.reference import examples
-from tensorflow.python.framework import op_def_library
 
 OUTPUT = ROOT / "runtime/opwright_runtime/runs_on.json"
 NO_KERNEL = "XLA has no kernel for it"

@@ -7,22 +7,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-import opwright
 import pytest
 import tensorflow as tf
+
+import opwright
 from opwright import check_tpu
 from opwright.linalg import MatMul
 from opwright.queue import FIFOQueueV2
 from opwright_runtime import runs_on, tpu_check
 from opwright_runtime.tpu_check import CHIPS, Compilation
-
 from support.places import ROOT
 
 TABLE = ROOT / "runtime" / "opwright_runtime" / "runs_on.json"
 
 
 def test_targets() -> None:
-    assert runs_on.TARGETS == ("XLA", *CHIPS)
+    assert ("XLA", *CHIPS) == runs_on.TARGETS
 
 
 def test_rows_are_of_ops() -> None:
