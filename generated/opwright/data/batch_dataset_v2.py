@@ -63,8 +63,7 @@ class BatchDatasetV2(TensorOp[TVariant]):
     Each component gets a new first dimension: elements k * n to k * n + n - 1 become
     batch k, with n the batch size. So components of all elements of a batch must have
     the same shape, or the iterator fails when it gets there. PaddedBatchDatasetV2 pads
-    those that differ; ParallelBatchDataset fetches the elements of a batch side by
-    side.
+    those that differ; ParallelBatchDataset makes several batches at once.
 
     The last batch is smaller where the elements do not divide evenly, unless
     `drop_remainder` leaves it out: only then is the size known before the program runs,
@@ -140,8 +139,8 @@ class BatchDatasetV2(TensorOp[TVariant]):
         Each component gets a new first dimension: elements k * n to k * n + n - 1
         become batch k, with n the batch size. So components of all elements of a batch
         must have the same shape, or the iterator fails when it gets there.
-        PaddedBatchDatasetV2 pads those that differ; ParallelBatchDataset fetches the
-        elements of a batch side by side.
+        PaddedBatchDatasetV2 pads those that differ; ParallelBatchDataset makes several
+        batches at once.
 
         The last batch is smaller where the elements do not divide evenly, unless
         `drop_remainder` leaves it out: only then is the size known before the program
@@ -239,8 +238,7 @@ def batch_dataset_v2(
     Each component gets a new first dimension: elements k * n to k * n + n - 1 become
     batch k, with n the batch size. So components of all elements of a batch must have
     the same shape, or the iterator fails when it gets there. PaddedBatchDatasetV2 pads
-    those that differ; ParallelBatchDataset fetches the elements of a batch side by
-    side.
+    those that differ; ParallelBatchDataset makes several batches at once.
 
     The last batch is smaller where the elements do not divide evenly, unless
     `drop_remainder` leaves it out: only then is the size known before the program runs,

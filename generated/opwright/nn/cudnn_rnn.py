@@ -105,23 +105,37 @@ class CudnnRNN(Op, Generic[T]):
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
-        output: `T`, `time batch dirs*num_units`. Hidden state of the last layer at
-            every step.
-        output_h: `T`, as input_h. Hidden state of each layer and direction after its
-            last step.
-        output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an LSTM
-            after the last step; a dummy for other cells.
+        output: `T`, `time batch (1 if direction == "unidirectional" else 2)*hidden`.
+            Hidden state of the last layer at every step.
+        output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            hidden`. Hidden state of each layer and direction after its last step.
+        output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if rnn_mode == "lstm" else scalar`. Cell states of an LSTM after the last
+            step; a dummy for other cells.
         reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
             intermediates for the backward op: their size and layout are the kernel's
             own. A dummy scalar outside training.
+
+    Example:
+        >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+        >>> params = np.linspace(-1, 1, 4 * 2 * (3 + 2 + 2))
+        >>> layers = cudnn_rnn(x, state, state, params, is_training=False)
+        >>> layers.output.numpy()[:, 0].round(3)
+        array([[-0.009,  0.049],
+               [-0.011,  0.069],
+               [-0.012,  0.077],
+               [-0.011,  0.081]])
     """
 
     OP_NAME = "CudnnRNN"
     SHAPES = {
         "input": "(time, batch, input_size)",
-        "input_h": "(layers * dirs, batch, num_units)",
+        "input_h": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden)",
+        "input_c": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if rnn_mode == 'lstm' else (...,)",
         "params": "(params_size,)",
-        "output": "(time, batch, dirs * num_units)",
+        "output": "(time, batch, (1 if direction == 'unidirectional' else 2) * hidden)",
+        "output_h": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden)",
+        "output_c": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if rnn_mode == 'lstm' else ()",
         "reserve_space": "(_reserve_size,) if is_training else ()",
     }
     NATIVE = ("CPU", "XLA")
@@ -280,11 +294,11 @@ class CudnnRNN(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`, `time batch input_size`. Sequences, padded to a common length.
-            input_h: `T`, `layers*dirs batch num_units`. Initial hidden states, in the
-                order (layer, direction).
-            input_c: `T`, [layers * dirs, batch, num_units] if rnn_mode is lstm, else
-                ignored. Initial cell states of an LSTM. Other cells read nothing here:
-                a scalar 0 will do.
+            input_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden`. Initial hidden states, in the order (layer, direction).
+            input_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden if rnn_mode == "lstm" else ...`. Initial cell states of an LSTM.
+                Other cells read nothing here: a scalar 0 will do.
             params: `T`, `params_size`. Weights and biases of all layers in one vector,
                 laid out as CudnnRNNParamsSize describes.
             options: merged field by field; the last explicit one wins.
@@ -311,18 +325,29 @@ class CudnnRNN(Op, Generic[T]):
                     the op only then.
 
         Returns:
-            output: `T`, `time batch dirs*num_units`. Hidden state of the last layer at
-                every step.
-            output_h: `T`, as input_h. Hidden state of each layer and direction after
-                its last step.
-            output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an
-                LSTM after the last step; a dummy for other cells.
+            output: `T`, `time batch (1 if direction == "unidirectional" else
+                2)*hidden`. Hidden state of the last layer at every step.
+            output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden`. Hidden state of each layer and direction after its last step.
+            output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden if rnn_mode == "lstm" else scalar`. Cell states of an LSTM after
+                the last step; a dummy for other cells.
             reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
                 intermediates for the backward op: their size and layout are the
                 kernel's own. A dummy scalar outside training.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+            >>> params = np.linspace(-1, 1, 4 * 2 * (3 + 2 + 2))
+            >>> layers = cudnn_rnn(x, state, state, params, is_training=False)
+            >>> layers.output.numpy()[:, 0].round(3)
+            array([[-0.009,  0.049],
+                   [-0.011,  0.069],
+                   [-0.012,  0.077],
+                   [-0.011,  0.081]])
         """
         op: CudnnRNN[U] = new(CudnnRNN)
         opts = MERGE(options) if options else DEFAULTS
@@ -432,11 +457,11 @@ def cudnn_rnn(
 
     Args:
         input: `T`, `time batch input_size`. Sequences, padded to a common length.
-        input_h: `T`, `layers*dirs batch num_units`. Initial hidden states, in the order
-            (layer, direction).
-        input_c: `T`, [layers * dirs, batch, num_units] if rnn_mode is lstm, else
-            ignored. Initial cell states of an LSTM. Other cells read nothing here: a
-            scalar 0 will do.
+        input_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden`.
+            Initial hidden states, in the order (layer, direction).
+        input_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if rnn_mode == "lstm" else ...`. Initial cell states of an LSTM. Other cells
+            read nothing here: a scalar 0 will do.
         params: `T`, `params_size`. Weights and biases of all layers in one vector, laid
             out as CudnnRNNParamsSize describes.
         rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
@@ -463,18 +488,29 @@ def cudnn_rnn(
         name: what the op is called in a graph.
 
     Returns:
-        output: `T`, `time batch dirs*num_units`. Hidden state of the last layer at
-            every step.
-        output_h: `T`, as input_h. Hidden state of each layer and direction after its
-            last step.
-        output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an LSTM
-            after the last step; a dummy for other cells.
+        output: `T`, `time batch (1 if direction == "unidirectional" else 2)*hidden`.
+            Hidden state of the last layer at every step.
+        output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            hidden`. Hidden state of each layer and direction after its last step.
+        output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if rnn_mode == "lstm" else scalar`. Cell states of an LSTM after the last
+            step; a dummy for other cells.
         reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
             intermediates for the backward op: their size and layout are the kernel's
             own. A dummy scalar outside training.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+        >>> params = np.linspace(-1, 1, 4 * 2 * (3 + 2 + 2))
+        >>> layers = cudnn_rnn(x, state, state, params, is_training=False)
+        >>> layers.output.numpy()[:, 0].round(3)
+        array([[-0.009,  0.049],
+               [-0.011,  0.069],
+               [-0.012,  0.077],
+               [-0.011,  0.081]])
     """
     if _unknown:
         raise CudnnRNN._unknown(_unknown)

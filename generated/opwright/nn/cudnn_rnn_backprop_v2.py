@@ -94,22 +94,45 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
-        input_backprop: `T`, as input. Gradient with respect to `input`.
-        input_h_backprop: `T`, as input_h. Gradient with respect to `input_h`.
-        input_c_backprop: `T`, as input_c if rnn_mode is lstm, else []. Gradient with
-            respect to `input_c`; a dummy for other cells.
-        params_backprop: `T`, as params. Gradient with respect to `params`, in the same
-            layout.
+        input_backprop: `T`, `time batch input_size`. Gradient with respect to `input`.
+        input_h_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            hidden`. Gradient with respect to `input_h`.
+        input_c_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            hidden if rnn_mode == "lstm" else ...`. Gradient with respect to `input_c`;
+            a dummy for other cells.
+        params_backprop: `T`, `params_size`. Gradient with respect to `params`, in the
+            same layout.
+
+    Example:
+        >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+        >>> given = (x, state, state, np.linspace(-1, 1, 56))
+        >>> kept = opwright.nn.cudnn_rnn_v2(*given)
+        >>> grads = cudnn_rnn_backprop_v2(*given, *kept[:3], *kept[:3], *kept[3:])
+        >>> grads.input_backprop.numpy()[:, 0].round(3)
+        array([[-0.011, -0.011, -0.01 ],
+               [-0.017, -0.016, -0.015],
+               [-0.023, -0.021, -0.02 ],
+               [-0.033, -0.031, -0.029]])
     """
 
     OP_NAME = "CudnnRNNBackpropV2"
     SHAPES = {
         "input": "(time, batch, input_size)",
-        "input_h": "(layers * dirs, batch, num_units)",
+        "input_h": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden)",
+        "input_c": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if rnn_mode == 'lstm' else (...,)",
         "params": "(params_size,)",
-        "output": "(time, batch, dirs * num_units)",
+        "output": "(time, batch, (1 if direction == 'unidirectional' else 2) * hidden)",
+        "output_h": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden)",
+        "output_c": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if rnn_mode == 'lstm' else (...,)",
+        "output_backprop": "(time, batch, (1 if direction == 'unidirectional' else 2) * hidden)",
+        "output_h_backprop": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden)",
+        "output_c_backprop": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if rnn_mode == 'lstm' else (...,)",
         "reserve_space": "(reserve_size,)",
-        "host_reserved": "(2,)",
+        "host_reserved": "(...,)",
+        "input_backprop": "(time, batch, input_size)",
+        "input_h_backprop": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden)",
+        "input_c_backprop": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if rnn_mode == 'lstm' else (...,)",
+        "params_backprop": "(params_size,)",
     }
     NATIVE = ("CPU", "XLA")
     __slots__ = (
@@ -246,26 +269,29 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`, `time batch input_size`. Sequences given to the forward op.
-            input_h: `T`, `layers*dirs batch num_units`. Initial hidden states given to
-                the forward op.
-            input_c: `T`, [layers * dirs, batch, num_units] if rnn_mode is lstm, else
-                ignored. Initial cell states given to the forward op; ignored unless it
-                is an LSTM.
+            input_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden`. Initial hidden states given to the forward op.
+            input_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden if rnn_mode == "lstm" else ...`. Initial cell states given to the
+                forward op; ignored unless it is an LSTM.
             params: `T`, `params_size`. Parameters given to the forward op.
-            output: `T`, `time batch dirs*num_units`. Hidden states that the forward op
-                returned.
-            output_h: `T`, as input_h. Final hidden states that the forward op returned.
-            output_c: `T`, as input_c if rnn_mode is lstm, else []. Final cell states
-                that the forward op returned; ignored unless it is an LSTM.
-            output_backprop: `T`, as output. Gradient of the loss with respect to
-                `output`.
-            output_h_backprop: `T`, as output_h. Gradient of the loss with respect to
-                `output_h`.
-            output_c_backprop: `T`, as output_c. Gradient of the loss with respect to
-                `output_c`; ignored unless it is an LSTM.
+            output: `T`, `time batch (1 if direction == "unidirectional" else
+                2)*hidden`. Hidden states that the forward op returned.
+            output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden`. Final hidden states that the forward op returned.
+            output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden if rnn_mode == "lstm" else ...`. Final cell states that the
+                forward op returned; ignored unless it is an LSTM.
+            output_backprop: `T`, `time batch (1 if direction == "unidirectional" else
+                2)*hidden`. Gradient of the loss with respect to `output`.
+            output_h_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+                batch hidden`. Gradient of the loss with respect to `output_h`.
+            output_c_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+                batch hidden if rnn_mode == "lstm" else ...`. Gradient of the loss with
+                respect to `output_c`; ignored unless it is an LSTM.
             reserve_space: `T`, `reserve_size`. Intermediates from the forward op,
                 unchanged: of the same kernel, options and shapes.
-            host_reserved: int8, `2`. Algorithm choice from the forward op, unchanged.
+            host_reserved: int8, `...`. Algorithm choice from the forward op, unchanged.
             options: merged field by field; the last explicit one wins.
                 rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default
                     "lstm". Cell of every layer: `lstm`, `gru`, or a plain cell with
@@ -287,15 +313,29 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
                 seed2: int. Default 0. Lower 32 bits of the dropout seed.
 
         Returns:
-            input_backprop: `T`, as input. Gradient with respect to `input`.
-            input_h_backprop: `T`, as input_h. Gradient with respect to `input_h`.
-            input_c_backprop: `T`, as input_c if rnn_mode is lstm, else []. Gradient
-                with respect to `input_c`; a dummy for other cells.
-            params_backprop: `T`, as params. Gradient with respect to `params`, in the
-                same layout.
+            input_backprop: `T`, `time batch input_size`. Gradient with respect to
+                `input`.
+            input_h_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+                batch hidden`. Gradient with respect to `input_h`.
+            input_c_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+                batch hidden if rnn_mode == "lstm" else ...`. Gradient with respect to
+                `input_c`; a dummy for other cells.
+            params_backprop: `T`, `params_size`. Gradient with respect to `params`, in
+                the same layout.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+            >>> given = (x, state, state, np.linspace(-1, 1, 56))
+            >>> kept = opwright.nn.cudnn_rnn_v2(*given)
+            >>> grads = cudnn_rnn_backprop_v2(*given, *kept[:3], *kept[:3], *kept[3:])
+            >>> grads.input_backprop.numpy()[:, 0].round(3)
+            array([[-0.011, -0.011, -0.01 ],
+                   [-0.017, -0.016, -0.015],
+                   [-0.023, -0.021, -0.02 ],
+                   [-0.033, -0.031, -0.029]])
         """
         op: CudnnRNNBackpropV2[U] = new(CudnnRNNBackpropV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -418,25 +458,29 @@ def cudnn_rnn_backprop_v2(
 
     Args:
         input: `T`, `time batch input_size`. Sequences given to the forward op.
-        input_h: `T`, `layers*dirs batch num_units`. Initial hidden states given to the
-            forward op.
-        input_c: `T`, [layers * dirs, batch, num_units] if rnn_mode is lstm, else
-            ignored. Initial cell states given to the forward op; ignored unless it is
-            an LSTM.
+        input_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden`.
+            Initial hidden states given to the forward op.
+        input_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if rnn_mode == "lstm" else ...`. Initial cell states given to the forward
+            op; ignored unless it is an LSTM.
         params: `T`, `params_size`. Parameters given to the forward op.
-        output: `T`, `time batch dirs*num_units`. Hidden states that the forward op
-            returned.
-        output_h: `T`, as input_h. Final hidden states that the forward op returned.
-        output_c: `T`, as input_c if rnn_mode is lstm, else []. Final cell states that
-            the forward op returned; ignored unless it is an LSTM.
-        output_backprop: `T`, as output. Gradient of the loss with respect to `output`.
-        output_h_backprop: `T`, as output_h. Gradient of the loss with respect to
-            `output_h`.
-        output_c_backprop: `T`, as output_c. Gradient of the loss with respect to
-            `output_c`; ignored unless it is an LSTM.
+        output: `T`, `time batch (1 if direction == "unidirectional" else 2)*hidden`.
+            Hidden states that the forward op returned.
+        output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            hidden`. Final hidden states that the forward op returned.
+        output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if rnn_mode == "lstm" else ...`. Final cell states that the forward op
+            returned; ignored unless it is an LSTM.
+        output_backprop: `T`, `time batch (1 if direction == "unidirectional" else
+            2)*hidden`. Gradient of the loss with respect to `output`.
+        output_h_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+            batch hidden`. Gradient of the loss with respect to `output_h`.
+        output_c_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+            batch hidden if rnn_mode == "lstm" else ...`. Gradient of the loss with
+            respect to `output_c`; ignored unless it is an LSTM.
         reserve_space: `T`, `reserve_size`. Intermediates from the forward op,
             unchanged: of the same kernel, options and shapes.
-        host_reserved: int8, `2`. Algorithm choice from the forward op, unchanged.
+        host_reserved: int8, `...`. Algorithm choice from the forward op, unchanged.
         rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
             Cell of every layer: `lstm`, `gru`, or a plain cell with ReLU (`rnn_relu`)
             or tanh (`rnn_tanh`).
@@ -458,15 +502,28 @@ def cudnn_rnn_backprop_v2(
         name: what the op is called in a graph.
 
     Returns:
-        input_backprop: `T`, as input. Gradient with respect to `input`.
-        input_h_backprop: `T`, as input_h. Gradient with respect to `input_h`.
-        input_c_backprop: `T`, as input_c if rnn_mode is lstm, else []. Gradient with
-            respect to `input_c`; a dummy for other cells.
-        params_backprop: `T`, as params. Gradient with respect to `params`, in the same
-            layout.
+        input_backprop: `T`, `time batch input_size`. Gradient with respect to `input`.
+        input_h_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            hidden`. Gradient with respect to `input_h`.
+        input_c_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            hidden if rnn_mode == "lstm" else ...`. Gradient with respect to `input_c`;
+            a dummy for other cells.
+        params_backprop: `T`, `params_size`. Gradient with respect to `params`, in the
+            same layout.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+        >>> given = (x, state, state, np.linspace(-1, 1, 56))
+        >>> kept = opwright.nn.cudnn_rnn_v2(*given)
+        >>> grads = cudnn_rnn_backprop_v2(*given, *kept[:3], *kept[:3], *kept[3:])
+        >>> grads.input_backprop.numpy()[:, 0].round(3)
+        array([[-0.011, -0.011, -0.01 ],
+               [-0.017, -0.016, -0.015],
+               [-0.023, -0.021, -0.02 ],
+               [-0.033, -0.031, -0.029]])
     """
     if _unknown:
         raise CudnnRNNBackpropV2._unknown(_unknown)

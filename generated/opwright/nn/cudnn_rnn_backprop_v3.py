@@ -102,22 +102,50 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
-        input_backprop: `T`, as input. Gradient with respect to `input`. Zeros from a
-            sequence's length on.
-        input_h_backprop: `T`, as input_h. Gradient with respect to `input_h`.
-        input_c_backprop: `T`, as input_c if rnn_mode is lstm, else []. Gradient with
-            respect to `input_c`; a dummy for other cells.
-        params_backprop: `T`, as params. Gradient with respect to `params`, in the same
-            layout.
+        input_backprop: `T`, `time batch input_size if time_major else batch time
+            input_size`. Gradient with respect to `input`. Zeros from a sequence's
+            length on.
+        input_h_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            hidden if time_major else batch layers*(1 if direction == "unidirectional"
+            else 2) hidden`. Gradient with respect to `input_h`.
+        input_c_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            units if rnn_mode == "lstm" and time_major else batch layers*(1 if direction
+            == "unidirectional" else 2) units if rnn_mode == "lstm" else ...`. Gradient
+            with respect to `input_c`; a dummy for other cells.
+        params_backprop: `T`, `params_size`. Gradient with respect to `params`, in the
+            same layout.
+
+    Example:
+        >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+        >>> given = (x, state, state, np.linspace(-1, 1, 56), np.int32([4]))
+        >>> kept = opwright.nn.cudnn_rnn_v3(*given)
+        >>> grads = cudnn_rnn_backprop_v3(*given, *kept[:3], *kept[:3], *kept[3:])
+        >>> grads.input_backprop.numpy()[:, 0].round(3)
+        array([[-0.011, -0.011, -0.01 ],
+               [-0.017, -0.016, -0.015],
+               [-0.023, -0.021, -0.02 ],
+               [-0.033, -0.031, -0.029]])
     """
 
     OP_NAME = "CudnnRNNBackpropV3"
     SHAPES = {
         "input": "(time, batch, input_size) if time_major else (batch, time, input_size)",
+        "input_h": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), hidden)",
+        "input_c": "(layers * (1 if direction == 'unidirectional' else 2), batch, units) if rnn_mode == 'lstm' and time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), units) if rnn_mode == 'lstm' else (...,)",
         "params": "(params_size,)",
         "sequence_lengths": "(batch,)",
+        "output": "(time, batch, (1 if direction == 'unidirectional' else 2) * hidden) if time_major else (batch, time, (1 if direction == 'unidirectional' else 2) * hidden)",
+        "output_h": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), hidden)",
+        "output_c": "(layers * (1 if direction == 'unidirectional' else 2), batch, units) if rnn_mode == 'lstm' and time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), units) if rnn_mode == 'lstm' else (...,)",
+        "output_backprop": "(time, batch, (1 if direction == 'unidirectional' else 2) * hidden) if time_major else (batch, time, (1 if direction == 'unidirectional' else 2) * hidden)",
+        "output_h_backprop": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), hidden)",
+        "output_c_backprop": "(layers * (1 if direction == 'unidirectional' else 2), batch, units) if rnn_mode == 'lstm' and time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), units) if rnn_mode == 'lstm' else (...,)",
         "reserve_space": "(reserve_size,)",
-        "host_reserved": "()",
+        "host_reserved": "(...,)",
+        "input_backprop": "(time, batch, input_size) if time_major else (batch, time, input_size)",
+        "input_h_backprop": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), hidden)",
+        "input_c_backprop": "(layers * (1 if direction == 'unidirectional' else 2), batch, units) if rnn_mode == 'lstm' and time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), units) if rnn_mode == 'lstm' else (...,)",
+        "params_backprop": "(params_size,)",
     }
     NATIVE = ("CPU", "XLA")
     __slots__ = (
@@ -286,29 +314,45 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             input: `T`, `time batch input_size if time_major else batch time
                 input_size`. Sequences given to the forward op.
-            input_h: `T`, [layers * dirs, batch, num_proj or num_units] if time_major
-                else [batch, layers * dirs, num_proj or num_units]. Initial hidden
-                states given to the forward op.
-            input_c: `T`, [layers * dirs, batch, num_units] if time_major else [batch,
-                layers * dirs, num_units]; ignored unless rnn_mode is lstm. Initial cell
-                states given to the forward op; ignored unless it is an LSTM.
+            input_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden if time_major else batch layers*(1 if direction ==
+                "unidirectional" else 2) hidden`. Initial hidden states given to the
+                forward op.
+            input_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                units if rnn_mode == "lstm" and time_major else batch layers*(1 if
+                direction == "unidirectional" else 2) units if rnn_mode == "lstm" else
+                ...`. Initial cell states given to the forward op; ignored unless it is
+                an LSTM.
             params: `T`, `params_size`. Parameters given to the forward op.
             sequence_lengths: int32, `batch`. Lengths given to the forward op.
-            output: `T`, [time, batch, dirs * (num_proj or num_units)], its first two
-                dimensions swapped unless time_major. Hidden states that the forward op
-                returned.
-            output_h: `T`, as input_h. Final hidden states that the forward op returned.
-            output_c: `T`, as input_c if rnn_mode is lstm, else []. Final cell states
-                that the forward op returned; ignored unless it is an LSTM.
-            output_backprop: `T`, as output. Gradient of the loss with respect to
+            output: `T`, `time batch (1 if direction == "unidirectional" else 2)*hidden
+                if time_major else batch time (1 if direction == "unidirectional" else
+                2)*hidden`. Hidden states that the forward op returned.
+            output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden if time_major else batch layers*(1 if direction ==
+                "unidirectional" else 2) hidden`. Final hidden states that the forward
+                op returned.
+            output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                units if rnn_mode == "lstm" and time_major else batch layers*(1 if
+                direction == "unidirectional" else 2) units if rnn_mode == "lstm" else
+                ...`. Final cell states that the forward op returned; ignored unless it
+                is an LSTM.
+            output_backprop: `T`, `time batch (1 if direction == "unidirectional" else
+                2)*hidden if time_major else batch time (1 if direction ==
+                "unidirectional" else 2)*hidden`. Gradient of the loss with respect to
                 `output`.
-            output_h_backprop: `T`, as output_h. Gradient of the loss with respect to
+            output_h_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+                batch hidden if time_major else batch layers*(1 if direction ==
+                "unidirectional" else 2) hidden`. Gradient of the loss with respect to
                 `output_h`.
-            output_c_backprop: `T`, as output_c. Gradient of the loss with respect to
-                `output_c`; ignored unless it is an LSTM.
+            output_c_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+                batch units if rnn_mode == "lstm" and time_major else batch layers*(1 if
+                direction == "unidirectional" else 2) units if rnn_mode == "lstm" else
+                ...`. Gradient of the loss with respect to `output_c`; ignored unless it
+                is an LSTM.
             reserve_space: `T`, `reserve_size`. Intermediates from the forward op,
                 unchanged: of the same kernel, options and shapes.
-            host_reserved: int8, `scalar`. Dummy from the forward op; not read.
+            host_reserved: int8, `...`. Dummy from the forward op; not read.
             options: merged field by field; the last explicit one wins.
                 rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default
                     "lstm". Cell of every layer: `lstm`, `gru`, or a plain cell with
@@ -336,16 +380,32 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
                     of the states too.
 
         Returns:
-            input_backprop: `T`, as input. Gradient with respect to `input`. Zeros from
-                a sequence's length on.
-            input_h_backprop: `T`, as input_h. Gradient with respect to `input_h`.
-            input_c_backprop: `T`, as input_c if rnn_mode is lstm, else []. Gradient
-                with respect to `input_c`; a dummy for other cells.
-            params_backprop: `T`, as params. Gradient with respect to `params`, in the
-                same layout.
+            input_backprop: `T`, `time batch input_size if time_major else batch time
+                input_size`. Gradient with respect to `input`. Zeros from a sequence's
+                length on.
+            input_h_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+                batch hidden if time_major else batch layers*(1 if direction ==
+                "unidirectional" else 2) hidden`. Gradient with respect to `input_h`.
+            input_c_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+                batch units if rnn_mode == "lstm" and time_major else batch layers*(1 if
+                direction == "unidirectional" else 2) units if rnn_mode == "lstm" else
+                ...`. Gradient with respect to `input_c`; a dummy for other cells.
+            params_backprop: `T`, `params_size`. Gradient with respect to `params`, in
+                the same layout.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+            >>> given = (x, state, state, np.linspace(-1, 1, 56), np.int32([4]))
+            >>> kept = opwright.nn.cudnn_rnn_v3(*given)
+            >>> grads = cudnn_rnn_backprop_v3(*given, *kept[:3], *kept[:3], *kept[3:])
+            >>> grads.input_backprop.numpy()[:, 0].round(3)
+            array([[-0.011, -0.011, -0.01 ],
+                   [-0.017, -0.016, -0.015],
+                   [-0.023, -0.021, -0.02 ],
+                   [-0.033, -0.031, -0.029]])
         """
         op: CudnnRNNBackpropV3[U] = new(CudnnRNNBackpropV3)
         opts = MERGE(options) if options else DEFAULTS
@@ -483,28 +543,40 @@ def cudnn_rnn_backprop_v3(
     Args:
         input: `T`, `time batch input_size if time_major else batch time input_size`.
             Sequences given to the forward op.
-        input_h: `T`, [layers * dirs, batch, num_proj or num_units] if time_major else
-            [batch, layers * dirs, num_proj or num_units]. Initial hidden states given
-            to the forward op.
-        input_c: `T`, [layers * dirs, batch, num_units] if time_major else [batch,
-            layers * dirs, num_units]; ignored unless rnn_mode is lstm. Initial cell
+        input_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if time_major else batch layers*(1 if direction == "unidirectional" else 2)
+            hidden`. Initial hidden states given to the forward op.
+        input_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch units if
+            rnn_mode == "lstm" and time_major else batch layers*(1 if direction ==
+            "unidirectional" else 2) units if rnn_mode == "lstm" else ...`. Initial cell
             states given to the forward op; ignored unless it is an LSTM.
         params: `T`, `params_size`. Parameters given to the forward op.
         sequence_lengths: int32, `batch`. Lengths given to the forward op.
-        output: `T`, [time, batch, dirs * (num_proj or num_units)], its first two
-            dimensions swapped unless time_major. Hidden states that the forward op
-            returned.
-        output_h: `T`, as input_h. Final hidden states that the forward op returned.
-        output_c: `T`, as input_c if rnn_mode is lstm, else []. Final cell states that
-            the forward op returned; ignored unless it is an LSTM.
-        output_backprop: `T`, as output. Gradient of the loss with respect to `output`.
-        output_h_backprop: `T`, as output_h. Gradient of the loss with respect to
+        output: `T`, `time batch (1 if direction == "unidirectional" else 2)*hidden if
+            time_major else batch time (1 if direction == "unidirectional" else
+            2)*hidden`. Hidden states that the forward op returned.
+        output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if time_major else batch layers*(1 if direction == "unidirectional" else 2)
+            hidden`. Final hidden states that the forward op returned.
+        output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch units
+            if rnn_mode == "lstm" and time_major else batch layers*(1 if direction ==
+            "unidirectional" else 2) units if rnn_mode == "lstm" else ...`. Final cell
+            states that the forward op returned; ignored unless it is an LSTM.
+        output_backprop: `T`, `time batch (1 if direction == "unidirectional" else
+            2)*hidden if time_major else batch time (1 if direction == "unidirectional"
+            else 2)*hidden`. Gradient of the loss with respect to `output`.
+        output_h_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+            batch hidden if time_major else batch layers*(1 if direction ==
+            "unidirectional" else 2) hidden`. Gradient of the loss with respect to
             `output_h`.
-        output_c_backprop: `T`, as output_c. Gradient of the loss with respect to
-            `output_c`; ignored unless it is an LSTM.
+        output_c_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2)
+            batch units if rnn_mode == "lstm" and time_major else batch layers*(1 if
+            direction == "unidirectional" else 2) units if rnn_mode == "lstm" else ...`.
+            Gradient of the loss with respect to `output_c`; ignored unless it is an
+            LSTM.
         reserve_space: `T`, `reserve_size`. Intermediates from the forward op,
             unchanged: of the same kernel, options and shapes.
-        host_reserved: int8, `scalar`. Dummy from the forward op; not read.
+        host_reserved: int8, `...`. Dummy from the forward op; not read.
         rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
             Cell of every layer: `lstm`, `gru`, or a plain cell with ReLU (`rnn_relu`)
             or tanh (`rnn_tanh`).
@@ -532,16 +604,32 @@ def cudnn_rnn_backprop_v3(
         name: what the op is called in a graph.
 
     Returns:
-        input_backprop: `T`, as input. Gradient with respect to `input`. Zeros from a
-            sequence's length on.
-        input_h_backprop: `T`, as input_h. Gradient with respect to `input_h`.
-        input_c_backprop: `T`, as input_c if rnn_mode is lstm, else []. Gradient with
-            respect to `input_c`; a dummy for other cells.
-        params_backprop: `T`, as params. Gradient with respect to `params`, in the same
-            layout.
+        input_backprop: `T`, `time batch input_size if time_major else batch time
+            input_size`. Gradient with respect to `input`. Zeros from a sequence's
+            length on.
+        input_h_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            hidden if time_major else batch layers*(1 if direction == "unidirectional"
+            else 2) hidden`. Gradient with respect to `input_h`.
+        input_c_backprop: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            units if rnn_mode == "lstm" and time_major else batch layers*(1 if direction
+            == "unidirectional" else 2) units if rnn_mode == "lstm" else ...`. Gradient
+            with respect to `input_c`; a dummy for other cells.
+        params_backprop: `T`, `params_size`. Gradient with respect to `params`, in the
+            same layout.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+        >>> given = (x, state, state, np.linspace(-1, 1, 56), np.int32([4]))
+        >>> kept = opwright.nn.cudnn_rnn_v3(*given)
+        >>> grads = cudnn_rnn_backprop_v3(*given, *kept[:3], *kept[:3], *kept[3:])
+        >>> grads.input_backprop.numpy()[:, 0].round(3)
+        array([[-0.011, -0.011, -0.01 ],
+               [-0.017, -0.016, -0.015],
+               [-0.023, -0.021, -0.02 ],
+               [-0.033, -0.031, -0.029]])
     """
     if _unknown:
         raise CudnnRNNBackpropV3._unknown(_unknown)

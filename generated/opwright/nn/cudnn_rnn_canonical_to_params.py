@@ -84,6 +84,14 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
     Attributes:
         params: `T`, `_params_size`. Weights and biases of all layers in one vector,
             laid out as CudnnRNNParamsSize describes.
+
+    Example:
+        >>> to_x, to_h = [np.zeros([2, 3])] * 4, [np.ones([2, 2])] * 4
+        >>> biases = [np.full([2], 7.0)] * 8
+        >>> params = cudnn_rnn_canonical_to_params(1, 2, 3, to_x + to_h, biases)
+        >>> params.numpy().astype(int)[20:45]
+        array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7,
+               7, 7, 7])
     """
 
     OP_NAME = "CudnnRNNCanonicalToParams"
@@ -91,6 +99,7 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
         "num_layers": "()",
         "num_units": "()",
         "input_size": "()",
+        "weights": "(num_units, n[i])",
         "biases": "(num_units,)",
         "params": "(_params_size,)",
     }
@@ -214,9 +223,8 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
                 counts once.
             num_units: int32, `scalar`. Size of a cell's state, H in the layout.
             input_size: int32, `scalar`. Size of the input of the first layer.
-            weights: list of `num_params` tensors, each `T`, [num_units, size of what
-                the gate multiplies]. Weight matrices in the order (layer, direction,
-                W_ih by gate, W_hh by gate).
+            weights: list of `num_params` tensors, each `T`, `num_units n[i]`. Weight
+                matrices in the order (layer, direction, W_ih by gate, W_hh by gate).
             biases: list of `num_params` tensors, each `T`, `num_units`. Bias vectors in
                 the order (layer, direction, b_ih by gate, b_hh by gate).
             options: merged field by field; the last explicit one wins.
@@ -243,6 +251,14 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> to_x, to_h = [np.zeros([2, 3])] * 4, [np.ones([2, 2])] * 4
+            >>> biases = [np.full([2], 7.0)] * 8
+            >>> params = cudnn_rnn_canonical_to_params(1, 2, 3, to_x + to_h, biases)
+            >>> params.numpy().astype(int)[20:45]
+            array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7,
+                   7, 7, 7])
         """
         op: CudnnRNNCanonicalToParams[U] = new(CudnnRNNCanonicalToParams)
         opts = MERGE(options) if options else DEFAULTS
@@ -335,9 +351,8 @@ def cudnn_rnn_canonical_to_params(
             once.
         num_units: int32, `scalar`. Size of a cell's state, H in the layout.
         input_size: int32, `scalar`. Size of the input of the first layer.
-        weights: list of `num_params` tensors, each `T`, [num_units, size of what the
-            gate multiplies]. Weight matrices in the order (layer, direction, W_ih by
-            gate, W_hh by gate).
+        weights: list of `num_params` tensors, each `T`, `num_units n[i]`. Weight
+            matrices in the order (layer, direction, W_ih by gate, W_hh by gate).
         biases: list of `num_params` tensors, each `T`, `num_units`. Bias vectors in the
             order (layer, direction, b_ih by gate, b_hh by gate).
         rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
@@ -364,6 +379,14 @@ def cudnn_rnn_canonical_to_params(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> to_x, to_h = [np.zeros([2, 3])] * 4, [np.ones([2, 2])] * 4
+        >>> biases = [np.full([2], 7.0)] * 8
+        >>> params = cudnn_rnn_canonical_to_params(1, 2, 3, to_x + to_h, biases)
+        >>> params.numpy().astype(int)[20:45]
+        array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7,
+               7, 7, 7])
     """
     if _unknown:
         raise CudnnRNNCanonicalToParams._unknown(_unknown)

@@ -86,6 +86,14 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
     Attributes:
         params: `T`, `_params_size`. Weights and biases of all layers in one vector,
             laid out as CudnnRNNParamsSize describes.
+
+    Example:
+        >>> to_x, to_h = [np.zeros([2, 3])] * 4, [np.ones([2, 2])] * 4
+        >>> biases = [np.full([2], 7.0)] * 8
+        >>> params = cudnn_rnn_canonical_to_params_v2(1, 2, 3, to_x + to_h, biases)
+        >>> params.numpy().astype(int)[20:45]
+        array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7,
+               7, 7, 7])
     """
 
     OP_NAME = "CudnnRNNCanonicalToParamsV2"
@@ -93,6 +101,7 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
         "num_layers": "()",
         "num_units": "()",
         "input_size": "()",
+        "weights": "(m[i], n[i])",
         "biases": "(num_units,)",
         "params": "(_params_size,)",
     }
@@ -232,8 +241,7 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
                 counts once.
             num_units: int32, `scalar`. Size of a cell's state, H in the layout.
             input_size: int32, `scalar`. Size of the input of the first layer.
-            weights: list of `num_params_weights` tensors, each `T`, [num_units, size of
-                what the gate multiplies]; a projection is [num_proj, num_units]. Weight
+            weights: list of `num_params_weights` tensors, each `T`, `m[i] n[i]`. Weight
                 matrices in the order (layer, direction, W_ih by gate, W_hh by gate, and
                 the projection if there is one).
             biases: list of `num_params_biases` tensors, each `T`, `num_units`. Bias
@@ -264,6 +272,14 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> to_x, to_h = [np.zeros([2, 3])] * 4, [np.ones([2, 2])] * 4
+            >>> biases = [np.full([2], 7.0)] * 8
+            >>> params = cudnn_rnn_canonical_to_params_v2(1, 2, 3, to_x + to_h, biases)
+            >>> params.numpy().astype(int)[20:45]
+            array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7,
+                   7, 7, 7])
         """
         op: CudnnRNNCanonicalToParamsV2[U] = new(CudnnRNNCanonicalToParamsV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -360,8 +376,7 @@ def cudnn_rnn_canonical_to_params_v2(
             once.
         num_units: int32, `scalar`. Size of a cell's state, H in the layout.
         input_size: int32, `scalar`. Size of the input of the first layer.
-        weights: list of `num_params_weights` tensors, each `T`, [num_units, size of
-            what the gate multiplies]; a projection is [num_proj, num_units]. Weight
+        weights: list of `num_params_weights` tensors, each `T`, `m[i] n[i]`. Weight
             matrices in the order (layer, direction, W_ih by gate, W_hh by gate, and the
             projection if there is one).
         biases: list of `num_params_biases` tensors, each `T`, `num_units`. Bias vectors
@@ -392,6 +407,14 @@ def cudnn_rnn_canonical_to_params_v2(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> to_x, to_h = [np.zeros([2, 3])] * 4, [np.ones([2, 2])] * 4
+        >>> biases = [np.full([2], 7.0)] * 8
+        >>> params = cudnn_rnn_canonical_to_params_v2(1, 2, 3, to_x + to_h, biases)
+        >>> params.numpy().astype(int)[20:45]
+        array([0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 7,
+               7, 7, 7])
     """
     if _unknown:
         raise CudnnRNNCanonicalToParamsV2._unknown(_unknown)

@@ -63,12 +63,12 @@ class CudnnRNNParamsSize(TensorOp[S]):
 
     The layout, as cuDNN has it for float32, is dense, without padding:
 
-    - First all weights. Layers follow one another; within a layer the forward direction
-      comes before the reverse one; for each the input weights W_ih of all gates, then
-      the recurrent weights W_hh of all gates. A gate's matrix is row-major, [num_units,
-      size of what it multiplies].
-    - Then all biases in the same order, and for each layer and direction b_ih of all
-      gates, then b_hh of all gates, each of num_units.
+    - First all weights. Layers follow one another; within a layer the forward
+      direction comes before the reverse one; for each the input weights W_ih of
+      all gates, then the recurrent weights W_hh of all gates. A gate's matrix is
+      row-major, [num_units, size of what it multiplies].
+    - Then all biases in the same order, and for each layer and direction b_ih of
+      all gates, then b_hh of all gates, each of num_units.
 
     Gates come in the order i, f, g, o for `lstm` and r, z, n for `gru`; a plain cell
     has one. In layers after the first, W_ih multiplies dirs * num_units values. With
@@ -91,6 +91,10 @@ class CudnnRNNParamsSize(TensorOp[S]):
     Attributes:
         params_size: `S`, `1`. Length that params of the forward op must have, in
             elements of T.
+
+    Example:
+        >>> cudnn_rnn_params_size(1, 2, 3, tf.float32, tf.int32).numpy()
+        array([56], dtype=int32)
     """
 
     OP_NAME = "CudnnRNNParamsSize"
@@ -215,12 +219,12 @@ class CudnnRNNParamsSize(TensorOp[S]):
 
         The layout, as cuDNN has it for float32, is dense, without padding:
 
-        - First all weights. Layers follow one another; within a layer the forward direction
-          comes before the reverse one; for each the input weights W_ih of all gates, then
-          the recurrent weights W_hh of all gates. A gate's matrix is row-major, [num_units,
-          size of what it multiplies].
-        - Then all biases in the same order, and for each layer and direction b_ih of all
-          gates, then b_hh of all gates, each of num_units.
+        - First all weights. Layers follow one another; within a layer the forward
+          direction comes before the reverse one; for each the input weights W_ih of
+          all gates, then the recurrent weights W_hh of all gates. A gate's matrix is
+          row-major, [num_units, size of what it multiplies].
+        - Then all biases in the same order, and for each layer and direction b_ih of
+          all gates, then b_hh of all gates, each of num_units.
 
         Gates come in the order i, f, g, o for `lstm` and r, z, n for `gru`; a plain
         cell has one. In layers after the first, W_ih multiplies dirs * num_units
@@ -274,6 +278,10 @@ class CudnnRNNParamsSize(TensorOp[S]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> cudnn_rnn_params_size(1, 2, 3, tf.float32, tf.int32).numpy()
+            array([56], dtype=int32)
         """
         op: CudnnRNNParamsSize[US] = new(CudnnRNNParamsSize)
         opts = MERGE(options) if options else DEFAULTS
@@ -353,12 +361,12 @@ def cudnn_rnn_params_size(
 
     The layout, as cuDNN has it for float32, is dense, without padding:
 
-    - First all weights. Layers follow one another; within a layer the forward direction
-      comes before the reverse one; for each the input weights W_ih of all gates, then
-      the recurrent weights W_hh of all gates. A gate's matrix is row-major, [num_units,
-      size of what it multiplies].
-    - Then all biases in the same order, and for each layer and direction b_ih of all
-      gates, then b_hh of all gates, each of num_units.
+    - First all weights. Layers follow one another; within a layer the forward
+      direction comes before the reverse one; for each the input weights W_ih of
+      all gates, then the recurrent weights W_hh of all gates. A gate's matrix is
+      row-major, [num_units, size of what it multiplies].
+    - Then all biases in the same order, and for each layer and direction b_ih of
+      all gates, then b_hh of all gates, each of num_units.
 
     Gates come in the order i, f, g, o for `lstm` and r, z, n for `gru`; a plain cell
     has one. In layers after the first, W_ih multiplies dirs * num_units values. With
@@ -411,6 +419,10 @@ def cudnn_rnn_params_size(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> cudnn_rnn_params_size(1, 2, 3, tf.float32, tf.int32).numpy()
+        array([56], dtype=int32)
     """
     if _unknown:
         raise CudnnRNNParamsSize._unknown(_unknown)

@@ -89,11 +89,19 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
-        weights: list of `num_params` tensors, each `T`, [num_units, size of what the
-            gate multiplies]. Weight matrices in the order (layer, direction, W_ih by
-            gate, W_hh by gate).
+        weights: list of `num_params` tensors, each `T`, `num_units _`. Weight matrices
+            in the order (layer, direction, W_ih by gate, W_hh by gate).
         biases: list of `num_params` tensors, each `T`, `num_units`. Bias vectors in the
             order (layer, direction, b_ih by gate, b_hh by gate).
+
+    Example:
+        >>> params = np.arange(56, dtype=np.float32)
+        >>> weights, biases = cudnn_rnn_params_to_canonical(1, 2, 3, params, 8)
+        >>> weights[0].numpy()
+        array([[0., 1., 2.],
+               [3., 4., 5.]], dtype=float32)
+        >>> biases[0].numpy()
+        array([40., 41.], dtype=float32)
     """
 
     OP_NAME = "CudnnRNNParamsToCanonical"
@@ -102,6 +110,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
         "num_units": "()",
         "input_size": "()",
         "params": "(params_size,)",
+        "weights": "(num_units, _)",
         "biases": "(num_units,)",
     }
     NATIVE = ("CPU", "XLA")
@@ -249,14 +258,22 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
                 seed2: int. Default 0. Has no influence on the parameters.
 
         Returns:
-            weights: list of `num_params` tensors, each `T`, [num_units, size of what
-                the gate multiplies]. Weight matrices in the order (layer, direction,
-                W_ih by gate, W_hh by gate).
+            weights: list of `num_params` tensors, each `T`, `num_units _`. Weight
+                matrices in the order (layer, direction, W_ih by gate, W_hh by gate).
             biases: list of `num_params` tensors, each `T`, `num_units`. Bias vectors in
                 the order (layer, direction, b_ih by gate, b_hh by gate).
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> params = np.arange(56, dtype=np.float32)
+            >>> weights, biases = cudnn_rnn_params_to_canonical(1, 2, 3, params, 8)
+            >>> weights[0].numpy()
+            array([[0., 1., 2.],
+                   [3., 4., 5.]], dtype=float32)
+            >>> biases[0].numpy()
+            array([40., 41.], dtype=float32)
         """
         op: CudnnRNNParamsToCanonical[U] = new(CudnnRNNParamsToCanonical)
         opts = MERGE(options) if options else DEFAULTS
@@ -374,14 +391,22 @@ def cudnn_rnn_params_to_canonical(
         name: what the op is called in a graph.
 
     Returns:
-        weights: list of `num_params` tensors, each `T`, [num_units, size of what the
-            gate multiplies]. Weight matrices in the order (layer, direction, W_ih by
-            gate, W_hh by gate).
+        weights: list of `num_params` tensors, each `T`, `num_units _`. Weight matrices
+            in the order (layer, direction, W_ih by gate, W_hh by gate).
         biases: list of `num_params` tensors, each `T`, `num_units`. Bias vectors in the
             order (layer, direction, b_ih by gate, b_hh by gate).
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> params = np.arange(56, dtype=np.float32)
+        >>> weights, biases = cudnn_rnn_params_to_canonical(1, 2, 3, params, 8)
+        >>> weights[0].numpy()
+        array([[0., 1., 2.],
+               [3., 4., 5.]], dtype=float32)
+        >>> biases[0].numpy()
+        array([40., 41.], dtype=float32)
     """
     if _unknown:
         raise CudnnRNNParamsToCanonical._unknown(_unknown)

@@ -94,12 +94,20 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
-        weights: list of `num_params_weights` tensors, each `T`, [num_units, size of
-            what the gate multiplies]; a projection is [num_proj, num_units]. Weight
-            matrices in the order (layer, direction, W_ih by gate, W_hh by gate, and the
+        weights: list of `num_params_weights` tensors, each `T`, `_ _`. Weight matrices
+            in the order (layer, direction, W_ih by gate, W_hh by gate, and the
             projection if there is one).
         biases: list of `num_params_biases` tensors, each `T`, `num_units`. Bias vectors
             in the order (layer, direction, b_ih by gate, b_hh by gate).
+
+    Example:
+        >>> params = np.arange(56, dtype=np.float32)
+        >>> weights, biases = cudnn_rnn_params_to_canonical_v2(1, 2, 3, params, 8, 8)
+        >>> weights[0].numpy()
+        array([[0., 1., 2.],
+               [3., 4., 5.]], dtype=float32)
+        >>> biases[0].numpy()
+        array([40., 41.], dtype=float32)
     """
 
     OP_NAME = "CudnnRNNParamsToCanonicalV2"
@@ -108,6 +116,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
         "num_units": "()",
         "input_size": "()",
         "params": "(params_size,)",
+        "weights": "(_, _)",
         "biases": "(num_units,)",
     }
     NATIVE = ("CPU", "XLA")
@@ -279,8 +288,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
                     LSTM; 0 means no projection.
 
         Returns:
-            weights: list of `num_params_weights` tensors, each `T`, [num_units, size of
-                what the gate multiplies]; a projection is [num_proj, num_units]. Weight
+            weights: list of `num_params_weights` tensors, each `T`, `_ _`. Weight
                 matrices in the order (layer, direction, W_ih by gate, W_hh by gate, and
                 the projection if there is one).
             biases: list of `num_params_biases` tensors, each `T`, `num_units`. Bias
@@ -288,6 +296,15 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> params = np.arange(56, dtype=np.float32)
+            >>> weights, biases = cudnn_rnn_params_to_canonical_v2(1, 2, 3, params, 8, 8)
+            >>> weights[0].numpy()
+            array([[0., 1., 2.],
+                   [3., 4., 5.]], dtype=float32)
+            >>> biases[0].numpy()
+            array([40., 41.], dtype=float32)
         """
         op: CudnnRNNParamsToCanonicalV2[U] = new(CudnnRNNParamsToCanonicalV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -419,15 +436,23 @@ def cudnn_rnn_params_to_canonical_v2(
         name: what the op is called in a graph.
 
     Returns:
-        weights: list of `num_params_weights` tensors, each `T`, [num_units, size of
-            what the gate multiplies]; a projection is [num_proj, num_units]. Weight
-            matrices in the order (layer, direction, W_ih by gate, W_hh by gate, and the
+        weights: list of `num_params_weights` tensors, each `T`, `_ _`. Weight matrices
+            in the order (layer, direction, W_ih by gate, W_hh by gate, and the
             projection if there is one).
         biases: list of `num_params_biases` tensors, each `T`, `num_units`. Bias vectors
             in the order (layer, direction, b_ih by gate, b_hh by gate).
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> params = np.arange(56, dtype=np.float32)
+        >>> weights, biases = cudnn_rnn_params_to_canonical_v2(1, 2, 3, params, 8, 8)
+        >>> weights[0].numpy()
+        array([[0., 1., 2.],
+               [3., 4., 5.]], dtype=float32)
+        >>> biases[0].numpy()
+        array([40., 41.], dtype=float32)
     """
     if _unknown:
         raise CudnnRNNParamsToCanonicalV2._unknown(_unknown)

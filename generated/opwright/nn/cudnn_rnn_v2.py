@@ -109,28 +109,41 @@ class CudnnRNNV2(Op, Generic[T]):
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
-        output: `T`, `time batch dirs*num_units`. Hidden state of the last layer at
-            every step.
-        output_h: `T`, as input_h. Hidden state of each layer and direction after its
-            last step.
-        output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an LSTM
-            after the last step; a dummy for other cells.
+        output: `T`, `time batch (1 if direction == "unidirectional" else 2)*hidden`.
+            Hidden state of the last layer at every step.
+        output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            hidden`. Hidden state of each layer and direction after its last step.
+        output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if rnn_mode == "lstm" else scalar`. Cell states of an LSTM after the last
+            step; a dummy for other cells.
         reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
             intermediates for the backward op: their size and layout are the kernel's
             own. A dummy scalar outside training.
-        host_reserved: int8, `2 if is_training else scalar`. Opaque, in host memory: the
-            algorithm that the forward pass chose, for the backward op. A dummy scalar
-            outside training.
+        host_reserved: int8, `...`. Opaque, in host memory: the algorithm that the
+            forward pass chose, for the backward op. A dummy scalar outside training.
+
+    Example:
+        >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+        >>> params = np.linspace(-1, 1, 4 * 2 * (3 + 2 + 2))
+        >>> layers = cudnn_rnn_v2(x, state, state, params, is_training=False)
+        >>> layers.output.numpy()[:, 0].round(3)
+        array([[-0.009,  0.049],
+               [-0.011,  0.069],
+               [-0.012,  0.077],
+               [-0.011,  0.081]])
     """
 
     OP_NAME = "CudnnRNNV2"
     SHAPES = {
         "input": "(time, batch, input_size)",
-        "input_h": "(layers * dirs, batch, num_units)",
+        "input_h": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden)",
+        "input_c": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if rnn_mode == 'lstm' else (...,)",
         "params": "(params_size,)",
-        "output": "(time, batch, dirs * num_units)",
+        "output": "(time, batch, (1 if direction == 'unidirectional' else 2) * hidden)",
+        "output_h": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden)",
+        "output_c": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if rnn_mode == 'lstm' else ()",
         "reserve_space": "(_reserve_size,) if is_training else ()",
-        "host_reserved": "(2,) if is_training else ()",
+        "host_reserved": "(...,)",
     }
     NATIVE = ("CPU", "XLA")
     __slots__ = ("output", "output_h", "output_c", "reserve_space", "host_reserved")
@@ -289,11 +302,11 @@ class CudnnRNNV2(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`, `time batch input_size`. Sequences, padded to a common length.
-            input_h: `T`, `layers*dirs batch num_units`. Initial hidden states, in the
-                order (layer, direction).
-            input_c: `T`, [layers * dirs, batch, num_units] if rnn_mode is lstm, else
-                ignored. Initial cell states of an LSTM. Other cells read nothing here:
-                a scalar 0 will do.
+            input_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden`. Initial hidden states, in the order (layer, direction).
+            input_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden if rnn_mode == "lstm" else ...`. Initial cell states of an LSTM.
+                Other cells read nothing here: a scalar 0 will do.
             params: `T`, `params_size`. Weights and biases of all layers in one vector,
                 laid out as CudnnRNNParamsSize describes.
             options: merged field by field; the last explicit one wins.
@@ -320,21 +333,32 @@ class CudnnRNNV2(Op, Generic[T]):
                     the op only then.
 
         Returns:
-            output: `T`, `time batch dirs*num_units`. Hidden state of the last layer at
-                every step.
-            output_h: `T`, as input_h. Hidden state of each layer and direction after
-                its last step.
-            output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an
-                LSTM after the last step; a dummy for other cells.
+            output: `T`, `time batch (1 if direction == "unidirectional" else
+                2)*hidden`. Hidden state of the last layer at every step.
+            output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden`. Hidden state of each layer and direction after its last step.
+            output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden if rnn_mode == "lstm" else scalar`. Cell states of an LSTM after
+                the last step; a dummy for other cells.
             reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
                 intermediates for the backward op: their size and layout are the
                 kernel's own. A dummy scalar outside training.
-            host_reserved: int8, `2 if is_training else scalar`. Opaque, in host memory:
-                the algorithm that the forward pass chose, for the backward op. A dummy
-                scalar outside training.
+            host_reserved: int8, `...`. Opaque, in host memory: the algorithm that the
+                forward pass chose, for the backward op. A dummy scalar outside
+                training.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+            >>> params = np.linspace(-1, 1, 4 * 2 * (3 + 2 + 2))
+            >>> layers = cudnn_rnn_v2(x, state, state, params, is_training=False)
+            >>> layers.output.numpy()[:, 0].round(3)
+            array([[-0.009,  0.049],
+                   [-0.011,  0.069],
+                   [-0.012,  0.077],
+                   [-0.011,  0.081]])
         """
         op: CudnnRNNV2[U] = new(CudnnRNNV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -450,11 +474,11 @@ def cudnn_rnn_v2(
 
     Args:
         input: `T`, `time batch input_size`. Sequences, padded to a common length.
-        input_h: `T`, `layers*dirs batch num_units`. Initial hidden states, in the order
-            (layer, direction).
-        input_c: `T`, [layers * dirs, batch, num_units] if rnn_mode is lstm, else
-            ignored. Initial cell states of an LSTM. Other cells read nothing here: a
-            scalar 0 will do.
+        input_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden`.
+            Initial hidden states, in the order (layer, direction).
+        input_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if rnn_mode == "lstm" else ...`. Initial cell states of an LSTM. Other cells
+            read nothing here: a scalar 0 will do.
         params: `T`, `params_size`. Weights and biases of all layers in one vector, laid
             out as CudnnRNNParamsSize describes.
         rnn_mode: string, one of "rnn_relu", "rnn_tanh", "lstm", "gru". Default "lstm".
@@ -481,21 +505,31 @@ def cudnn_rnn_v2(
         name: what the op is called in a graph.
 
     Returns:
-        output: `T`, `time batch dirs*num_units`. Hidden state of the last layer at
-            every step.
-        output_h: `T`, as input_h. Hidden state of each layer and direction after its
-            last step.
-        output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an LSTM
-            after the last step; a dummy for other cells.
+        output: `T`, `time batch (1 if direction == "unidirectional" else 2)*hidden`.
+            Hidden state of the last layer at every step.
+        output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+            hidden`. Hidden state of each layer and direction after its last step.
+        output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if rnn_mode == "lstm" else scalar`. Cell states of an LSTM after the last
+            step; a dummy for other cells.
         reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
             intermediates for the backward op: their size and layout are the kernel's
             own. A dummy scalar outside training.
-        host_reserved: int8, `2 if is_training else scalar`. Opaque, in host memory: the
-            algorithm that the forward pass chose, for the backward op. A dummy scalar
-            outside training.
+        host_reserved: int8, `...`. Opaque, in host memory: the algorithm that the
+            forward pass chose, for the backward op. A dummy scalar outside training.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+        >>> params = np.linspace(-1, 1, 4 * 2 * (3 + 2 + 2))
+        >>> layers = cudnn_rnn_v2(x, state, state, params, is_training=False)
+        >>> layers.output.numpy()[:, 0].round(3)
+        array([[-0.009,  0.049],
+               [-0.011,  0.069],
+               [-0.012,  0.077],
+               [-0.011,  0.081]])
     """
     if _unknown:
         raise CudnnRNNV2._unknown(_unknown)

@@ -123,27 +123,47 @@ class CudnnRNNV3(Op, Generic[T]):
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
-        output: `T`, [time, batch, dirs * (num_proj or num_units)], its first two
-            dimensions swapped unless time_major. Hidden state of the last layer at
-            every step; zeros from a sequence's length on.
-        output_h: `T`, as input_h. Hidden state of each layer and direction after the
-            last valid step of each sequence (the first one, for the reverse direction).
-        output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an LSTM
-            after the last valid step; a dummy for other cells.
+        output: `T`, `time batch (1 if direction == "unidirectional" else 2)*hidden if
+            time_major else batch time (1 if direction == "unidirectional" else
+            2)*hidden`. Hidden state of the last layer at every step; zeros from a
+            sequence's length on.
+        output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if time_major else batch layers*(1 if direction == "unidirectional" else 2)
+            hidden`. Hidden state of each layer and direction after the last valid step
+            of each sequence (the first one, for the reverse direction).
+        output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch units
+            if rnn_mode == "lstm" and time_major else batch layers*(1 if direction ==
+            "unidirectional" else 2) units if rnn_mode == "lstm" else scalar`. Cell
+            states of an LSTM after the last valid step; a dummy for other cells.
         reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
             intermediates for the backward op: their size and layout are the kernel's
             own. A dummy scalar outside training.
-        host_reserved: int8, `scalar`. A dummy; this version of the op has nothing to
-            put here.
+        host_reserved: int8, `...`. A dummy; this version of the op has nothing to put
+            here.
+
+    Example:
+        >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+        >>> params = np.linspace(-1, 1, 4 * 2 * (3 + 2 + 2))
+        >>> layers = cudnn_rnn_v3(x, state, state, params, [4], is_training=False)
+        >>> layers.output.numpy()[:, 0].round(3)
+        array([[-0.009,  0.049],
+               [-0.011,  0.069],
+               [-0.012,  0.077],
+               [-0.011,  0.081]])
     """
 
     OP_NAME = "CudnnRNNV3"
     SHAPES = {
         "input": "(time, batch, input_size) if time_major else (batch, time, input_size)",
+        "input_h": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), hidden)",
+        "input_c": "(layers * (1 if direction == 'unidirectional' else 2), batch, units) if rnn_mode == 'lstm' and time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), units) if rnn_mode == 'lstm' else (...,)",
         "params": "(params_size,)",
         "sequence_lengths": "(batch,)",
+        "output": "(time, batch, (1 if direction == 'unidirectional' else 2) * hidden) if time_major else (batch, time, (1 if direction == 'unidirectional' else 2) * hidden)",
+        "output_h": "(layers * (1 if direction == 'unidirectional' else 2), batch, hidden) if time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), hidden)",
+        "output_c": "(layers * (1 if direction == 'unidirectional' else 2), batch, units) if rnn_mode == 'lstm' and time_major else (batch, layers * (1 if direction == 'unidirectional' else 2), units) if rnn_mode == 'lstm' else ()",
         "reserve_space": "(_reserve_size,) if is_training else ()",
-        "host_reserved": "()",
+        "host_reserved": "(...,)",
     }
     NATIVE = ("CPU", "XLA")
     __slots__ = ("output", "output_h", "output_c", "reserve_space", "host_reserved")
@@ -335,12 +355,15 @@ class CudnnRNNV3(Op, Generic[T]):
             scope: graph, name, device and control dependencies of the op.
             input: `T`, `time batch input_size if time_major else batch time
                 input_size`. Sequences, padded to a common length.
-            input_h: `T`, [layers * dirs, batch, num_proj or num_units] if time_major
-                else [batch, layers * dirs, num_proj or num_units]. Initial hidden
-                states, in the order (layer, direction).
-            input_c: `T`, [layers * dirs, batch, num_units] if time_major else [batch,
-                layers * dirs, num_units]; ignored unless rnn_mode is lstm. Initial cell
-                states of an LSTM. Other cells read nothing here: a scalar 0 will do.
+            input_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden if time_major else batch layers*(1 if direction ==
+                "unidirectional" else 2) hidden`. Initial hidden states, in the order
+                (layer, direction).
+            input_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                units if rnn_mode == "lstm" and time_major else batch layers*(1 if
+                direction == "unidirectional" else 2) units if rnn_mode == "lstm" else
+                ...`. Initial cell states of an LSTM. Other cells read nothing here: a
+                scalar 0 will do.
             params: `T`, `params_size`. Weights and biases of all layers in one vector,
                 laid out as CudnnRNNParamsSize describes.
             sequence_lengths: int32, `batch`. Number of valid steps of each sequence, at
@@ -375,22 +398,38 @@ class CudnnRNNV3(Op, Generic[T]):
                     of the states too.
 
         Returns:
-            output: `T`, [time, batch, dirs * (num_proj or num_units)], its first two
-                dimensions swapped unless time_major. Hidden state of the last layer at
-                every step; zeros from a sequence's length on.
-            output_h: `T`, as input_h. Hidden state of each layer and direction after
-                the last valid step of each sequence (the first one, for the reverse
-                direction).
-            output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an
-                LSTM after the last valid step; a dummy for other cells.
+            output: `T`, `time batch (1 if direction == "unidirectional" else 2)*hidden
+                if time_major else batch time (1 if direction == "unidirectional" else
+                2)*hidden`. Hidden state of the last layer at every step; zeros from a
+                sequence's length on.
+            output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                hidden if time_major else batch layers*(1 if direction ==
+                "unidirectional" else 2) hidden`. Hidden state of each layer and
+                direction after the last valid step of each sequence (the first one, for
+                the reverse direction).
+            output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch
+                units if rnn_mode == "lstm" and time_major else batch layers*(1 if
+                direction == "unidirectional" else 2) units if rnn_mode == "lstm" else
+                scalar`. Cell states of an LSTM after the last valid step; a dummy for
+                other cells.
             reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
                 intermediates for the backward op: their size and layout are the
                 kernel's own. A dummy scalar outside training.
-            host_reserved: int8, `scalar`. A dummy; this version of the op has nothing
-                to put here.
+            host_reserved: int8, `...`. A dummy; this version of the op has nothing to
+                put here.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+            >>> params = np.linspace(-1, 1, 4 * 2 * (3 + 2 + 2))
+            >>> layers = cudnn_rnn_v3(x, state, state, params, [4], is_training=False)
+            >>> layers.output.numpy()[:, 0].round(3)
+            array([[-0.009,  0.049],
+                   [-0.011,  0.069],
+                   [-0.012,  0.077],
+                   [-0.011,  0.081]])
         """
         op: CudnnRNNV3[U] = new(CudnnRNNV3)
         opts = MERGE(options) if options else DEFAULTS
@@ -529,11 +568,12 @@ def cudnn_rnn_v3(
     Args:
         input: `T`, `time batch input_size if time_major else batch time input_size`.
             Sequences, padded to a common length.
-        input_h: `T`, [layers * dirs, batch, num_proj or num_units] if time_major else
-            [batch, layers * dirs, num_proj or num_units]. Initial hidden states, in the
-            order (layer, direction).
-        input_c: `T`, [layers * dirs, batch, num_units] if time_major else [batch,
-            layers * dirs, num_units]; ignored unless rnn_mode is lstm. Initial cell
+        input_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if time_major else batch layers*(1 if direction == "unidirectional" else 2)
+            hidden`. Initial hidden states, in the order (layer, direction).
+        input_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch units if
+            rnn_mode == "lstm" and time_major else batch layers*(1 if direction ==
+            "unidirectional" else 2) units if rnn_mode == "lstm" else ...`. Initial cell
             states of an LSTM. Other cells read nothing here: a scalar 0 will do.
         params: `T`, `params_size`. Weights and biases of all layers in one vector, laid
             out as CudnnRNNParamsSize describes.
@@ -569,21 +609,36 @@ def cudnn_rnn_v3(
         name: what the op is called in a graph.
 
     Returns:
-        output: `T`, [time, batch, dirs * (num_proj or num_units)], its first two
-            dimensions swapped unless time_major. Hidden state of the last layer at
-            every step; zeros from a sequence's length on.
-        output_h: `T`, as input_h. Hidden state of each layer and direction after the
-            last valid step of each sequence (the first one, for the reverse direction).
-        output_c: `T`, as input_c if rnn_mode is lstm, else []. Cell states of an LSTM
-            after the last valid step; a dummy for other cells.
+        output: `T`, `time batch (1 if direction == "unidirectional" else 2)*hidden if
+            time_major else batch time (1 if direction == "unidirectional" else
+            2)*hidden`. Hidden state of the last layer at every step; zeros from a
+            sequence's length on.
+        output_h: `T`, `layers*(1 if direction == "unidirectional" else 2) batch hidden
+            if time_major else batch layers*(1 if direction == "unidirectional" else 2)
+            hidden`. Hidden state of each layer and direction after the last valid step
+            of each sequence (the first one, for the reverse direction).
+        output_c: `T`, `layers*(1 if direction == "unidirectional" else 2) batch units
+            if rnn_mode == "lstm" and time_major else batch layers*(1 if direction ==
+            "unidirectional" else 2) units if rnn_mode == "lstm" else scalar`. Cell
+            states of an LSTM after the last valid step; a dummy for other cells.
         reserve_space: `T`, `_reserve_size if is_training else scalar`. Opaque
             intermediates for the backward op: their size and layout are the kernel's
             own. A dummy scalar outside training.
-        host_reserved: int8, `scalar`. A dummy; this version of the op has nothing to
-            put here.
+        host_reserved: int8, `...`. A dummy; this version of the op has nothing to put
+            here.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> x, state = np.ones([4, 1, 3]), np.zeros([1, 1, 2])
+        >>> params = np.linspace(-1, 1, 4 * 2 * (3 + 2 + 2))
+        >>> layers = cudnn_rnn_v3(x, state, state, params, [4], is_training=False)
+        >>> layers.output.numpy()[:, 0].round(3)
+        array([[-0.009,  0.049],
+               [-0.011,  0.069],
+               [-0.012,  0.077],
+               [-0.011,  0.081]])
     """
     if _unknown:
         raise CudnnRNNV3._unknown(_unknown)

@@ -47,6 +47,15 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
     Attributes:
         merged_memory_config: string, `scalar`. Opaque serialized memory layout of the
             whole system.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = t.execute_tpu_embedding_partitioner(config)
+        >>> hosts = [t.configure_tpu_embedding_memory(plan)]
+        >>> collate_tpu_embedding_memory(hosts).dtype
+        tf.string
     """
 
     OP_NAME = "CollateTPUEmbeddingMemory"
@@ -86,6 +95,15 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> plan = t.execute_tpu_embedding_partitioner(config)
+            >>> hosts = [t.configure_tpu_embedding_memory(plan)]
+            >>> collate_tpu_embedding_memory(hosts).dtype
+            tf.string
         """
         op: CollateTPUEmbeddingMemory = new(CollateTPUEmbeddingMemory)
         fast_path_error = None
@@ -126,6 +144,15 @@ def collate_tpu_embedding_memory(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = t.execute_tpu_embedding_partitioner(config)
+        >>> hosts = [t.configure_tpu_embedding_memory(plan)]
+        >>> collate_tpu_embedding_memory(hosts).dtype
+        tf.string
     """
     if _unknown:
         raise CollateTPUEmbeddingMemory._unknown(_unknown)

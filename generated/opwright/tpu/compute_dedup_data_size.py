@@ -55,6 +55,13 @@ class ComputeDedupDataSize(TensorOp[TInt32]):
     Attributes:
         num_elements: int32, `scalar`. Vectors in the tuple that
             XlaRecvTPUEmbeddingDeduplicationData returns.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> int(compute_dedup_data_size(config))
+        2
     """
 
     OP_NAME = "ComputeDedupDataSize"
@@ -107,6 +114,13 @@ class ComputeDedupDataSize(TensorOp[TInt32]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> int(compute_dedup_data_size(config))
+            2
         """
         op: ComputeDedupDataSize = new(ComputeDedupDataSize)
         fast_path_error = None
@@ -160,6 +174,13 @@ def compute_dedup_data_size(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> int(compute_dedup_data_size(config))
+        2
     """
     if _unknown:
         raise ComputeDedupDataSize._unknown(_unknown)

@@ -61,6 +61,13 @@ class ComputeDedupDataSizeV2(TensorOp[TInt32]):
     Attributes:
         num_elements: int32, `scalar`. Vectors in the tuple that
             XlaRecvTPUEmbeddingDeduplicationData returns.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> int(compute_dedup_data_size_v2(config, "", "", ""))
+        2
     """
 
     OP_NAME = "ComputeDedupDataSizeV2"
@@ -127,6 +134,13 @@ class ComputeDedupDataSizeV2(TensorOp[TInt32]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> int(compute_dedup_data_size_v2(config, "", "", ""))
+            2
         """
         op: ComputeDedupDataSizeV2 = new(ComputeDedupDataSizeV2)
         fast_path_error = None
@@ -210,6 +224,13 @@ def compute_dedup_data_size_v2(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> int(compute_dedup_data_size_v2(config, "", "", ""))
+        2
     """
     if _unknown:
         raise ComputeDedupDataSizeV2._unknown(_unknown)

@@ -64,6 +64,14 @@ class ComputeDedupDataTupleMaskV2(TensorOp[TInt32]):
     Attributes:
         output_shape: int32, `_num_elements 2`. For each part of the tuple its type, 0
             for integer and 1 for float, and its length.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> compute_dedup_data_tuple_mask_v2(config, "", "", "").numpy()
+        array([[0, 2],
+               [1, 2]], dtype=int32)
     """
 
     OP_NAME = "ComputeDedupDataTupleMaskV2"
@@ -131,6 +139,14 @@ class ComputeDedupDataTupleMaskV2(TensorOp[TInt32]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> compute_dedup_data_tuple_mask_v2(config, "", "", "").numpy()
+            array([[0, 2],
+                   [1, 2]], dtype=int32)
         """
         op: ComputeDedupDataTupleMaskV2 = new(ComputeDedupDataTupleMaskV2)
         fast_path_error = None
@@ -215,6 +231,14 @@ def compute_dedup_data_tuple_mask_v2(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> compute_dedup_data_tuple_mask_v2(config, "", "", "").numpy()
+        array([[0, 2],
+               [1, 2]], dtype=int32)
     """
     if _unknown:
         raise ComputeDedupDataTupleMaskV2._unknown(_unknown)

@@ -60,6 +60,12 @@ class ConfigureDistributedTPU(TensorOp[TString]):
     Attributes:
         topology: string, `scalar`. Serialized tensorflow.tpu.TopologyProto of the chips
             and hosts.
+
+    Example:
+        >>> kind = tf.tpu.experimental.Topology
+        >>> topology = kind(serialized=configure_distributed_tpu().numpy())
+        >>> print(topology.num_tasks, topology.num_tpus_per_task, topology.mesh_shape)
+        1 1 [1 1 1 1]
     """
 
     OP_NAME = "ConfigureDistributedTPU"
@@ -199,6 +205,12 @@ class ConfigureDistributedTPU(TensorOp[TString]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> kind = tf.tpu.experimental.Topology
+            >>> topology = kind(serialized=configure_distributed_tpu().numpy())
+            >>> print(topology.num_tasks, topology.num_tpus_per_task, topology.mesh_shape)
+            1 1 [1 1 1 1]
         """
         op: ConfigureDistributedTPU = new(ConfigureDistributedTPU)
         opts = MERGE(options) if options else DEFAULTS
@@ -292,6 +304,12 @@ def configure_distributed_tpu(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> kind = tf.tpu.experimental.Topology
+        >>> topology = kind(serialized=configure_distributed_tpu().numpy())
+        >>> print(topology.num_tasks, topology.num_tpus_per_task, topology.mesh_shape)
+        1 1 [1 1 1 1]
     """
     if _unknown:
         raise ConfigureDistributedTPU._unknown(_unknown)

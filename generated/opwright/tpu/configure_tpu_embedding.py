@@ -52,6 +52,17 @@ class ConfigureTPUEmbedding(Op):
     InvalidArgument: `config` is empty, or breaks one of these rules.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu()
+        >>> configure_tpu_embedding(config)
+        >>> print(t.table("films").rows.numpy())
+        [[0.]
+         [0.]
+         [0.]]
     """
 
     OP_NAME = "ConfigureTPUEmbedding"
@@ -98,6 +109,17 @@ class ConfigureTPUEmbedding(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> _ = t.configure_distributed_tpu()
+            >>> configure_tpu_embedding(config)
+            >>> print(t.table("films").rows.numpy())
+            [[0.]
+             [0.]
+             [0.]]
         """
         op: ConfigureTPUEmbedding = new(ConfigureTPUEmbedding)
         fast_path_error = None
@@ -150,6 +172,17 @@ def configure_tpu_embedding(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu()
+        >>> configure_tpu_embedding(config)
+        >>> print(t.table("films").rows.numpy())
+        [[0.]
+         [0.]
+         [0.]]
     """
     if _unknown:
         raise ConfigureTPUEmbedding._unknown(_unknown)

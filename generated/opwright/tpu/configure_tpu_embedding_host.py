@@ -56,6 +56,15 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
     Attributes:
         network_config: string, `scalar`. Opaque serialized address at which other hosts
             reach this one.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = t.execute_tpu_embedding_partitioner(config)
+        >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(plan)])
+        >>> configure_tpu_embedding_host(plan, c, config).dtype
+        tf.string
     """
 
     OP_NAME = "ConfigureTPUEmbeddingHost"
@@ -109,6 +118,15 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> plan = t.execute_tpu_embedding_partitioner(config)
+            >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(plan)])
+            >>> configure_tpu_embedding_host(plan, c, config).dtype
+            tf.string
         """
         op: ConfigureTPUEmbeddingHost = new(ConfigureTPUEmbeddingHost)
         fast_path_error = None
@@ -166,6 +184,15 @@ def configure_tpu_embedding_host(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = t.execute_tpu_embedding_partitioner(config)
+        >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(plan)])
+        >>> configure_tpu_embedding_host(plan, c, config).dtype
+        tf.string
     """
     if _unknown:
         raise ConfigureTPUEmbeddingHost._unknown(_unknown)

@@ -45,6 +45,15 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
     Attributes:
         memory_config: string, `scalar`. Opaque serialized addresses and sizes of this
             host's segments.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = t.execute_tpu_embedding_partitioner(config)
+        >>> memory = configure_tpu_embedding_memory(plan)
+        >>> memory.dtype, memory.shape
+        (tf.string, TensorShape([]))
     """
 
     OP_NAME = "ConfigureTPUEmbeddingMemory"
@@ -85,6 +94,15 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> plan = t.execute_tpu_embedding_partitioner(config)
+            >>> memory = configure_tpu_embedding_memory(plan)
+            >>> memory.dtype, memory.shape
+            (tf.string, TensorShape([]))
         """
         op: ConfigureTPUEmbeddingMemory = new(ConfigureTPUEmbeddingMemory)
         fast_path_error = None
@@ -123,6 +141,15 @@ def configure_tpu_embedding_memory(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = t.execute_tpu_embedding_partitioner(config)
+        >>> memory = configure_tpu_embedding_memory(plan)
+        >>> memory.dtype, memory.shape
+        (tf.string, TensorShape([]))
     """
     if _unknown:
         raise ConfigureTPUEmbeddingMemory._unknown(_unknown)

@@ -41,6 +41,14 @@ class ConnectTPUEmbeddingHosts(Op):
     use the connections to agree on how a step is cut into minibatches.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> conf = t.EmbeddingConfig([films], batch_size=2).message
+        >>> p = t.execute_tpu_embedding_partitioner(conf)
+        >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(p)])
+        >>> connect_tpu_embedding_hosts([t.configure_tpu_embedding_host(p, c, conf)])
     """
 
     OP_NAME = "ConnectTPUEmbeddingHosts"
@@ -75,6 +83,14 @@ class ConnectTPUEmbeddingHosts(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> conf = t.EmbeddingConfig([films], batch_size=2).message
+            >>> p = t.execute_tpu_embedding_partitioner(conf)
+            >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(p)])
+            >>> connect_tpu_embedding_hosts([t.configure_tpu_embedding_host(p, c, conf)])
         """
         op: ConnectTPUEmbeddingHosts = new(ConnectTPUEmbeddingHosts)
         fast_path_error = None
@@ -113,6 +129,14 @@ def connect_tpu_embedding_hosts(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> conf = t.EmbeddingConfig([films], batch_size=2).message
+        >>> p = t.execute_tpu_embedding_partitioner(conf)
+        >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(p)])
+        >>> connect_tpu_embedding_hosts([t.configure_tpu_embedding_host(p, c, conf)])
     """
     if _unknown:
         raise ConnectTPUEmbeddingHosts._unknown(_unknown)

@@ -71,10 +71,17 @@ class ConvertToCooTensor(Op):
         row_ids: int32, `_triples`. Sample of each triple.
         col_ids: int32, `_triples`. Id of each triple.
         gains: float32, `_triples`. Gain of each triple.
+
+    Example:
+        >>> splits, ids = [0, 3, 4], [7, 7, 5, 2]
+        >>> coo = convert_to_coo_tensor(splits, ids, 1.0, 2, combiner="mean")
+        >>> print(coo.row_ids.numpy(), coo.col_ids.numpy(), coo.gains.numpy())
+        [0 0 1] [7 5 2] [0.6666667  0.33333334 1.        ]
     """
 
     OP_NAME = "ConvertToCooTensor"
     SHAPES = {
+        "indices_or_row_splits": "either((0,), (ids, 2), (sample_count + 1,))",
         "values": "(ids,)",
         "weights": "either((), (ids,))",
         "row_ids": "(_triples,)",
@@ -129,10 +136,10 @@ class ConvertToCooTensor(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            indices_or_row_splits: int32, [0], [ids, 2] or [samples + 1]. What the
-                feature is: an empty vector makes it dense, one id a sample; a matrix
-                holds the indices of a sparse tensor, whose first column is the sample
-                and ascends; a vector holds the row splits of a ragged tensor.
+            indices_or_row_splits: int32, `0 | ids 2 | sample_count+1`. What the feature
+                is: an empty vector makes it dense, one id a sample; a matrix holds the
+                indices of a sparse tensor, whose first column is the sample and
+                ascends; a vector holds the row splits of a ragged tensor.
             values: int32, `ids`. Ids, rows of the table.
             weights: float32, `scalar | ids`. Weight of each id; a scalar is the weight
                 of all.
@@ -147,6 +154,12 @@ class ConvertToCooTensor(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> splits, ids = [0, 3, 4], [7, 7, 5, 2]
+            >>> coo = convert_to_coo_tensor(splits, ids, 1.0, 2, combiner="mean")
+            >>> print(coo.row_ids.numpy(), coo.col_ids.numpy(), coo.gains.numpy())
+            [0 0 1] [7 5 2] [0.6666667  0.33333334 1.        ]
         """
         op: ConvertToCooTensor = new(ConvertToCooTensor)
         fast_path_error = None
@@ -212,10 +225,10 @@ def convert_to_coo_tensor(
     `ConvertToCooTensor.create` in the current scope.
 
     Args:
-        indices_or_row_splits: int32, [0], [ids, 2] or [samples + 1]. What the feature
-            is: an empty vector makes it dense, one id a sample; a matrix holds the
-            indices of a sparse tensor, whose first column is the sample and ascends; a
-            vector holds the row splits of a ragged tensor.
+        indices_or_row_splits: int32, `0 | ids 2 | sample_count+1`. What the feature is:
+            an empty vector makes it dense, one id a sample; a matrix holds the indices
+            of a sparse tensor, whose first column is the sample and ascends; a vector
+            holds the row splits of a ragged tensor.
         values: int32, `ids`. Ids, rows of the table.
         weights: float32, `scalar | ids`. Weight of each id; a scalar is the weight of
             all.
@@ -231,6 +244,12 @@ def convert_to_coo_tensor(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> splits, ids = [0, 3, 4], [7, 7, 5, 2]
+        >>> coo = convert_to_coo_tensor(splits, ids, 1.0, 2, combiner="mean")
+        >>> print(coo.row_ids.numpy(), coo.col_ids.numpy(), coo.gains.numpy())
+        [0 0 1] [7 5 2] [0.6666667  0.33333334 1.        ]
     """
     if _unknown:
         raise ConvertToCooTensor._unknown(_unknown)

@@ -93,21 +93,31 @@ class ConvertToListOfSparseCoreCooTensors(Op):
     opwright brings kernels for CPU.
 
     Attributes:
-        row_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`. Sample
-            of each triple in the stacked batch, for each SparseCore.
-        col_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`. Row of
-            each triple in the stacked table, for each SparseCore.
-        gains_list: list of `num_sc_per_chip` tensors, each float32, `_triples`. Gain of
-            each triple, for each SparseCore.
+        row_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples[i]`.
+            Sample of each triple in the stacked batch, for each SparseCore.
+        col_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples[i]`. Row
+            of each triple in the stacked table, for each SparseCore.
+        gains_list: list of `num_sc_per_chip` tensors, each float32, `_triples[i]`. Gain
+            of each triple, for each SparseCore.
+
+    Example:
+        >>> splits, ids = [0, 2, 3, 3, 5], [4, 1, 6, 3, 3]
+        >>> of_cores = convert_to_list_of_sparse_core_coo_tensors(
+        ...     splits, ids, 1.0, sample_count=4, num_sc_per_chip=2, row_offset=0,
+        ...     col_offset=0, col_shift=0, num_sc_shards=2,
+        ...     stacked_table_sample_count=4, combiner="sum")
+        >>> [rows.numpy().tolist() for rows in of_cores.col_ids_list]
+        [[4, 1, 6], [3]]
     """
 
     OP_NAME = "ConvertToListOfSparseCoreCooTensors"
     SHAPES = {
+        "indices_or_row_splits": "either((0,), (ids, 2), (sample_count + 1,))",
         "values": "(ids,)",
         "weights": "either((), (ids,))",
-        "row_ids_list": "(_triples,)",
-        "col_ids_list": "(_triples,)",
-        "gains_list": "(_triples,)",
+        "row_ids_list": "(_triples[i],)",
+        "col_ids_list": "(_triples[i],)",
+        "gains_list": "(_triples[i],)",
     }
     NATIVE = ("CPU",)
     __slots__ = ("row_ids_list", "col_ids_list", "gains_list")
@@ -176,10 +186,10 @@ class ConvertToListOfSparseCoreCooTensors(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            indices_or_row_splits: int32, [0], [ids, 2] or [samples + 1]. What the
-                feature is: an empty vector makes it dense, one id a sample; a matrix
-                holds the indices of a sparse tensor, whose first column is the sample
-                and ascends; a vector holds the row splits of a ragged tensor.
+            indices_or_row_splits: int32, `0 | ids 2 | sample_count+1`. What the feature
+                is: an empty vector makes it dense, one id a sample; a matrix holds the
+                indices of a sparse tensor, whose first column is the sample and
+                ascends; a vector holds the row splits of a ragged tensor.
             values: int32, `ids`. Ids, rows of the table.
             weights: float32, `scalar | ids`. Weight of each id; a scalar is the weight
                 of all.
@@ -200,15 +210,24 @@ class ConvertToListOfSparseCoreCooTensors(Op):
                 `sqrtn`.
 
         Returns:
-            row_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`.
+            row_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples[i]`.
                 Sample of each triple in the stacked batch, for each SparseCore.
-            col_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`. Row
-                of each triple in the stacked table, for each SparseCore.
-            gains_list: list of `num_sc_per_chip` tensors, each float32, `_triples`.
+            col_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples[i]`.
+                Row of each triple in the stacked table, for each SparseCore.
+            gains_list: list of `num_sc_per_chip` tensors, each float32, `_triples[i]`.
                 Gain of each triple, for each SparseCore.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> splits, ids = [0, 2, 3, 3, 5], [4, 1, 6, 3, 3]
+            >>> of_cores = convert_to_list_of_sparse_core_coo_tensors(
+            ...     splits, ids, 1.0, sample_count=4, num_sc_per_chip=2, row_offset=0,
+            ...     col_offset=0, col_shift=0, num_sc_shards=2,
+            ...     stacked_table_sample_count=4, combiner="sum")
+            >>> [rows.numpy().tolist() for rows in of_cores.col_ids_list]
+            [[4, 1, 6], [3]]
         """
         op: ConvertToListOfSparseCoreCooTensors = new(
             ConvertToListOfSparseCoreCooTensors
@@ -316,10 +335,10 @@ def convert_to_list_of_sparse_core_coo_tensors(
     `ConvertToListOfSparseCoreCooTensors.create` in the current scope.
 
     Args:
-        indices_or_row_splits: int32, [0], [ids, 2] or [samples + 1]. What the feature
-            is: an empty vector makes it dense, one id a sample; a matrix holds the
-            indices of a sparse tensor, whose first column is the sample and ascends; a
-            vector holds the row splits of a ragged tensor.
+        indices_or_row_splits: int32, `0 | ids 2 | sample_count+1`. What the feature is:
+            an empty vector makes it dense, one id a sample; a matrix holds the indices
+            of a sparse tensor, whose first column is the sample and ascends; a vector
+            holds the row splits of a ragged tensor.
         values: int32, `ids`. Ids, rows of the table.
         weights: float32, `scalar | ids`. Weight of each id; a scalar is the weight of
             all.
@@ -340,15 +359,24 @@ def convert_to_list_of_sparse_core_coo_tensors(
         name: what the op is called in a graph.
 
     Returns:
-        row_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`. Sample
-            of each triple in the stacked batch, for each SparseCore.
-        col_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples`. Row of
-            each triple in the stacked table, for each SparseCore.
-        gains_list: list of `num_sc_per_chip` tensors, each float32, `_triples`. Gain of
-            each triple, for each SparseCore.
+        row_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples[i]`.
+            Sample of each triple in the stacked batch, for each SparseCore.
+        col_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples[i]`. Row
+            of each triple in the stacked table, for each SparseCore.
+        gains_list: list of `num_sc_per_chip` tensors, each float32, `_triples[i]`. Gain
+            of each triple, for each SparseCore.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> splits, ids = [0, 2, 3, 3, 5], [4, 1, 6, 3, 3]
+        >>> of_cores = convert_to_list_of_sparse_core_coo_tensors(
+        ...     splits, ids, 1.0, sample_count=4, num_sc_per_chip=2, row_offset=0,
+        ...     col_offset=0, col_shift=0, num_sc_shards=2,
+        ...     stacked_table_sample_count=4, combiner="sum")
+        >>> [rows.numpy().tolist() for rows in of_cores.col_ids_list]
+        [[4, 1, 6], [3]]
     """
     if _unknown:
         raise ConvertToListOfSparseCoreCooTensors._unknown(_unknown)

@@ -91,8 +91,9 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
     opwright brings kernels for CPU.
 
     Attributes:
-        row_pointers: int32, [max_minibatches_per_sc * num_sc_per_chip * roundup(shards,
-            8)]. End of each shard's run of triples.
+        row_pointers: int32,
+            `max_minibatches_per_sc*num_sc_per_chip*ceildiv(num_replica*num_sc_per_chip,8)*8`.
+            End of each shard's run of triples.
         sorted_sample_ids: int32,
             `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`. Sample of
             each triple.
@@ -108,6 +109,15 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
             runs included.
         num_minibatches_per_sc: int32, `scalar`. Number of minibatches of each
             SparseCore.
+
+    Example:
+        >>> csr = convert_to_sparse_core_csr_wrapped_coo_tensor(
+        ...     [[0, 1, 0]], [[0, 1, 1]], [[1, 1, 1]], [[0, 3]], 0, 2, num_replica=1,
+        ...     max_minibatches_per_sc=1, max_ids_per_chip_per_sample=4,
+        ...     table_vocab_size=2, feature_width=8, table_name="films",
+        ...     allow_id_dropping=False)
+        >>> csr.row_pointers.numpy()[0], csr.sorted_sample_ids.numpy()[:3].tolist()
+        (np.int32(3), [0, 1, 0])
     """
 
     OP_NAME = "ConvertToSparseCoreCsrWrappedCooTensor"
@@ -115,7 +125,9 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
         "sorted_row_ids_list": "(sorted[i],)",
         "sorted_col_ids_list": "(sorted[i],)",
         "sorted_gains_list": "(sorted[i],)",
-        "splits": "either((), (replicas,))",
+        "id_counts_list": "where((counts,), (counts - 1) % (num_replica * num_sc_per_chip) == 0)",
+        "splits": "either((), (_,))",
+        "row_pointers": "(max_minibatches_per_sc * num_sc_per_chip * ceildiv(num_replica * num_sc_per_chip, 8) * 8,)",
         "sorted_sample_ids": "(max_ids_per_chip_per_sample * sample_count_per_sc * num_sc_per_chip,)",
         "sorted_token_ids": "(max_ids_per_chip_per_sample * sample_count_per_sc * num_sc_per_chip,)",
         "sorted_gains": "(max_ids_per_chip_per_sample * sample_count_per_sc * num_sc_per_chip,)",
@@ -193,12 +205,12 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
                 `sorted[i]`. Row of each triple within its shard, for each SparseCore.
             sorted_gains_list: list of `num_sc_per_chip` tensors, each float32,
                 `sorted[i]`. Gain of each triple, for each SparseCore.
-            id_counts_list: list of `num_sc_per_chip` tensors, each int32, [shards + 1],
-                or [shards * divisions + 1] with minibatches. Position at which each
-                shard's triples begin, for each SparseCore.
-            splits: int64, `scalar | replicas`. Where the vocabulary is cut into
-                minibatches, as a bit mask over a binary tree of divisions; several are
-                joined by or. 0 means a single minibatch.
+            id_counts_list: list of `num_sc_per_chip` tensors, each int32,
+                `counts where (counts-1)%(num_replica*num_sc_per_chip) == 0`. Position
+                at which each shard's triples begin, for each SparseCore.
+            splits: int64, `scalar | _`. Where the vocabulary is cut into minibatches,
+                as a bit mask over a binary tree of divisions; several are joined by or.
+                0 means a single minibatch.
             sample_count_per_sc: int. At least 1. Number of samples of a SparseCore in
                 the stacked batch.
             num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it
@@ -214,8 +226,9 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
                 warning in the log, instead of being an error.
 
         Returns:
-            row_pointers: int32, [max_minibatches_per_sc * num_sc_per_chip *
-                roundup(shards, 8)]. End of each shard's run of triples.
+            row_pointers: int32,
+                `max_minibatches_per_sc*num_sc_per_chip*ceildiv(num_replica*num_sc_per_chip,8)*8`.
+                End of each shard's run of triples.
             sorted_sample_ids: int32,
                 `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`.
                 Sample of each triple.
@@ -234,6 +247,15 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> csr = convert_to_sparse_core_csr_wrapped_coo_tensor(
+            ...     [[0, 1, 0]], [[0, 1, 1]], [[1, 1, 1]], [[0, 3]], 0, 2, num_replica=1,
+            ...     max_minibatches_per_sc=1, max_ids_per_chip_per_sample=4,
+            ...     table_vocab_size=2, feature_width=8, table_name="films",
+            ...     allow_id_dropping=False)
+            >>> csr.row_pointers.numpy()[0], csr.sorted_sample_ids.numpy()[:3].tolist()
+            (np.int32(3), [0, 1, 0])
         """
         op: ConvertToSparseCoreCsrWrappedCooTensor = new(
             ConvertToSparseCoreCsrWrappedCooTensor
@@ -346,12 +368,12 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
             Row of each triple within its shard, for each SparseCore.
         sorted_gains_list: list of `num_sc_per_chip` tensors, each float32, `sorted[i]`.
             Gain of each triple, for each SparseCore.
-        id_counts_list: list of `num_sc_per_chip` tensors, each int32, [shards + 1], or
-            [shards * divisions + 1] with minibatches. Position at which each shard's
-            triples begin, for each SparseCore.
-        splits: int64, `scalar | replicas`. Where the vocabulary is cut into
-            minibatches, as a bit mask over a binary tree of divisions; several are
-            joined by or. 0 means a single minibatch.
+        id_counts_list: list of `num_sc_per_chip` tensors, each int32,
+            `counts where (counts-1)%(num_replica*num_sc_per_chip) == 0`. Position at
+            which each shard's triples begin, for each SparseCore.
+        splits: int64, `scalar | _`. Where the vocabulary is cut into minibatches, as a
+            bit mask over a binary tree of divisions; several are joined by or. 0 means
+            a single minibatch.
         sample_count_per_sc: int. At least 1. Number of samples of a SparseCore in the
             stacked batch.
         num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it makes
@@ -368,8 +390,9 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
         name: what the op is called in a graph.
 
     Returns:
-        row_pointers: int32, [max_minibatches_per_sc * num_sc_per_chip * roundup(shards,
-            8)]. End of each shard's run of triples.
+        row_pointers: int32,
+            `max_minibatches_per_sc*num_sc_per_chip*ceildiv(num_replica*num_sc_per_chip,8)*8`.
+            End of each shard's run of triples.
         sorted_sample_ids: int32,
             `max_ids_per_chip_per_sample*sample_count_per_sc*num_sc_per_chip`. Sample of
             each triple.
@@ -388,6 +411,15 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> csr = convert_to_sparse_core_csr_wrapped_coo_tensor(
+        ...     [[0, 1, 0]], [[0, 1, 1]], [[1, 1, 1]], [[0, 3]], 0, 2, num_replica=1,
+        ...     max_minibatches_per_sc=1, max_ids_per_chip_per_sample=4,
+        ...     table_vocab_size=2, feature_width=8, table_name="films",
+        ...     allow_id_dropping=False)
+        >>> csr.row_pointers.numpy()[0], csr.sorted_sample_ids.numpy()[:3].tolist()
+        (np.int32(3), [0, 1, 0])
     """
     if _unknown:
         raise ConvertToSparseCoreCsrWrappedCooTensor._unknown(_unknown)

@@ -105,10 +105,19 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
     `T2`: int32 or int64.
 
     `T3`: float32 or float64.
+
+    Example:
+        >>> t, splits = opwright.tpu, [0, 3, 4]
+        >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+        >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
+        ...     [splits], [[7, 8, 7, 0]], [[]], "train", 0, combiners=["mean"])
     """
 
     OP_NAME = "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch"
     SHAPES = {
+        "sample_indices_or_row_splits": "either((0,), (ids[i], _), (rows[i] + 1,))",
         "embedding_indices": "(ids[i],)",
         "aggregation_weights": "either((ids[i],), (0,))",
         "mode_override": "()",
@@ -188,9 +197,9 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            sample_indices_or_row_splits: list of `N` tensors, each `T1`, [0], [ids,
-                rank] or [rows + 1]. What a feature is, for each: an empty vector makes
-                it dense, one id a sample; a matrix holds the indices of a sparse
+            sample_indices_or_row_splits: list of `N` tensors, each `T1`,
+                `0 | ids[i] _ | rows[i]+1`. What a feature is, for each: an empty vector
+                makes it dense, one id a sample; a matrix holds the indices of a sparse
                 tensor; a vector holds the row splits of a ragged one.
             embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to
                 look up, for each feature.
@@ -209,6 +218,14 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, splits = opwright.tpu, [0, 3, 4]
+            >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+            >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
+            ...     [splits], [[7, 8, 7, 0]], [[]], "train", 0, combiners=["mean"])
         """
         op: DynamicEnqueueTPUEmbeddingArbitraryTensorBatch = new(
             DynamicEnqueueTPUEmbeddingArbitraryTensorBatch
@@ -297,10 +314,10 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
     a graph, None eagerly.
 
     Args:
-        sample_indices_or_row_splits: list of `N` tensors, each `T1`, [0], [ids, rank]
-            or [rows + 1]. What a feature is, for each: an empty vector makes it dense,
-            one id a sample; a matrix holds the indices of a sparse tensor; a vector
-            holds the row splits of a ragged one.
+        sample_indices_or_row_splits: list of `N` tensors, each `T1`,
+            `0 | ids[i] _ | rows[i]+1`. What a feature is, for each: an empty vector
+            makes it dense, one id a sample; a matrix holds the indices of a sparse
+            tensor; a vector holds the row splits of a ragged one.
         embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to look
             up, for each feature.
         aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
@@ -316,6 +333,14 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, splits = opwright.tpu, [0, 3, 4]
+        >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+        >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
+        ...     [splits], [[7, 8, 7, 0]], [[]], "train", 0, combiners=["mean"])
     """
     if _unknown:
         raise DynamicEnqueueTPUEmbeddingArbitraryTensorBatch._unknown(_unknown)

@@ -105,6 +105,14 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
     `T2`: int32 or int64.
 
     `T3`: float32 or float64.
+
+    Example:
+        >>> t, ids = opwright.tpu, tf.ragged.constant([[7, 8], []], tf.int32)
+        >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+        >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
+        ...     [ids.row_splits], [ids.values], [[]], "train", 0, [0])
     """
 
     OP_NAME = "DynamicEnqueueTPUEmbeddingRaggedTensorBatch"
@@ -235,6 +243,14 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, ids = opwright.tpu, tf.ragged.constant([[7, 8], []], tf.int32)
+            >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+            >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
+            ...     [ids.row_splits], [ids.values], [[]], "train", 0, [0])
         """
         op: DynamicEnqueueTPUEmbeddingRaggedTensorBatch = new(
             DynamicEnqueueTPUEmbeddingRaggedTensorBatch
@@ -359,6 +375,14 @@ def dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, ids = opwright.tpu, tf.ragged.constant([[7, 8], []], tf.int32)
+        >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+        >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
+        ...     [ids.row_splits], [ids.values], [[]], "train", 0, [0])
     """
     if _unknown:
         raise DynamicEnqueueTPUEmbeddingRaggedTensorBatch._unknown(_unknown)

@@ -97,10 +97,20 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
     `T2`: int32 or int64.
 
     `T3`: float32 or float64.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+        >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_arbitrary_tensor_batch([[]], [[7, 0]], [[]], "train")
+        >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+        (2, 4)
     """
 
     OP_NAME = "EnqueueTPUEmbeddingArbitraryTensorBatch"
     SHAPES = {
+        "sample_indices_or_row_splits": "either((0,), (ids[i], _), (rows[i] + 1,))",
         "embedding_indices": "(ids[i],)",
         "aggregation_weights": "either((ids[i],), (0,))",
         "mode_override": "()",
@@ -182,9 +192,9 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            sample_indices_or_row_splits: list of `N` tensors, each `T1`, [0], [ids,
-                rank] or [rows + 1]. What a feature is, for each: an empty vector makes
-                it dense, one id a sample; a matrix holds the indices of a sparse
+            sample_indices_or_row_splits: list of `N` tensors, each `T1`,
+                `0 | ids[i] _ | rows[i]+1`. What a feature is, for each: an empty vector
+                makes it dense, one id a sample; a matrix holds the indices of a sparse
                 tensor; a vector holds the row splits of a ragged one.
             embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to
                 look up, for each feature.
@@ -205,6 +215,15 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+            >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> enqueue_tpu_embedding_arbitrary_tensor_batch([[]], [[7, 0]], [[]], "train")
+            >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+            (2, 4)
         """
         op: EnqueueTPUEmbeddingArbitraryTensorBatch = new(
             EnqueueTPUEmbeddingArbitraryTensorBatch
@@ -288,10 +307,10 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
     graph, None eagerly.
 
     Args:
-        sample_indices_or_row_splits: list of `N` tensors, each `T1`, [0], [ids, rank]
-            or [rows + 1]. What a feature is, for each: an empty vector makes it dense,
-            one id a sample; a matrix holds the indices of a sparse tensor; a vector
-            holds the row splits of a ragged one.
+        sample_indices_or_row_splits: list of `N` tensors, each `T1`,
+            `0 | ids[i] _ | rows[i]+1`. What a feature is, for each: an empty vector
+            makes it dense, one id a sample; a matrix holds the indices of a sparse
+            tensor; a vector holds the row splits of a ragged one.
         embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to look
             up, for each feature.
         aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
@@ -309,6 +328,15 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+        >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_arbitrary_tensor_batch([[]], [[7, 0]], [[]], "train")
+        >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+        (2, 4)
     """
     if _unknown:
         raise EnqueueTPUEmbeddingArbitraryTensorBatch._unknown(_unknown)

@@ -49,19 +49,34 @@ class EnqueueTPUEmbeddingBatchInputs(OpInputs):
 class EnqueueTPUEmbeddingBatch(Op):
     """Enqueues a step's ids for lookup, as serialized batches.
 
+    For configurations without feature descriptors: each input is a table's, with a
+    serialized message a sample, of the sample's ids and weights. TensorFlow does not
+    publish the message; on the CPU it has the ids as varints in field 1 and the
+    weights, if there are any, as float32 in field 2.
+
     A step takes one enqueue op a core. The op hands the ids to the engine of its host
     and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps are looked
     up in the order in which they are enqueued; how many may be under way is up to the
     implementation.
 
     InvalidArgument, when the graph is built: there are combiners, but not one an input.
+    The other enqueue ops take tensors, which need no message.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_batch([[b"\\x08\\x02", b"\\x08\\x00\\x08\\x01"]], "train")
+        >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+        (2, 1)
     """
 
     OP_NAME = "EnqueueTPUEmbeddingBatch"
     SHAPES = {
-        "batch": "either((), (batches[i],))",
+        "batch": "(samples[i],)",
         "mode_override": "()",
     }
     NATIVE = ("CPU", "GPU")
@@ -111,13 +126,18 @@ class EnqueueTPUEmbeddingBatch(Op):
     ) -> EnqueueTPUEmbeddingBatch:
         """Enqueues a step's ids for lookup, as serialized batches.
 
+        For configurations without feature descriptors: each input is a table's, with a
+        serialized message a sample, of the sample's ids and weights. TensorFlow does
+        not publish the message; on the CPU it has the ids as varints in field 1 and the
+        weights, if there are any, as float32 in field 2.
+
         A step takes one enqueue op a core. The op hands the ids to the engine of its
         host and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps
         are looked up in the order in which they are enqueued; how many may be under way
         is up to the implementation.
 
         InvalidArgument, when the graph is built: there are combiners, but not one an
-        input.
+        input. The other enqueue ops take tensors, which need no message.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -125,9 +145,8 @@ class EnqueueTPUEmbeddingBatch(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            batch: list of `N` tensors, each string, `scalar | batches[i]`. Ids and
-                weights, one input a table. The message that is serialized here is not
-                public, and neither is the shape checked.
+            batch: list of `N` tensors, each string, `samples[i]`. Ids and weights of
+                each sample, one input a table.
             mode_override: string, `scalar`. `train` for both passes, `inference` for
                 the forward pass only, or `unspecified` for the mode in the
                 configuration. TensorFlow's own text lists other names, which its kernel
@@ -142,6 +161,15 @@ class EnqueueTPUEmbeddingBatch(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> enqueue_tpu_embedding_batch([[b"\\x08\\x02", b"\\x08\\x00\\x08\\x01"]], "train")
+            >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+            (2, 1)
         """
         op: EnqueueTPUEmbeddingBatch = new(EnqueueTPUEmbeddingBatch)
         opts = MERGE(options) if options else DEFAULTS
@@ -186,12 +214,18 @@ def enqueue_tpu_embedding_batch(
 ) -> Operation | None:
     """Enqueues a step's ids for lookup, as serialized batches.
 
+    For configurations without feature descriptors: each input is a table's, with a
+    serialized message a sample, of the sample's ids and weights. TensorFlow does not
+    publish the message; on the CPU it has the ids as varints in field 1 and the
+    weights, if there are any, as float32 in field 2.
+
     A step takes one enqueue op a core. The op hands the ids to the engine of its host
     and does not wait for the lookup; RecvTPUEmbeddingActivations does. Steps are looked
     up in the order in which they are enqueued; how many may be under way is up to the
     implementation.
 
     InvalidArgument, when the graph is built: there are combiners, but not one an input.
+    The other enqueue ops take tensors, which need no message.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -200,9 +234,8 @@ def enqueue_tpu_embedding_batch(
     eagerly.
 
     Args:
-        batch: list of `N` tensors, each string, `scalar | batches[i]`. Ids and weights,
-            one input a table. The message that is serialized here is not public, and
-            neither is the shape checked.
+        batch: list of `N` tensors, each string, `samples[i]`. Ids and weights of each
+            sample, one input a table.
         mode_override: string, `scalar`. `train` for both passes, `inference` for the
             forward pass only, or `unspecified` for the mode in the configuration.
             TensorFlow's own text lists other names, which its kernel refuses.
@@ -216,6 +249,15 @@ def enqueue_tpu_embedding_batch(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_batch([[b"\\x08\\x02", b"\\x08\\x00\\x08\\x01"]], "train")
+        >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+        (2, 1)
     """
     if _unknown:
         raise EnqueueTPUEmbeddingBatch._unknown(_unknown)

@@ -63,6 +63,15 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
     its table does is implementation-defined.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_integer_batch([[2, 0]], "inference")
+        >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+        (2, 1)
     """
 
     OP_NAME = "EnqueueTPUEmbeddingIntegerBatch"
@@ -141,6 +150,15 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> enqueue_tpu_embedding_integer_batch([[2, 0]], "inference")
+            >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+            (2, 1)
         """
         op: EnqueueTPUEmbeddingIntegerBatch = new(EnqueueTPUEmbeddingIntegerBatch)
         opts = MERGE(options) if options else DEFAULTS
@@ -213,6 +231,15 @@ def enqueue_tpu_embedding_integer_batch(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_integer_batch([[2, 0]], "inference")
+        >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+        (2, 1)
     """
     if _unknown:
         raise EnqueueTPUEmbeddingIntegerBatch._unknown(_unknown)

@@ -100,6 +100,14 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
     `T2`: int32 or int64.
 
     `T3`: float32 or float64.
+
+    Example:
+        >>> t, ids = opwright.tpu, tf.ragged.constant([[7, 8], []], tf.int32)
+        >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+        >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_ragged_tensor_batch(
+        ...     [ids.row_splits], [ids.values], [[]], "train", [0], combiners=["mean"])
     """
 
     OP_NAME = "EnqueueTPUEmbeddingRaggedTensorBatch"
@@ -243,6 +251,14 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, ids = opwright.tpu, tf.ragged.constant([[7, 8], []], tf.int32)
+            >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+            >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> enqueue_tpu_embedding_ragged_tensor_batch(
+            ...     [ids.row_splits], [ids.values], [[]], "train", [0], combiners=["mean"])
         """
         op: EnqueueTPUEmbeddingRaggedTensorBatch = new(
             EnqueueTPUEmbeddingRaggedTensorBatch
@@ -363,6 +379,14 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, ids = opwright.tpu, tf.ragged.constant([[7, 8], []], tf.int32)
+        >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+        >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_ragged_tensor_batch(
+        ...     [ids.row_splits], [ids.values], [[]], "train", [0], combiners=["mean"])
     """
     if _unknown:
         raise EnqueueTPUEmbeddingRaggedTensorBatch._unknown(_unknown)

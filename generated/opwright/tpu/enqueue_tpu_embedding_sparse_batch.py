@@ -96,6 +96,15 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
     `T2`: int32 or int64.
 
     `T3`: float32 or float64.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_sparse_batch([[0, 0]], [[2, 1]], [[1, 0.5]], "train")
+        >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+        (2, 1)
     """
 
     OP_NAME = "EnqueueTPUEmbeddingSparseBatch"
@@ -207,6 +216,15 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> enqueue_tpu_embedding_sparse_batch([[0, 0]], [[2, 1]], [[1, 0.5]], "train")
+            >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+            (2, 1)
         """
         op: EnqueueTPUEmbeddingSparseBatch = new(EnqueueTPUEmbeddingSparseBatch)
         opts = MERGE(options) if options else DEFAULTS
@@ -306,6 +324,15 @@ def enqueue_tpu_embedding_sparse_batch(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_sparse_batch([[0, 0]], [[2, 1]], [[1, 0.5]], "train")
+        >>> print(t.recv_tpu_embedding_activations(1, config)[0].shape)
+        (2, 1)
     """
     if _unknown:
         raise EnqueueTPUEmbeddingSparseBatch._unknown(_unknown)

@@ -100,10 +100,19 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
     `T2`: int32 or int64.
 
     `T3`: float32 or float64.
+
+    Example:
+        >>> t, ids = opwright.tpu, tf.sparse.from_dense([[7, 8], [3, 0]])
+        >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+        >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_sparse_tensor_batch(
+        ...     [ids.indices[:, 0]], [ids.values], [[0.5, 2, 1]], "train", [0])
     """
 
     OP_NAME = "EnqueueTPUEmbeddingSparseTensorBatch"
     SHAPES = {
+        "sample_indices": "either((ids[i],), (ids[i], 2))",
         "embedding_indices": "(ids[i],)",
         "aggregation_weights": "either((ids[i],), (0,))",
         "mode_override": "()",
@@ -213,10 +222,9 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            sample_indices: list of `N` tensors, each `T1`, [ids], or [ids, 2] for a
-                sequence. Sample that each id belongs to, for each feature: the first
-                column of a sparse tensor's indices. A sequence has its position in the
-                second column.
+            sample_indices: list of `N` tensors, each `T1`, `ids[i] | ids[i] 2`. Sample
+                that each id belongs to, for each feature: the first column of a sparse
+                tensor's indices. A sequence has its position in the second column.
             embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to
                 look up, for each feature.
             aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
@@ -244,6 +252,14 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, ids = opwright.tpu, tf.sparse.from_dense([[7, 8], [3, 0]])
+            >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+            >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> enqueue_tpu_embedding_sparse_tensor_batch(
+            ...     [ids.indices[:, 0]], [ids.values], [[0.5, 2, 1]], "train", [0])
         """
         op: EnqueueTPUEmbeddingSparseTensorBatch = new(
             EnqueueTPUEmbeddingSparseTensorBatch
@@ -337,10 +353,9 @@ def enqueue_tpu_embedding_sparse_tensor_batch(
     None eagerly.
 
     Args:
-        sample_indices: list of `N` tensors, each `T1`, [ids], or [ids, 2] for a
-            sequence. Sample that each id belongs to, for each feature: the first column
-            of a sparse tensor's indices. A sequence has its position in the second
-            column.
+        sample_indices: list of `N` tensors, each `T1`, `ids[i] | ids[i] 2`. Sample that
+            each id belongs to, for each feature: the first column of a sparse tensor's
+            indices. A sequence has its position in the second column.
         embedding_indices: list of `N` tensors, each `T2`, `ids[i]`. Row numbers to look
             up, for each feature.
         aggregation_weights: list of `N` tensors, each `T3`, `ids[i] | 0`. Weight of
@@ -366,6 +381,14 @@ def enqueue_tpu_embedding_sparse_tensor_batch(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, ids = opwright.tpu, tf.sparse.from_dense([[7, 8], [3, 0]])
+        >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))
+        >>> config = t.EmbeddingConfig([f], [t.EmbeddingFeature("ids", f, [2])]).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> enqueue_tpu_embedding_sparse_tensor_batch(
+        ...     [ids.indices[:, 0]], [ids.values], [[0.5, 2, 1]], "train", [0])
     """
     if _unknown:
         raise EnqueueTPUEmbeddingSparseTensorBatch._unknown(_unknown)

@@ -50,6 +50,14 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
     Attributes:
         common_config: string, `scalar`. Opaque serialized plan, for the other setup
             ops.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = execute_tpu_embedding_partitioner(config)
+        >>> plan.dtype, plan.shape
+        (tf.string, TensorShape([]))
     """
 
     OP_NAME = "ExecuteTPUEmbeddingPartitioner"
@@ -94,6 +102,14 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> plan = execute_tpu_embedding_partitioner(config)
+            >>> plan.dtype, plan.shape
+            (tf.string, TensorShape([]))
         """
         op: ExecuteTPUEmbeddingPartitioner = new(ExecuteTPUEmbeddingPartitioner)
         fast_path_error = None
@@ -140,6 +156,14 @@ def execute_tpu_embedding_partitioner(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = execute_tpu_embedding_partitioner(config)
+        >>> plan.dtype, plan.shape
+        (tf.string, TensorShape([]))
     """
     if _unknown:
         raise ExecuteTPUEmbeddingPartitioner._unknown(_unknown)

@@ -44,6 +44,14 @@ class FinalizeTPUEmbedding(Op):
     NotFound: the TPU system is not configured on this host.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = t.execute_tpu_embedding_partitioner(config)
+        >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(plan)])
+        >>> finalize_tpu_embedding(plan, c)
     """
 
     OP_NAME = "FinalizeTPUEmbedding"
@@ -83,6 +91,14 @@ class FinalizeTPUEmbedding(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> plan = t.execute_tpu_embedding_partitioner(config)
+            >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(plan)])
+            >>> finalize_tpu_embedding(plan, c)
         """
         op: FinalizeTPUEmbedding = new(FinalizeTPUEmbedding)
         fast_path_error = None
@@ -130,6 +146,14 @@ def finalize_tpu_embedding(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = t.execute_tpu_embedding_partitioner(config)
+        >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(plan)])
+        >>> finalize_tpu_embedding(plan, c)
     """
     if _unknown:
         raise FinalizeTPUEmbedding._unknown(_unknown)

@@ -60,6 +60,15 @@ class FinalizeTPUEmbeddingV2(Op):
             tables.
         hbm_buffers_config: string, `scalar`. Opaque serialized layout of the embedding
             memory.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = t.execute_tpu_embedding_partitioner(config)
+        >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(plan)])
+        >>> [one.dtype for one in finalize_tpu_embedding_v2(plan, c)]
+        [tf.string, tf.string]
     """
 
     OP_NAME = "FinalizeTPUEmbeddingV2"
@@ -111,6 +120,15 @@ class FinalizeTPUEmbeddingV2(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> plan = t.execute_tpu_embedding_partitioner(config)
+            >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(plan)])
+            >>> [one.dtype for one in finalize_tpu_embedding_v2(plan, c)]
+            [tf.string, tf.string]
         """
         op: FinalizeTPUEmbeddingV2 = new(FinalizeTPUEmbeddingV2)
         fast_path_error = None
@@ -164,6 +182,15 @@ def finalize_tpu_embedding_v2(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> plan = t.execute_tpu_embedding_partitioner(config)
+        >>> c = t.collate_tpu_embedding_memory([t.configure_tpu_embedding_memory(plan)])
+        >>> [one.dtype for one in finalize_tpu_embedding_v2(plan, c)]
+        [tf.string, tf.string]
     """
     if _unknown:
         raise FinalizeTPUEmbeddingV2._unknown(_unknown)

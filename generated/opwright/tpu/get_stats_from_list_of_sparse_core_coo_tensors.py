@@ -78,11 +78,19 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
         max_ids_per_sparse_core: int32, `scalar`. Most triples that any shard gets.
         max_unique_ids_per_sparse_core: int32, `scalar`. Most distinct rows that any
             shard is asked for.
+
+    Example:
+        >>> most, distinct = get_stats_from_list_of_sparse_core_coo_tensors(
+        ...     [[0, 0, 1]], [[3, 0, 2]], [[1, 1, 1]], [2], col_offset_list=[0],
+        ...     num_replica=1, table_vocab_size=4, feature_width=1, num_sc_per_chip=2,
+        ...     table_name="films")
+        >>> int(most), int(distinct)
+        (2, 2)
     """
 
     OP_NAME = "GetStatsFromListOfSparseCoreCooTensors"
     SHAPES = {
-        "row_ids_list": "(triples[i],)",
+        "row_ids_list": "where((triples[i],), len(sample_count_list) == N and len(col_offset_list) == N)",
         "col_ids_list": "(triples[i],)",
         "gains_list": "(triples[i],)",
         "max_ids_per_sparse_core": "()",
@@ -134,8 +142,9 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_ids_list: list of `N` tensors, each int32, `triples[i]`. Sample of each
-                triple, for each feature.
+            row_ids_list: list of `N` tensors, each int32, `triples[i] where
+                len(sample_count_list) == N and len(col_offset_list) == N`. Sample of
+                each triple, for each feature.
             col_ids_list: list of `N` tensors, each int32, `triples[i]`. Row of each
                 triple in the stacked table, for each feature.
             gains_list: list of `N` tensors, each float32, `triples[i]`. Gain of each
@@ -158,6 +167,14 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> most, distinct = get_stats_from_list_of_sparse_core_coo_tensors(
+            ...     [[0, 0, 1]], [[3, 0, 2]], [[1, 1, 1]], [2], col_offset_list=[0],
+            ...     num_replica=1, table_vocab_size=4, feature_width=1, num_sc_per_chip=2,
+            ...     table_name="films")
+            >>> int(most), int(distinct)
+            (2, 2)
         """
         op: GetStatsFromListOfSparseCoreCooTensors = new(
             GetStatsFromListOfSparseCoreCooTensors
@@ -242,7 +259,8 @@ def get_stats_from_list_of_sparse_core_coo_tensors(
     `GetStatsFromListOfSparseCoreCooTensors.create` in the current scope.
 
     Args:
-        row_ids_list: list of `N` tensors, each int32, `triples[i]`. Sample of each
+        row_ids_list: list of `N` tensors, each int32, `triples[i] where
+            len(sample_count_list) == N and len(col_offset_list) == N`. Sample of each
             triple, for each feature.
         col_ids_list: list of `N` tensors, each int32, `triples[i]`. Row of each triple
             in the stacked table, for each feature.
@@ -267,6 +285,14 @@ def get_stats_from_list_of_sparse_core_coo_tensors(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> most, distinct = get_stats_from_list_of_sparse_core_coo_tensors(
+        ...     [[0, 0, 1]], [[3, 0, 2]], [[1, 1, 1]], [2], col_offset_list=[0],
+        ...     num_replica=1, table_vocab_size=4, feature_width=1, num_sc_per_chip=2,
+        ...     table_name="films")
+        >>> int(most), int(distinct)
+        (2, 2)
     """
     if _unknown:
         raise GetStatsFromListOfSparseCoreCooTensors._unknown(_unknown)

@@ -47,6 +47,14 @@ class IsTPUEmbeddingInitialized(TensorOp[TBool]):
     Attributes:
         is_tpu_embedding_initialized: bool, `scalar`. True after a setup, as long as the
             system runs.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> is_tpu_embedding_initialized().numpy()
+        np.True_
     """
 
     OP_NAME = "IsTPUEmbeddingInitialized"
@@ -109,6 +117,14 @@ class IsTPUEmbeddingInitialized(TensorOp[TBool]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> is_tpu_embedding_initialized().numpy()
+            np.True_
         """
         op: IsTPUEmbeddingInitialized = new(IsTPUEmbeddingInitialized)
         opts = MERGE(options) if options else DEFAULTS
@@ -157,6 +173,14 @@ def is_tpu_embedding_initialized(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> is_tpu_embedding_initialized().numpy()
+        np.True_
     """
     if _unknown:
         raise IsTPUEmbeddingInitialized._unknown(_unknown)

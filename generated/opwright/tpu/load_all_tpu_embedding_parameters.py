@@ -73,6 +73,14 @@ class LoadAllTPUEmbeddingParameters(Op):
     would be empty.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, w, none = opwright.tpu, tf.ones([2, 1]), [tf.zeros([0, 0])]
+        >>> summed = t.Momentum(0.1, use_gradient_accumulation=False)
+        >>> films = t.EmbeddingTable("films", 2, 1, summed, num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_all_tpu_embedding_parameters([w], [w], *[none] * 6, config, 1, 0)
     """
 
     OP_NAME = "LoadAllTPUEmbeddingParameters"
@@ -81,13 +89,13 @@ class LoadAllTPUEmbeddingParameters(Op):
     }
     SHAPES = {
         "parameters": "(rows[i], dimension[i])",
-        "auxiliary1": "either((rows[i], dimension[i]), (0,))",
-        "auxiliary2": "either((rows[i], dimension[i]), (0,))",
-        "auxiliary3": "either((rows[i], dimension[i]), (0,))",
-        "auxiliary4": "either((rows[i], dimension[i]), (0,))",
-        "auxiliary5": "either((rows[i], dimension[i]), (0,))",
-        "auxiliary6": "either((rows[i], dimension[i]), (0,))",
-        "auxiliary7": "either((rows[i], dimension[i]), (0,))",
+        "auxiliary1": "either((rows[i], dimension[i]), (0, 0))",
+        "auxiliary2": "either((rows[i], dimension[i]), (0, 0))",
+        "auxiliary3": "either((rows[i], dimension[i]), (0, 0))",
+        "auxiliary4": "either((rows[i], dimension[i]), (0, 0))",
+        "auxiliary5": "either((rows[i], dimension[i]), (0, 0))",
+        "auxiliary6": "either((rows[i], dimension[i]), (0, 0))",
+        "auxiliary7": "either((rows[i], dimension[i]), (0, 0))",
     }
     NATIVE = ("CPU", "GPU")
     __slots__ = ()
@@ -140,26 +148,26 @@ class LoadAllTPUEmbeddingParameters(Op):
             parameters: list of `NumTables` tensors, each float32,
                 `rows[i] dimension[i]`. Rows of each table.
             auxiliary1: list of `NumTables` tensors, each float32,
-                `rows[i] dimension[i] | 0`. First slot of each table, in the order of
+                `rows[i] dimension[i] | 0 0`. First slot of each table, in the order of
                 the Load ops' inputs: an accumulator, momentum and the like. Empty where
                 a table's optimizer has fewer.
             auxiliary2: list of `NumTables` tensors, each float32,
-                `rows[i] dimension[i] | 0`. Second slot of each table. Empty where a
+                `rows[i] dimension[i] | 0 0`. Second slot of each table. Empty where a
                 table's optimizer has fewer.
             auxiliary3: list of `NumTables` tensors, each float32,
-                `rows[i] dimension[i] | 0`. Third slot of each table. Empty where a
+                `rows[i] dimension[i] | 0 0`. Third slot of each table. Empty where a
                 table's optimizer has fewer.
             auxiliary4: list of `NumTables` tensors, each float32,
-                `rows[i] dimension[i] | 0`. Fourth slot of each table. Empty where a
+                `rows[i] dimension[i] | 0 0`. Fourth slot of each table. Empty where a
                 table's optimizer has fewer.
             auxiliary5: list of `NumTables` tensors, each float32,
-                `rows[i] dimension[i] | 0`. Fifth slot of each table. Empty where a
+                `rows[i] dimension[i] | 0 0`. Fifth slot of each table. Empty where a
                 table's optimizer has fewer.
             auxiliary6: list of `NumTables` tensors, each float32,
-                `rows[i] dimension[i] | 0`. Sixth slot of each table. Empty where a
+                `rows[i] dimension[i] | 0 0`. Sixth slot of each table. Empty where a
                 table's optimizer has fewer.
             auxiliary7: list of `NumTables` tensors, each float32,
-                `rows[i] dimension[i] | 0`. Seventh slot of each table. Empty where a
+                `rows[i] dimension[i] | 0 0`. Seventh slot of each table. Empty where a
                 table's optimizer has fewer.
             config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes.
                 The one that the system was configured with.
@@ -170,6 +178,14 @@ class LoadAllTPUEmbeddingParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, w, none = opwright.tpu, tf.ones([2, 1]), [tf.zeros([0, 0])]
+            >>> summed = t.Momentum(0.1, use_gradient_accumulation=False)
+            >>> films = t.EmbeddingTable("films", 2, 1, summed, num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_all_tpu_embedding_parameters([w], [w], *[none] * 6, config, 1, 0)
         """
         op: LoadAllTPUEmbeddingParameters = new(LoadAllTPUEmbeddingParameters)
         fast_path_error = None
@@ -259,26 +275,26 @@ def load_all_tpu_embedding_parameters(
         parameters: list of `NumTables` tensors, each float32, `rows[i] dimension[i]`.
             Rows of each table.
         auxiliary1: list of `NumTables` tensors, each float32,
-            `rows[i] dimension[i] | 0`. First slot of each table, in the order of the
+            `rows[i] dimension[i] | 0 0`. First slot of each table, in the order of the
             Load ops' inputs: an accumulator, momentum and the like. Empty where a
             table's optimizer has fewer.
         auxiliary2: list of `NumTables` tensors, each float32,
-            `rows[i] dimension[i] | 0`. Second slot of each table. Empty where a table's
-            optimizer has fewer.
+            `rows[i] dimension[i] | 0 0`. Second slot of each table. Empty where a
+            table's optimizer has fewer.
         auxiliary3: list of `NumTables` tensors, each float32,
-            `rows[i] dimension[i] | 0`. Third slot of each table. Empty where a table's
-            optimizer has fewer.
+            `rows[i] dimension[i] | 0 0`. Third slot of each table. Empty where a
+            table's optimizer has fewer.
         auxiliary4: list of `NumTables` tensors, each float32,
-            `rows[i] dimension[i] | 0`. Fourth slot of each table. Empty where a table's
-            optimizer has fewer.
+            `rows[i] dimension[i] | 0 0`. Fourth slot of each table. Empty where a
+            table's optimizer has fewer.
         auxiliary5: list of `NumTables` tensors, each float32,
-            `rows[i] dimension[i] | 0`. Fifth slot of each table. Empty where a table's
-            optimizer has fewer.
+            `rows[i] dimension[i] | 0 0`. Fifth slot of each table. Empty where a
+            table's optimizer has fewer.
         auxiliary6: list of `NumTables` tensors, each float32,
-            `rows[i] dimension[i] | 0`. Sixth slot of each table. Empty where a table's
-            optimizer has fewer.
+            `rows[i] dimension[i] | 0 0`. Sixth slot of each table. Empty where a
+            table's optimizer has fewer.
         auxiliary7: list of `NumTables` tensors, each float32,
-            `rows[i] dimension[i] | 0`. Seventh slot of each table. Empty where a
+            `rows[i] dimension[i] | 0 0`. Seventh slot of each table. Empty where a
             table's optimizer has fewer.
         config: tensorflow.tpu.TPUEmbeddingConfiguration, the message or its bytes. The
             one that the system was configured with.
@@ -289,6 +305,14 @@ def load_all_tpu_embedding_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, w, none = opwright.tpu, tf.ones([2, 1]), [tf.zeros([0, 0])]
+        >>> summed = t.Momentum(0.1, use_gradient_accumulation=False)
+        >>> films = t.EmbeddingTable("films", 2, 1, summed, num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_all_tpu_embedding_parameters([w], [w], *[none] * 6, config, 1, 0)
     """
     if _unknown:
         raise LoadAllTPUEmbeddingParameters._unknown(_unknown)

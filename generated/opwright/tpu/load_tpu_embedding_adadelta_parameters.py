@@ -81,6 +81,16 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.Adadelta(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_adadelta_parameters(w, w, w, 1, 0, table_id=0)
+        >>> print(t.table("films").slots["updates"].numpy())
+        [[1.]
+         [2.]]
     """
 
     OP_NAME = "LoadTPUEmbeddingAdadeltaParameters"
@@ -196,6 +206,16 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, w = opwright.tpu, [[1.0], [2.0]]
+            >>> films = t.EmbeddingTable("films", 2, 1, t.Adadelta(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_adadelta_parameters(w, w, w, 1, 0, table_id=0)
+            >>> print(t.table("films").slots["updates"].numpy())
+            [[1.]
+             [2.]]
         """
         op: LoadTPUEmbeddingAdadeltaParameters = new(LoadTPUEmbeddingAdadeltaParameters)
         opts = MERGE(options) if options else DEFAULTS
@@ -303,6 +323,16 @@ def load_tpu_embedding_adadelta_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.Adadelta(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_adadelta_parameters(w, w, w, 1, 0, table_id=0)
+        >>> print(t.table("films").slots["updates"].numpy())
+        [[1.]
+         [2.]]
     """
     if _unknown:
         raise LoadTPUEmbeddingAdadeltaParameters._unknown(_unknown)

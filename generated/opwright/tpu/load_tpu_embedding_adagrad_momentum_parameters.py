@@ -81,6 +81,16 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, w, e = opwright.tpu, [[1.0], [2.0]], tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 2, 1, e.AdagradMomentum(0.1, 0.9), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_adagrad_momentum_parameters(w, w, w, 1, 0, table_id=0)
+        >>> print(t.table("films").slots["momenta"].numpy())
+        [[1.]
+         [2.]]
     """
 
     OP_NAME = "LoadTPUEmbeddingAdagradMomentumParameters"
@@ -195,6 +205,16 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, w, e = opwright.tpu, [[1.0], [2.0]], tf.tpu.experimental.embedding
+            >>> films = t.EmbeddingTable("films", 2, 1, e.AdagradMomentum(0.1, 0.9), 1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_adagrad_momentum_parameters(w, w, w, 1, 0, table_id=0)
+            >>> print(t.table("films").slots["momenta"].numpy())
+            [[1.]
+             [2.]]
         """
         op: LoadTPUEmbeddingAdagradMomentumParameters = new(
             LoadTPUEmbeddingAdagradMomentumParameters
@@ -304,6 +324,16 @@ def load_tpu_embedding_adagrad_momentum_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, w, e = opwright.tpu, [[1.0], [2.0]], tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 2, 1, e.AdagradMomentum(0.1, 0.9), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_adagrad_momentum_parameters(w, w, w, 1, 0, table_id=0)
+        >>> print(t.table("films").slots["momenta"].numpy())
+        [[1.]
+         [2.]]
     """
     if _unknown:
         raise LoadTPUEmbeddingAdagradMomentumParameters._unknown(_unknown)

@@ -74,6 +74,15 @@ class LoadTPUEmbeddingAdagradParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, embedding.Adagrad(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_adagrad_parameters([[1]], [[3]], 1, 0, table_id=0)
+        >>> print(t.table("films").slots["accumulators"].numpy())
+        [[3.]]
     """
 
     OP_NAME = "LoadTPUEmbeddingAdagradParameters"
@@ -182,6 +191,15 @@ class LoadTPUEmbeddingAdagradParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+            >>> films = t.EmbeddingTable("films", 1, 1, embedding.Adagrad(0.1), 1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_adagrad_parameters([[1]], [[3]], 1, 0, table_id=0)
+            >>> print(t.table("films").slots["accumulators"].numpy())
+            [[3.]]
         """
         op: LoadTPUEmbeddingAdagradParameters = new(LoadTPUEmbeddingAdagradParameters)
         opts = MERGE(options) if options else DEFAULTS
@@ -283,6 +301,15 @@ def load_tpu_embedding_adagrad_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, embedding.Adagrad(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_adagrad_parameters([[1]], [[3]], 1, 0, table_id=0)
+        >>> print(t.table("films").slots["accumulators"].numpy())
+        [[3.]]
     """
     if _unknown:
         raise LoadTPUEmbeddingAdagradParameters._unknown(_unknown)

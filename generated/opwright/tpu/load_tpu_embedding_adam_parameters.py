@@ -79,6 +79,15 @@ class LoadTPUEmbeddingADAMParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, embedding.Adam(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_adam_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+        >>> print(t.table("films").slots["velocities"].numpy())
+        [[5.]]
     """
 
     OP_NAME = "LoadTPUEmbeddingADAMParameters"
@@ -196,6 +205,15 @@ class LoadTPUEmbeddingADAMParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+            >>> films = t.EmbeddingTable("films", 1, 1, embedding.Adam(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_adam_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+            >>> print(t.table("films").slots["velocities"].numpy())
+            [[5.]]
         """
         op: LoadTPUEmbeddingADAMParameters = new(LoadTPUEmbeddingADAMParameters)
         opts = MERGE(options) if options else DEFAULTS
@@ -306,6 +324,15 @@ def load_tpu_embedding_adam_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, embedding.Adam(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_adam_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+        >>> print(t.table("films").slots["velocities"].numpy())
+        [[5.]]
     """
     if _unknown:
         raise LoadTPUEmbeddingADAMParameters._unknown(_unknown)

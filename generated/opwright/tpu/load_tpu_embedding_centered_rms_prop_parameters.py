@@ -81,6 +81,14 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.CenteredRMSProp(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_centered_rms_prop_parameters(
+        ...     w, w, w, w, num_shards=1, shard_id=0, table_name="films")
     """
 
     OP_NAME = "LoadTPUEmbeddingCenteredRMSPropParameters"
@@ -198,6 +206,14 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, w = opwright.tpu, [[1.0], [2.0]]
+            >>> films = t.EmbeddingTable("films", 2, 1, t.CenteredRMSProp(0.1), 1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_centered_rms_prop_parameters(
+            ...     w, w, w, w, num_shards=1, shard_id=0, table_name="films")
         """
         op: LoadTPUEmbeddingCenteredRMSPropParameters = new(
             LoadTPUEmbeddingCenteredRMSPropParameters
@@ -309,6 +325,14 @@ def load_tpu_embedding_centered_rms_prop_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.CenteredRMSProp(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_centered_rms_prop_parameters(
+        ...     w, w, w, w, num_shards=1, shard_id=0, table_name="films")
     """
     if _unknown:
         raise LoadTPUEmbeddingCenteredRMSPropParameters._unknown(_unknown)

@@ -80,6 +80,14 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> counts = opwright.tpu.FrequencyEstimator(lambda: 7.0, 0.1, 100.0, 2.0)
+        >>> films = opwright.tpu.EmbeddingTable("films", 1, 1, counts, num_features=1)
+        >>> config = opwright.tpu.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_frequency_estimator_parameters(
+        ...     [[1]], [[6]], num_shards=1, shard_id=0, table_name="films")
     """
 
     OP_NAME = "LoadTPUEmbeddingFrequencyEstimatorParameters"
@@ -192,6 +200,14 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> counts = opwright.tpu.FrequencyEstimator(lambda: 7.0, 0.1, 100.0, 2.0)
+            >>> films = opwright.tpu.EmbeddingTable("films", 1, 1, counts, num_features=1)
+            >>> config = opwright.tpu.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_frequency_estimator_parameters(
+            ...     [[1]], [[6]], num_shards=1, shard_id=0, table_name="films")
         """
         op: LoadTPUEmbeddingFrequencyEstimatorParameters = new(
             LoadTPUEmbeddingFrequencyEstimatorParameters
@@ -297,6 +313,14 @@ def load_tpu_embedding_frequency_estimator_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> counts = opwright.tpu.FrequencyEstimator(lambda: 7.0, 0.1, 100.0, 2.0)
+        >>> films = opwright.tpu.EmbeddingTable("films", 1, 1, counts, num_features=1)
+        >>> config = opwright.tpu.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_frequency_estimator_parameters(
+        ...     [[1]], [[6]], num_shards=1, shard_id=0, table_name="films")
     """
     if _unknown:
         raise LoadTPUEmbeddingFrequencyEstimatorParameters._unknown(_unknown)

@@ -81,6 +81,15 @@ class LoadTPUEmbeddingFTRLParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, embedding.FTRL(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_ftrl_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+        >>> print(t.table("films").slots["linears"].numpy())
+        [[5.]]
     """
 
     OP_NAME = "LoadTPUEmbeddingFTRLParameters"
@@ -200,6 +209,15 @@ class LoadTPUEmbeddingFTRLParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+            >>> films = t.EmbeddingTable("films", 1, 1, embedding.FTRL(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_ftrl_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+            >>> print(t.table("films").slots["linears"].numpy())
+            [[5.]]
         """
         op: LoadTPUEmbeddingFTRLParameters = new(LoadTPUEmbeddingFTRLParameters)
         opts = MERGE(options) if options else DEFAULTS
@@ -312,6 +330,15 @@ def load_tpu_embedding_ftrl_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, embedding.FTRL(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_ftrl_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+        >>> print(t.table("films").slots["linears"].numpy())
+        [[5.]]
     """
     if _unknown:
         raise LoadTPUEmbeddingFTRLParameters._unknown(_unknown)

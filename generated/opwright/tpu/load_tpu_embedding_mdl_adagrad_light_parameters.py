@@ -79,6 +79,14 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t = opwright.tpu.EmbeddingTable("t", 1, 1, opwright.tpu.Momentum(0.1), 1)
+        >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=1).message
+        >>> r, v = config.table_descriptor[0].optimization_parameters, [[1]]
+        >>> r.mdl_adagrad_light.SetInParent()
+        >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_mdl_adagrad_light_parameters(*[v] * 4, 1, 0, table_id=0)
     """
 
     OP_NAME = "LoadTPUEmbeddingMDLAdagradLightParameters"
@@ -195,6 +203,14 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu.EmbeddingTable("t", 1, 1, opwright.tpu.Momentum(0.1), 1)
+            >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=1).message
+            >>> r, v = config.table_descriptor[0].optimization_parameters, [[1]]
+            >>> r.mdl_adagrad_light.SetInParent()
+            >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_mdl_adagrad_light_parameters(*[v] * 4, 1, 0, table_id=0)
         """
         op: LoadTPUEmbeddingMDLAdagradLightParameters = new(
             LoadTPUEmbeddingMDLAdagradLightParameters
@@ -306,6 +322,14 @@ def load_tpu_embedding_mdl_adagrad_light_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu.EmbeddingTable("t", 1, 1, opwright.tpu.Momentum(0.1), 1)
+        >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=1).message
+        >>> r, v = config.table_descriptor[0].optimization_parameters, [[1]]
+        >>> r.mdl_adagrad_light.SetInParent()
+        >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_mdl_adagrad_light_parameters(*[v] * 4, 1, 0, table_id=0)
     """
     if _unknown:
         raise LoadTPUEmbeddingMDLAdagradLightParameters._unknown(_unknown)

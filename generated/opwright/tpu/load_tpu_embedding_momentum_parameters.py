@@ -77,6 +77,15 @@ class LoadTPUEmbeddingMomentumParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 1, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_momentum_parameters([[1]], [[3]], 1, 0, table_id=0)
+        >>> print(t.table("films").slots["momenta"].numpy())
+        [[3.]]
     """
 
     OP_NAME = "LoadTPUEmbeddingMomentumParameters"
@@ -185,6 +194,15 @@ class LoadTPUEmbeddingMomentumParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 1, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_momentum_parameters([[1]], [[3]], 1, 0, table_id=0)
+            >>> print(t.table("films").slots["momenta"].numpy())
+            [[3.]]
         """
         op: LoadTPUEmbeddingMomentumParameters = new(LoadTPUEmbeddingMomentumParameters)
         opts = MERGE(options) if options else DEFAULTS
@@ -286,6 +304,15 @@ def load_tpu_embedding_momentum_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 1, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_momentum_parameters([[1]], [[3]], 1, 0, table_id=0)
+        >>> print(t.table("films").slots["momenta"].numpy())
+        [[3.]]
     """
     if _unknown:
         raise LoadTPUEmbeddingMomentumParameters._unknown(_unknown)

@@ -79,6 +79,16 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalAdagrad(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_proximal_adagrad_parameters(w, w, 1, 0, table_id=0)
+        >>> print(t.table("films").slots["accumulators"].numpy())
+        [[1.]
+         [2.]]
     """
 
     OP_NAME = "LoadTPUEmbeddingProximalAdagradParameters"
@@ -189,6 +199,16 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, w = opwright.tpu, [[1.0], [2.0]]
+            >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalAdagrad(0.1), 1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_proximal_adagrad_parameters(w, w, 1, 0, table_id=0)
+            >>> print(t.table("films").slots["accumulators"].numpy())
+            [[1.]
+             [2.]]
         """
         op: LoadTPUEmbeddingProximalAdagradParameters = new(
             LoadTPUEmbeddingProximalAdagradParameters
@@ -294,6 +314,16 @@ def load_tpu_embedding_proximal_adagrad_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalAdagrad(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_proximal_adagrad_parameters(w, w, 1, 0, table_id=0)
+        >>> print(t.table("films").slots["accumulators"].numpy())
+        [[1.]
+         [2.]]
     """
     if _unknown:
         raise LoadTPUEmbeddingProximalAdagradParameters._unknown(_unknown)

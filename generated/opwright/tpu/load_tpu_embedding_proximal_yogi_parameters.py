@@ -77,6 +77,16 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalYogi(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_proximal_yogi_parameters(w, w, w, 1, 0, table_id=0)
+        >>> print(t.table("films").slots["m"].numpy())
+        [[1.]
+         [2.]]
     """
 
     OP_NAME = "LoadTPUEmbeddingProximalYogiParameters"
@@ -187,6 +197,16 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, w = opwright.tpu, [[1.0], [2.0]]
+            >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalYogi(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_proximal_yogi_parameters(w, w, w, 1, 0, table_id=0)
+            >>> print(t.table("films").slots["m"].numpy())
+            [[1.]
+             [2.]]
         """
         op: LoadTPUEmbeddingProximalYogiParameters = new(
             LoadTPUEmbeddingProximalYogiParameters
@@ -292,6 +312,16 @@ def load_tpu_embedding_proximal_yogi_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalYogi(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_proximal_yogi_parameters(w, w, w, 1, 0, table_id=0)
+        >>> print(t.table("films").slots["m"].numpy())
+        [[1.]
+         [2.]]
     """
     if _unknown:
         raise LoadTPUEmbeddingProximalYogiParameters._unknown(_unknown)

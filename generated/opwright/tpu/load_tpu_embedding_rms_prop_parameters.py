@@ -79,6 +79,16 @@ class LoadTPUEmbeddingRMSPropParameters(Op):
     empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.RMSProp(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_rms_prop_parameters(w, w, w, 1, 0, table_id=0)
+        >>> print(t.table("films").slots["mom"].numpy())
+        [[1.]
+         [2.]]
     """
 
     OP_NAME = "LoadTPUEmbeddingRMSPropParameters"
@@ -191,6 +201,16 @@ class LoadTPUEmbeddingRMSPropParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, w = opwright.tpu, [[1.0], [2.0]]
+            >>> films = t.EmbeddingTable("films", 2, 1, t.RMSProp(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_rms_prop_parameters(w, w, w, 1, 0, table_id=0)
+            >>> print(t.table("films").slots["mom"].numpy())
+            [[1.]
+             [2.]]
         """
         op: LoadTPUEmbeddingRMSPropParameters = new(LoadTPUEmbeddingRMSPropParameters)
         opts = MERGE(options) if options else DEFAULTS
@@ -296,6 +316,16 @@ def load_tpu_embedding_rms_prop_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.RMSProp(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_rms_prop_parameters(w, w, w, 1, 0, table_id=0)
+        >>> print(t.table("films").slots["mom"].numpy())
+        [[1.]
+         [2.]]
     """
     if _unknown:
         raise LoadTPUEmbeddingRMSPropParameters._unknown(_unknown)

@@ -77,6 +77,14 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
     AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t, w, e = opwright.tpu, [[1.0], [2.0]], tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 2, 1, e.SGD(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_stochastic_gradient_descent_parameters(
+        ...     w, num_shards=1, shard_id=0, table_name="films")
     """
 
     OP_NAME = "LoadTPUEmbeddingStochasticGradientDescentParameters"
@@ -181,6 +189,14 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, w, e = opwright.tpu, [[1.0], [2.0]], tf.tpu.experimental.embedding
+            >>> films = t.EmbeddingTable("films", 2, 1, e.SGD(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> load_tpu_embedding_stochastic_gradient_descent_parameters(
+            ...     w, num_shards=1, shard_id=0, table_name="films")
         """
         op: LoadTPUEmbeddingStochasticGradientDescentParameters = new(
             LoadTPUEmbeddingStochasticGradientDescentParameters
@@ -280,6 +296,14 @@ def load_tpu_embedding_stochastic_gradient_descent_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, w, e = opwright.tpu, [[1.0], [2.0]], tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 2, 1, e.SGD(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> load_tpu_embedding_stochastic_gradient_descent_parameters(
+        ...     w, num_shards=1, shard_id=0, table_name="films")
     """
     if _unknown:
         raise LoadTPUEmbeddingStochasticGradientDescentParameters._unknown(_unknown)

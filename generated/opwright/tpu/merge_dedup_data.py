@@ -85,6 +85,12 @@ class MergeDedupData(TensorOp[TVariant]):
 
     Attributes:
         output: variant, `scalar`. The parts; an XLA tuple on TPUs.
+
+    Example:
+        >>> mask = tf.make_tensor_proto([[0, 2], [1, 1], [0, 1]]).SerializeToString()
+        >>> data = merge_dedup_data(tf.constant([1, 2, 3]), tf.constant([0.5]), mask)
+        >>> opwright.tpu.split_dedup_data(data, tf.int32, tf.float32, mask)[0].numpy()
+        array([1, 2, 3], dtype=int32)
     """
 
     OP_NAME = "MergeDedupData"
@@ -173,6 +179,12 @@ class MergeDedupData(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> mask = tf.make_tensor_proto([[0, 2], [1, 1], [0, 1]]).SerializeToString()
+            >>> data = merge_dedup_data(tf.constant([1, 2, 3]), tf.constant([0.5]), mask)
+            >>> opwright.tpu.split_dedup_data(data, tf.int32, tf.float32, mask)[0].numpy()
+            array([1, 2, 3], dtype=int32)
         """
         op: MergeDedupData = new(MergeDedupData)
         opts = MERGE(options) if options else DEFAULTS
@@ -252,6 +264,12 @@ def merge_dedup_data(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> mask = tf.make_tensor_proto([[0, 2], [1, 1], [0, 1]]).SerializeToString()
+        >>> data = merge_dedup_data(tf.constant([1, 2, 3]), tf.constant([0.5]), mask)
+        >>> opwright.tpu.split_dedup_data(data, tf.int32, tf.float32, mask)[0].numpy()
+        array([1, 2, 3], dtype=int32)
     """
     if _unknown:
         raise MergeDedupData._unknown(_unknown)

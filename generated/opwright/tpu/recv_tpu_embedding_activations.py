@@ -56,14 +56,26 @@ class RecvTPUEmbeddingActivations(Op):
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        outputs: list of `num_outputs` tensors, each float32, input_shape + [dimension]
-            of a feature, or [num_features * batch, dimension] of a table. Combined rows
-            of each feature or table.
+        outputs: list of `num_outputs` tensors, each float32, `... _dimension`. Combined
+            rows of each feature or table.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.enqueue_tpu_embedding_integer_batch([[2, 0]], "inference")
+        >>> print(recv_tpu_embedding_activations(1, config)[0].numpy())
+        [[0.]
+         [0.]]
     """
 
     OP_NAME = "RecvTPUEmbeddingActivations"
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
+    }
+    SHAPES = {
+        "outputs": "(..., _dimension)",
     }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("outputs",)
@@ -107,12 +119,21 @@ class RecvTPUEmbeddingActivations(Op):
                 The one that the system was configured with.
 
         Returns:
-            outputs: list of `num_outputs` tensors, each float32, input_shape +
-                [dimension] of a feature, or [num_features * batch, dimension] of a
-                table. Combined rows of each feature or table.
+            outputs: list of `num_outputs` tensors, each float32, `... _dimension`.
+                Combined rows of each feature or table.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> t.enqueue_tpu_embedding_integer_batch([[2, 0]], "inference")
+            >>> print(recv_tpu_embedding_activations(1, config)[0].numpy())
+            [[0.]
+             [0.]]
         """
         op: RecvTPUEmbeddingActivations = new(RecvTPUEmbeddingActivations)
         fast_path_error = None
@@ -168,12 +189,21 @@ def recv_tpu_embedding_activations(
         name: what the op is called in a graph.
 
     Returns:
-        outputs: list of `num_outputs` tensors, each float32, input_shape + [dimension]
-            of a feature, or [num_features * batch, dimension] of a table. Combined rows
-            of each feature or table.
+        outputs: list of `num_outputs` tensors, each float32, `... _dimension`. Combined
+            rows of each feature or table.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.enqueue_tpu_embedding_integer_batch([[2, 0]], "inference")
+        >>> print(recv_tpu_embedding_activations(1, config)[0].numpy())
+        [[0.]
+         [0.]]
     """
     if _unknown:
         raise RecvTPUEmbeddingActivations._unknown(_unknown)

@@ -93,6 +93,15 @@ class RetrieveAllTPUEmbeddingParameters(Op):
             Sixth slot of each table. Empty where a table's optimizer has fewer.
         auxiliary7: list of `NumTables` tensors, each float32, `_rows _dimension | 0 0`.
             Seventh slot of each table. Empty where a table's optimizer has fewer.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> found = retrieve_all_tpu_embedding_parameters(1, config, 1, 0)
+        >>> print(found.parameters[0].shape, found.auxiliary7[0].shape)
+        (3, 1) (0, 0)
     """
 
     OP_NAME = "RetrieveAllTPUEmbeddingParameters"
@@ -202,6 +211,15 @@ class RetrieveAllTPUEmbeddingParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=2).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> found = retrieve_all_tpu_embedding_parameters(1, config, 1, 0)
+            >>> print(found.parameters[0].shape, found.auxiliary7[0].shape)
+            (3, 1) (0, 0)
         """
         op: RetrieveAllTPUEmbeddingParameters = new(RetrieveAllTPUEmbeddingParameters)
         fast_path_error = None
@@ -307,6 +325,15 @@ def retrieve_all_tpu_embedding_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=2).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> found = retrieve_all_tpu_embedding_parameters(1, config, 1, 0)
+        >>> print(found.parameters[0].shape, found.auxiliary7[0].shape)
+        (3, 1) (0, 0)
     """
     if _unknown:
         raise RetrieveAllTPUEmbeddingParameters._unknown(_unknown)

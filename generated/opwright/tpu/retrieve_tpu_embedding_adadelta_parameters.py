@@ -89,6 +89,16 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
         parameters: float32, `_rows _dimension`. Rows of the table, w.
         accumulators: float32, `_rows _dimension`. Running mean of squared gradients, a.
         updates: float32, `_rows _dimension`. Running mean of squared updates, d.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.Adadelta(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_adadelta_parameters(w, w, w, 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_adadelta_parameters(1, 0, table_id=0).updates.numpy()
+        array([[1.],
+               [2.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingAdadeltaParameters"
@@ -202,6 +212,16 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, w = opwright.tpu, [[1.0], [2.0]]
+            >>> films = t.EmbeddingTable("films", 2, 1, t.Adadelta(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> t.load_tpu_embedding_adadelta_parameters(w, w, w, 1, 0, table_id=0)
+            >>> retrieve_tpu_embedding_adadelta_parameters(1, 0, table_id=0).updates.numpy()
+            array([[1.],
+                   [2.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingAdadeltaParameters = new(
             RetrieveTPUEmbeddingAdadeltaParameters
@@ -305,6 +325,16 @@ def retrieve_tpu_embedding_adadelta_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.Adadelta(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_adadelta_parameters(w, w, w, 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_adadelta_parameters(1, 0, table_id=0).updates.numpy()
+        array([[1.],
+               [2.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingAdadeltaParameters._unknown(_unknown)

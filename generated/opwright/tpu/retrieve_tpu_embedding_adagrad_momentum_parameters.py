@@ -91,6 +91,16 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
         parameters: float32, `_rows _dimension`. Rows of the table, w.
         accumulators: float32, `_rows _dimension`. Accumulated squared gradients, a.
         momenta: float32, `_rows _dimension`. Momentum of the scaled gradients, m.
+
+    Example:
+        >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 2, 1, e.AdagradMomentum(0.1, 0.9), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> retrieve_tpu_embedding_adagrad_momentum_parameters(
+        ...     num_shards=1, shard_id=0, table_name="films")[2].numpy()
+        array([[0.],
+               [0.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingAdagradMomentumParameters"
@@ -203,6 +213,16 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+            >>> films = t.EmbeddingTable("films", 2, 1, e.AdagradMomentum(0.1, 0.9), 1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> retrieve_tpu_embedding_adagrad_momentum_parameters(
+            ...     num_shards=1, shard_id=0, table_name="films")[2].numpy()
+            array([[0.],
+                   [0.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingAdagradMomentumParameters = new(
             RetrieveTPUEmbeddingAdagradMomentumParameters
@@ -306,6 +326,16 @@ def retrieve_tpu_embedding_adagrad_momentum_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 2, 1, e.AdagradMomentum(0.1, 0.9), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> retrieve_tpu_embedding_adagrad_momentum_parameters(
+        ...     num_shards=1, shard_id=0, table_name="films")[2].numpy()
+        array([[0.],
+               [0.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingAdagradMomentumParameters._unknown(_unknown)

@@ -85,6 +85,15 @@ class RetrieveTPUEmbeddingAdagradParameters(Op):
     Attributes:
         parameters: float32, `_rows _dimension`. Rows of the table, w.
         accumulators: float32, `_rows _dimension`. Accumulated squared gradients, a.
+
+    Example:
+        >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, e.Adagrad(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_adagrad_parameters([[1]], [[3]], 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_adagrad_parameters(1, 0, table_id=0)[1].numpy()
+        array([[3.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingAdagradParameters"
@@ -192,6 +201,15 @@ class RetrieveTPUEmbeddingAdagradParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+            >>> films = t.EmbeddingTable("films", 1, 1, e.Adagrad(0.1), 1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> t.load_tpu_embedding_adagrad_parameters([[1]], [[3]], 1, 0, table_id=0)
+            >>> retrieve_tpu_embedding_adagrad_parameters(1, 0, table_id=0)[1].numpy()
+            array([[3.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingAdagradParameters = new(
             RetrieveTPUEmbeddingAdagradParameters
@@ -292,6 +310,15 @@ def retrieve_tpu_embedding_adagrad_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, e.Adagrad(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_adagrad_parameters([[1]], [[3]], 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_adagrad_parameters(1, 0, table_id=0)[1].numpy()
+        array([[3.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingAdagradParameters._unknown(_unknown)

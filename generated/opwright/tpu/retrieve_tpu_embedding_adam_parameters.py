@@ -90,6 +90,15 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
         parameters: float32, `_rows _dimension`. Rows of the table, w.
         momenta: float32, `_rows _dimension`. First moments, m.
         velocities: float32, `_rows _dimension`. Second moments, v.
+
+    Example:
+        >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, e.Adam(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_adam_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_adam_parameters(1, 0, table_id=0).velocities.numpy()
+        array([[5.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingADAMParameters"
@@ -205,6 +214,15 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+            >>> films = t.EmbeddingTable("films", 1, 1, e.Adam(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> t.load_tpu_embedding_adam_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+            >>> retrieve_tpu_embedding_adam_parameters(1, 0, table_id=0).velocities.numpy()
+            array([[5.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingADAMParameters = new(RetrieveTPUEmbeddingADAMParameters)
         opts = MERGE(options) if options else DEFAULTS
@@ -309,6 +327,15 @@ def retrieve_tpu_embedding_adam_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, e.Adam(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_adam_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_adam_parameters(1, 0, table_id=0).velocities.numpy()
+        array([[5.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingADAMParameters._unknown(_unknown)

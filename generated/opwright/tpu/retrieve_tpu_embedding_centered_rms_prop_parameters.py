@@ -93,6 +93,16 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
         ms: float32, `_rows _dimension`. Running mean of squared gradients, ms.
         mom: float32, `_rows _dimension`. Momentum of the scaled gradients, mom.
         mg: float32, `_rows _dimension`. Running mean of gradients, mg.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 2, 1, t.CenteredRMSProp(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> retrieve_tpu_embedding_centered_rms_prop_parameters(
+        ...     num_shards=1, shard_id=0, table_name="films").mg.numpy()
+        array([[0.],
+               [0.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingCenteredRMSPropParameters"
@@ -208,6 +218,16 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 2, 1, t.CenteredRMSProp(0.1), 1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> retrieve_tpu_embedding_centered_rms_prop_parameters(
+            ...     num_shards=1, shard_id=0, table_name="films").mg.numpy()
+            array([[0.],
+                   [0.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingCenteredRMSPropParameters = new(
             RetrieveTPUEmbeddingCenteredRMSPropParameters
@@ -312,6 +332,16 @@ def retrieve_tpu_embedding_centered_rms_prop_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 2, 1, t.CenteredRMSProp(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> retrieve_tpu_embedding_centered_rms_prop_parameters(
+        ...     num_shards=1, shard_id=0, table_name="films").mg.numpy()
+        array([[0.],
+               [0.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingCenteredRMSPropParameters._unknown(_unknown)

@@ -89,6 +89,15 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
         parameters: float32, `_rows _dimension`. Estimated steps between two lookups, w.
         last_hit_step: float32, `_rows _dimension`. Step at which each row was looked up
             last.
+
+    Example:
+        >>> counts = opwright.tpu.FrequencyEstimator(lambda: 7.0, 0.1, 100.0, 2.0)
+        >>> films = opwright.tpu.EmbeddingTable("films", 1, 1, counts, num_features=1)
+        >>> config = opwright.tpu.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> retrieve_tpu_embedding_frequency_estimator_parameters(
+        ...     num_shards=1, shard_id=0, table_name="films").last_hit_step.numpy()
+        array([[0.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingFrequencyEstimatorParameters"
@@ -199,6 +208,15 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> counts = opwright.tpu.FrequencyEstimator(lambda: 7.0, 0.1, 100.0, 2.0)
+            >>> films = opwright.tpu.EmbeddingTable("films", 1, 1, counts, num_features=1)
+            >>> config = opwright.tpu.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> retrieve_tpu_embedding_frequency_estimator_parameters(
+            ...     num_shards=1, shard_id=0, table_name="films").last_hit_step.numpy()
+            array([[0.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingFrequencyEstimatorParameters = new(
             RetrieveTPUEmbeddingFrequencyEstimatorParameters
@@ -301,6 +319,15 @@ def retrieve_tpu_embedding_frequency_estimator_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> counts = opwright.tpu.FrequencyEstimator(lambda: 7.0, 0.1, 100.0, 2.0)
+        >>> films = opwright.tpu.EmbeddingTable("films", 1, 1, counts, num_features=1)
+        >>> config = opwright.tpu.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> retrieve_tpu_embedding_frequency_estimator_parameters(
+        ...     num_shards=1, shard_id=0, table_name="films").last_hit_step.numpy()
+        array([[0.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingFrequencyEstimatorParameters._unknown(_unknown)

@@ -92,6 +92,15 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
         parameters: float32, `_rows _dimension`. Rows of the table, w.
         accumulators: float32, `_rows _dimension`. Accumulated squared gradients, a.
         linears: float32, `_rows _dimension`. Linear terms, z.
+
+    Example:
+        >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, e.FTRL(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_ftrl_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_ftrl_parameters(1, 0, table_id=0).linears.numpy()
+        array([[5.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingFTRLParameters"
@@ -209,6 +218,15 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+            >>> films = t.EmbeddingTable("films", 1, 1, e.FTRL(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> t.load_tpu_embedding_ftrl_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+            >>> retrieve_tpu_embedding_ftrl_parameters(1, 0, table_id=0).linears.numpy()
+            array([[5.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingFTRLParameters = new(RetrieveTPUEmbeddingFTRLParameters)
         opts = MERGE(options) if options else DEFAULTS
@@ -315,6 +333,15 @@ def retrieve_tpu_embedding_ftrl_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, e = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 1, 1, e.FTRL(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_ftrl_parameters([[1]], [[3]], [[5]], 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_ftrl_parameters(1, 0, table_id=0).linears.numpy()
+        array([[5.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingFTRLParameters._unknown(_unknown)

@@ -92,6 +92,15 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
         weights: float32, `_rows _dimension`. Weights of the algorithm, apart from the
             parameters.
         benefits: float32, `_rows _dimension`. Benefits of the algorithm.
+
+    Example:
+        >>> t = opwright.tpu.EmbeddingTable("t", 1, 1, opwright.tpu.Momentum(0.1), 1)
+        >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=1).message
+        >>> rules = config.table_descriptor[0].optimization_parameters
+        >>> rules.mdl_adagrad_light.SetInParent()
+        >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> len(retrieve_tpu_embedding_mdl_adagrad_light_parameters(1, 0, table_id=0))
+        4
     """
 
     OP_NAME = "RetrieveTPUEmbeddingMDLAdagradLightParameters"
@@ -206,6 +215,15 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu.EmbeddingTable("t", 1, 1, opwright.tpu.Momentum(0.1), 1)
+            >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=1).message
+            >>> rules = config.table_descriptor[0].optimization_parameters
+            >>> rules.mdl_adagrad_light.SetInParent()
+            >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> len(retrieve_tpu_embedding_mdl_adagrad_light_parameters(1, 0, table_id=0))
+            4
         """
         op: RetrieveTPUEmbeddingMDLAdagradLightParameters = new(
             RetrieveTPUEmbeddingMDLAdagradLightParameters
@@ -309,6 +327,15 @@ def retrieve_tpu_embedding_mdl_adagrad_light_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu.EmbeddingTable("t", 1, 1, opwright.tpu.Momentum(0.1), 1)
+        >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=1).message
+        >>> rules = config.table_descriptor[0].optimization_parameters
+        >>> rules.mdl_adagrad_light.SetInParent()
+        >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> len(retrieve_tpu_embedding_mdl_adagrad_light_parameters(1, 0, table_id=0))
+        4
     """
     if _unknown:
         raise RetrieveTPUEmbeddingMDLAdagradLightParameters._unknown(_unknown)

@@ -85,6 +85,15 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
     Attributes:
         parameters: float32, `_rows _dimension`. Rows of the table, w.
         momenta: float32, `_rows _dimension`. Momentum, m.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 1, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_momentum_parameters([[1]], [[3]], 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_momentum_parameters(1, 0, table_id=0).momenta.numpy()
+        array([[3.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingMomentumParameters"
@@ -192,6 +201,15 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 1, 1, t.Momentum(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> t.load_tpu_embedding_momentum_parameters([[1]], [[3]], 1, 0, table_id=0)
+            >>> retrieve_tpu_embedding_momentum_parameters(1, 0, table_id=0).momenta.numpy()
+            array([[3.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingMomentumParameters = new(
             RetrieveTPUEmbeddingMomentumParameters
@@ -292,6 +310,15 @@ def retrieve_tpu_embedding_momentum_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 1, 1, t.Momentum(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_momentum_parameters([[1]], [[3]], 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_momentum_parameters(1, 0, table_id=0).momenta.numpy()
+        array([[3.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingMomentumParameters._unknown(_unknown)

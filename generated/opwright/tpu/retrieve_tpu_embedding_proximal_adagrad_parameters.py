@@ -89,6 +89,16 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
     Attributes:
         parameters: float32, `_rows _dimension`. Rows of the table, w.
         accumulators: float32, `_rows _dimension`. Accumulated squared gradients, a.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalAdagrad(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> retrieve_tpu_embedding_proximal_adagrad_parameters(
+        ...     num_shards=1, shard_id=0, table_name="films")[1].numpy()
+        array([[0.],
+               [0.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingProximalAdagradParameters"
@@ -198,6 +208,16 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu
+            >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalAdagrad(0.1), 1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> retrieve_tpu_embedding_proximal_adagrad_parameters(
+            ...     num_shards=1, shard_id=0, table_name="films")[1].numpy()
+            array([[0.],
+                   [0.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingProximalAdagradParameters = new(
             RetrieveTPUEmbeddingProximalAdagradParameters
@@ -300,6 +320,16 @@ def retrieve_tpu_embedding_proximal_adagrad_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu
+        >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalAdagrad(0.1), 1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> retrieve_tpu_embedding_proximal_adagrad_parameters(
+        ...     num_shards=1, shard_id=0, table_name="films")[1].numpy()
+        array([[0.],
+               [0.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingProximalAdagradParameters._unknown(_unknown)

@@ -88,6 +88,16 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
         parameters: float32, `_rows _dimension`. Rows of the table, w.
         v: float32, `_rows _dimension`. Second moments, v of the Yogi paper.
         m: float32, `_rows _dimension`. First moments, m of the Yogi paper.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalYogi(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_proximal_yogi_parameters(w, w, w, 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_proximal_yogi_parameters(1, 0, table_id=0).m.numpy()
+        array([[1.],
+               [2.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingProximalYogiParameters"
@@ -197,6 +207,16 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, w = opwright.tpu, [[1.0], [2.0]]
+            >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalYogi(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> t.load_tpu_embedding_proximal_yogi_parameters(w, w, w, 1, 0, table_id=0)
+            >>> retrieve_tpu_embedding_proximal_yogi_parameters(1, 0, table_id=0).m.numpy()
+            array([[1.],
+                   [2.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingProximalYogiParameters = new(
             RetrieveTPUEmbeddingProximalYogiParameters
@@ -297,6 +317,16 @@ def retrieve_tpu_embedding_proximal_yogi_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.ProximalYogi(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_proximal_yogi_parameters(w, w, w, 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_proximal_yogi_parameters(1, 0, table_id=0).m.numpy()
+        array([[1.],
+               [2.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingProximalYogiParameters._unknown(_unknown)

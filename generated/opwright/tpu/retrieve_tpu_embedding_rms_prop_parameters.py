@@ -88,6 +88,16 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
         parameters: float32, `_rows _dimension`. Rows of the table, w.
         ms: float32, `_rows _dimension`. Running mean of squared gradients, ms.
         mom: float32, `_rows _dimension`. Momentum of the scaled gradients, mom.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.RMSProp(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_rms_prop_parameters(w, w, w, 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_rms_prop_parameters(1, 0, table_id=0).mom.numpy()
+        array([[1.],
+               [2.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingRMSPropParameters"
@@ -199,6 +209,16 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, w = opwright.tpu, [[1.0], [2.0]]
+            >>> films = t.EmbeddingTable("films", 2, 1, t.RMSProp(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> t.load_tpu_embedding_rms_prop_parameters(w, w, w, 1, 0, table_id=0)
+            >>> retrieve_tpu_embedding_rms_prop_parameters(1, 0, table_id=0).mom.numpy()
+            array([[1.],
+                   [2.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingRMSPropParameters = new(
             RetrieveTPUEmbeddingRMSPropParameters
@@ -301,6 +321,16 @@ def retrieve_tpu_embedding_rms_prop_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, w = opwright.tpu, [[1.0], [2.0]]
+        >>> films = t.EmbeddingTable("films", 2, 1, t.RMSProp(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> t.load_tpu_embedding_rms_prop_parameters(w, w, w, 1, 0, table_id=0)
+        >>> retrieve_tpu_embedding_rms_prop_parameters(1, 0, table_id=0).mom.numpy()
+        array([[1.],
+               [2.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingRMSPropParameters._unknown(_unknown)

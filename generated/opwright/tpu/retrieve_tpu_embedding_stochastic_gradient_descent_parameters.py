@@ -72,6 +72,16 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(TensorOp[TFloat32]
 
     Attributes:
         parameters: float32, `_rows _dimension`. Rows of the table, w.
+
+    Example:
+        >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 2, 1, embedding.SGD(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
+        ...     num_shards=1, shard_id=0, table_name="films").numpy()
+        array([[0.],
+               [0.]], dtype=float32)
     """
 
     OP_NAME = "RetrieveTPUEmbeddingStochasticGradientDescentParameters"
@@ -175,6 +185,16 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(TensorOp[TFloat32]
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+            >>> films = t.EmbeddingTable("films", 2, 1, embedding.SGD(0.1), num_features=1)
+            >>> config = t.EmbeddingConfig([films], batch_size=1).message
+            >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
+            ...     num_shards=1, shard_id=0, table_name="films").numpy()
+            array([[0.],
+                   [0.]], dtype=float32)
         """
         op: RetrieveTPUEmbeddingStochasticGradientDescentParameters = new(
             RetrieveTPUEmbeddingStochasticGradientDescentParameters
@@ -274,6 +294,16 @@ def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
+        >>> films = t.EmbeddingTable("films", 2, 1, embedding.SGD(0.1), num_features=1)
+        >>> config = t.EmbeddingConfig([films], batch_size=1).message
+        >>> _ = t.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
+        ...     num_shards=1, shard_id=0, table_name="films").numpy()
+        array([[0.],
+               [0.]], dtype=float32)
     """
     if _unknown:
         raise RetrieveTPUEmbeddingStochasticGradientDescentParameters._unknown(_unknown)

@@ -60,6 +60,14 @@ class SendTPUEmbeddingGradients(Op):
     of distinct tags in the configuration.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> t = opwright.tpu.EmbeddingTable("t", 3, 1, opwright.tpu.Momentum(0.1), 1)
+        >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=2).message
+        >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> opwright.tpu.enqueue_tpu_embedding_integer_batch([[2, 0]], "train")
+        >>> (found,) = opwright.tpu.recv_tpu_embedding_activations(1, config)
+        >>> send_tpu_embedding_gradients([found + 1], [], config)
     """
 
     OP_NAME = "SendTPUEmbeddingGradients"
@@ -67,6 +75,7 @@ class SendTPUEmbeddingGradients(Op):
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
     SHAPES = {
+        "inputs": "(*samples[i], dimension[i])",
         "learning_rates": "()",
     }
     NATIVE = ("CPU", "GPU")
@@ -104,9 +113,8 @@ class SendTPUEmbeddingGradients(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            inputs: list of `N` tensors, each float32, as outputs of
-                RecvTPUEmbeddingActivations. Gradient of the loss with respect to each
-                activation.
+            inputs: list of `N` tensors, each float32, `*samples[i] dimension[i]`.
+                Gradient of the loss with respect to each activation.
             learning_rates: list of `NN` tensors, each float32, `scalar`. Learning rates
                 that the configuration calls dynamic; position i is the rate of tag i.
                 None when all rates are constants.
@@ -115,6 +123,14 @@ class SendTPUEmbeddingGradients(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> t = opwright.tpu.EmbeddingTable("t", 3, 1, opwright.tpu.Momentum(0.1), 1)
+            >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=2).message
+            >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+            >>> opwright.tpu.enqueue_tpu_embedding_integer_batch([[2, 0]], "train")
+            >>> (found,) = opwright.tpu.recv_tpu_embedding_activations(1, config)
+            >>> send_tpu_embedding_gradients([found + 1], [], config)
         """
         op: SendTPUEmbeddingGradients = new(SendTPUEmbeddingGradients)
         fast_path_error = None
@@ -165,9 +181,8 @@ def send_tpu_embedding_gradients(
     None eagerly.
 
     Args:
-        inputs: list of `N` tensors, each float32, as outputs of
-            RecvTPUEmbeddingActivations. Gradient of the loss with respect to each
-            activation.
+        inputs: list of `N` tensors, each float32, `*samples[i] dimension[i]`. Gradient
+            of the loss with respect to each activation.
         learning_rates: list of `NN` tensors, each float32, `scalar`. Learning rates
             that the configuration calls dynamic; position i is the rate of tag i. None
             when all rates are constants.
@@ -177,6 +192,14 @@ def send_tpu_embedding_gradients(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> t = opwright.tpu.EmbeddingTable("t", 3, 1, opwright.tpu.Momentum(0.1), 1)
+        >>> config = opwright.tpu.EmbeddingConfig([t], batch_size=2).message
+        >>> _ = opwright.tpu.configure_distributed_tpu(tpu_embedding_config=config)
+        >>> opwright.tpu.enqueue_tpu_embedding_integer_batch([[2, 0]], "train")
+        >>> (found,) = opwright.tpu.recv_tpu_embedding_activations(1, config)
+        >>> send_tpu_embedding_gradients([found + 1], [], config)
     """
     if _unknown:
         raise SendTPUEmbeddingGradients._unknown(_unknown)

@@ -38,6 +38,12 @@ class ShutdownDistributedTPU(Op):
     A system that was not set up is left as it is.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    Example:
+        >>> _ = opwright.tpu.configure_distributed_tpu()
+        >>> shutdown_distributed_tpu()
+        >>> bool(opwright.tpu.is_tpu_embedding_initialized())
+        False
     """
 
     OP_NAME = "ShutdownDistributedTPU"
@@ -68,6 +74,12 @@ class ShutdownDistributedTPU(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> _ = opwright.tpu.configure_distributed_tpu()
+            >>> shutdown_distributed_tpu()
+            >>> bool(opwright.tpu.is_tpu_embedding_initialized())
+            False
         """
         op: ShutdownDistributedTPU = new(ShutdownDistributedTPU)
         fast_path_error = None
@@ -101,6 +113,12 @@ def shutdown_distributed_tpu(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> _ = opwright.tpu.configure_distributed_tpu()
+        >>> shutdown_distributed_tpu()
+        >>> bool(opwright.tpu.is_tpu_embedding_initialized())
+        False
     """
     if _unknown:
         raise ShutdownDistributedTPU._unknown(_unknown)

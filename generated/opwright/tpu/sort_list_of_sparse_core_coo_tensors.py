@@ -86,11 +86,20 @@ class SortListOfSparseCoreCooTensors(Op):
         sorted_gains: float32, `_sorted`. Gain of each triple.
         id_counts: int32, `num_replica*num_sc_per_chip+1`. Position at which each
             shard's triples begin, and the number of all.
+
+    Example:
+        >>> ordered = sort_list_of_sparse_core_coo_tensors(
+        ...     [[0, 0, 1]], [[3, 0, 2]], [[1, 1, 1]], [2], [0], num_replica=1,
+        ...     table_vocab_size=4, feature_width=1, num_sc_per_chip=2,
+        ...     max_ids_per_sparse_core=4, max_unique_ids_per_sparse_core=4,
+        ...     table_name="films")
+        >>> [one.numpy().tolist() for one in ordered]
+        [[0, 1, 0], [0, 1, 1], [1.0, 1.0, 1.0], [0, 2, 3]]
     """
 
     OP_NAME = "SortListOfSparseCoreCooTensors"
     SHAPES = {
-        "row_ids_list": "(triples[i],)",
+        "row_ids_list": "where((triples[i],), len(sample_count_list) == N and len(col_offset_list) == N)",
         "col_ids_list": "(triples[i],)",
         "gains_list": "(triples[i],)",
         "sorted_row_ids": "(_sorted,)",
@@ -150,8 +159,9 @@ class SortListOfSparseCoreCooTensors(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            row_ids_list: list of `N` tensors, each int32, `triples[i]`. Sample of each
-                triple, for each feature.
+            row_ids_list: list of `N` tensors, each int32, `triples[i] where
+                len(sample_count_list) == N and len(col_offset_list) == N`. Sample of
+                each triple, for each feature.
             col_ids_list: list of `N` tensors, each int32, `triples[i]`. Row of each
                 triple in the stacked table, for each feature.
             gains_list: list of `N` tensors, each float32, `triples[i]`. Gain of each
@@ -180,6 +190,15 @@ class SortListOfSparseCoreCooTensors(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ordered = sort_list_of_sparse_core_coo_tensors(
+            ...     [[0, 0, 1]], [[3, 0, 2]], [[1, 1, 1]], [2], [0], num_replica=1,
+            ...     table_vocab_size=4, feature_width=1, num_sc_per_chip=2,
+            ...     max_ids_per_sparse_core=4, max_unique_ids_per_sparse_core=4,
+            ...     table_name="films")
+            >>> [one.numpy().tolist() for one in ordered]
+            [[0, 1, 0], [0, 1, 1], [1.0, 1.0, 1.0], [0, 2, 3]]
         """
         op: SortListOfSparseCoreCooTensors = new(SortListOfSparseCoreCooTensors)
         fast_path_error = None
@@ -274,7 +293,8 @@ def sort_list_of_sparse_core_coo_tensors(
     `SortListOfSparseCoreCooTensors.create` in the current scope.
 
     Args:
-        row_ids_list: list of `N` tensors, each int32, `triples[i]`. Sample of each
+        row_ids_list: list of `N` tensors, each int32, `triples[i] where
+            len(sample_count_list) == N and len(col_offset_list) == N`. Sample of each
             triple, for each feature.
         col_ids_list: list of `N` tensors, each int32, `triples[i]`. Row of each triple
             in the stacked table, for each feature.
@@ -304,6 +324,15 @@ def sort_list_of_sparse_core_coo_tensors(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ordered = sort_list_of_sparse_core_coo_tensors(
+        ...     [[0, 0, 1]], [[3, 0, 2]], [[1, 1, 1]], [2], [0], num_replica=1,
+        ...     table_vocab_size=4, feature_width=1, num_sc_per_chip=2,
+        ...     max_ids_per_sparse_core=4, max_unique_ids_per_sparse_core=4,
+        ...     table_name="films")
+        >>> [one.numpy().tolist() for one in ordered]
+        [[0, 1, 0], [0, 1, 1], [1.0, 1.0, 1.0], [0, 2, 3]]
     """
     if _unknown:
         raise SortListOfSparseCoreCooTensors._unknown(_unknown)

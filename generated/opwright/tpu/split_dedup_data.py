@@ -102,6 +102,13 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
             after another.
         float_tensor: `float_type`, `_floats`. All float parts of the tuple, one after
             another.
+
+    Example:
+        >>> mask = tf.make_tensor_proto([[0, 2], [1, 1], [0, 1]]).SerializeToString()
+        >>> data = opwright.tpu.merge_dedup_data([1, 2, 3], [0.5], mask)
+        >>> ids, weights = split_dedup_data(data, tf.int32, tf.float32, mask)
+        >>> print(ids.numpy(), weights.numpy())
+        [1 2 3] [0.5]
     """
 
     OP_NAME = "SplitDedupData"
@@ -199,6 +206,13 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> mask = tf.make_tensor_proto([[0, 2], [1, 1], [0, 1]]).SerializeToString()
+            >>> data = opwright.tpu.merge_dedup_data([1, 2, 3], [0.5], mask)
+            >>> ids, weights = split_dedup_data(data, tf.int32, tf.float32, mask)
+            >>> print(ids.numpy(), weights.numpy())
+            [1 2 3] [0.5]
         """
         op: SplitDedupData[UIntegerType, UFloatType] = new(SplitDedupData)
         opts = MERGE(options) if options else DEFAULTS
@@ -290,6 +304,13 @@ def split_dedup_data(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> mask = tf.make_tensor_proto([[0, 2], [1, 1], [0, 1]]).SerializeToString()
+        >>> data = opwright.tpu.merge_dedup_data([1, 2, 3], [0.5], mask)
+        >>> ids, weights = split_dedup_data(data, tf.int32, tf.float32, mask)
+        >>> print(ids.numpy(), weights.numpy())
+        [1 2 3] [0.5]
     """
     if _unknown:
         raise SplitDedupData._unknown(_unknown)

@@ -47,13 +47,20 @@ class TPUEmbeddingActivations(TensorOp[TFloat32]):
     opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
     Attributes:
-        output: float32, as sliced_activations. `sliced_activations`, unchanged.
+        output: float32, `*x`. `sliced_activations`, unchanged.
+
+    Example:
+        >>> found = tf.constant([[0.5, 1.0], [2.0, 0.0]])
+        >>> tpu_embedding_activations([[0.0]], found, table_id=0, lookup_id=0).numpy()
+        array([[0.5, 1. ],
+               [2. , 0. ]], dtype=float32)
     """
 
     OP_NAME = "TPUEmbeddingActivations"
     SHAPES = {
         "embedding_variable": "(...,)",
-        "sliced_activations": "(...,)",
+        "sliced_activations": "(*x,)",
+        "output": "(*x,)",
     }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("output",)
@@ -86,7 +93,7 @@ class TPUEmbeddingActivations(TensorOp[TFloat32]):
             scope: graph, name, device and control dependencies of the op.
             embedding_variable: float32, `...`. Trainable variable that stands for the
                 table; its value is not read.
-            sliced_activations: float32, `...`. Activations, or a part of them, from
+            sliced_activations: float32, `*x`. Activations, or a part of them, from
                 RecvTPUEmbeddingActivations.
             table_id: int. At least 0. Position in the configuration of the table that
                 the activations come from.
@@ -94,10 +101,16 @@ class TPUEmbeddingActivations(TensorOp[TFloat32]):
                 them.
 
         Returns:
-            output: float32, as sliced_activations. `sliced_activations`, unchanged.
+            output: float32, `*x`. `sliced_activations`, unchanged.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> found = tf.constant([[0.5, 1.0], [2.0, 0.0]])
+            >>> tpu_embedding_activations([[0.0]], found, table_id=0, lookup_id=0).numpy()
+            array([[0.5, 1. ],
+                   [2. , 0. ]], dtype=float32)
         """
         op: TPUEmbeddingActivations = new(TPUEmbeddingActivations)
         fast_path_error = None
@@ -148,7 +161,7 @@ def tpu_embedding_activations(
     Args:
         embedding_variable: float32, `...`. Trainable variable that stands for the
             table; its value is not read.
-        sliced_activations: float32, `...`. Activations, or a part of them, from
+        sliced_activations: float32, `*x`. Activations, or a part of them, from
             RecvTPUEmbeddingActivations.
         table_id: int. At least 0. Position in the configuration of the table that the
             activations come from.
@@ -157,10 +170,16 @@ def tpu_embedding_activations(
         name: what the op is called in a graph.
 
     Returns:
-        output: float32, as sliced_activations. `sliced_activations`, unchanged.
+        output: float32, `*x`. `sliced_activations`, unchanged.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> found = tf.constant([[0.5, 1.0], [2.0, 0.0]])
+        >>> tpu_embedding_activations([[0.0]], found, table_id=0, lookup_id=0).numpy()
+        array([[0.5, 1. ],
+               [2. , 0. ]], dtype=float32)
     """
     if _unknown:
         raise TPUEmbeddingActivations._unknown(_unknown)

@@ -61,9 +61,14 @@ class XlaRecvTPUEmbeddingActivations(Op):
     which TensorFlow's graph rewrite makes it of, runs here.
 
     Attributes:
-        outputs: list of `num_tables` tensors, each float32, input_shape + [dimension]
-            of a feature, or [num_features * batch, dimension] of a table. Combined rows
-            of each feature or table.
+        outputs: list of `num_tables` tensors, each float32, `... _dimension`. Combined
+            rows of each feature or table.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def receive(data, config):
+        ...     found = xla_recv_tpu_embedding_activations(data, 2, config)
+        ...     return found[0] * found[1]
     """
 
     OP_NAME = "XlaRecvTPUEmbeddingActivations"
@@ -72,6 +77,7 @@ class XlaRecvTPUEmbeddingActivations(Op):
     }
     SHAPES = {
         "deduplication_data": "()",
+        "outputs": "(..., _dimension)",
     }
     __slots__ = ("outputs",)
     outputs: list[Output[TFloat32]]
@@ -117,12 +123,17 @@ class XlaRecvTPUEmbeddingActivations(Op):
                 The one that the system was configured with.
 
         Returns:
-            outputs: list of `num_tables` tensors, each float32, input_shape +
-                [dimension] of a feature, or [num_features * batch, dimension] of a
-                table. Combined rows of each feature or table.
+            outputs: list of `num_tables` tensors, each float32, `... _dimension`.
+                Combined rows of each feature or table.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> @tf.function(jit_compile=True)
+            ... def receive(data, config):
+            ...     found = xla_recv_tpu_embedding_activations(data, 2, config)
+            ...     return found[0] * found[1]
         """
         op: XlaRecvTPUEmbeddingActivations = new(XlaRecvTPUEmbeddingActivations)
         fast_path_error = None
@@ -186,12 +197,17 @@ def xla_recv_tpu_embedding_activations(
         name: what the op is called in a graph.
 
     Returns:
-        outputs: list of `num_tables` tensors, each float32, input_shape + [dimension]
-            of a feature, or [num_features * batch, dimension] of a table. Combined rows
-            of each feature or table.
+        outputs: list of `num_tables` tensors, each float32, `... _dimension`. Combined
+            rows of each feature or table.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def receive(data, config):
+        ...     found = xla_recv_tpu_embedding_activations(data, 2, config)
+        ...     return found[0] * found[1]
     """
     if _unknown:
         raise XlaRecvTPUEmbeddingActivations._unknown(_unknown)

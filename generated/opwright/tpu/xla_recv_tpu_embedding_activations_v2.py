@@ -68,9 +68,14 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
     which TensorFlow's graph rewrite makes it of, runs here.
 
     Attributes:
-        outputs: list of `num_tables` tensors, each float32, input_shape + [dimension]
-            of a feature, or [num_features * batch, dimension] of a table. Combined rows
-            of each feature or table.
+        outputs: list of `num_tables` tensors, each float32, `... _dimension`. Combined
+            rows of each feature or table.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def receive(data, config, setup):
+        ...     found = xla_recv_tpu_embedding_activations_v2(data, 2, config, *setup)
+        ...     return found[0] * found[1]
     """
 
     OP_NAME = "XlaRecvTPUEmbeddingActivationsV2"
@@ -79,6 +84,7 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
     }
     SHAPES = {
         "deduplication_data": "()",
+        "outputs": "(..., _dimension)",
     }
     __slots__ = ("outputs",)
     outputs: list[Output[TFloat32]]
@@ -135,12 +141,17 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
             tpu_topology: string. Serialized topology of the TPU system; opaque.
 
         Returns:
-            outputs: list of `num_tables` tensors, each float32, input_shape +
-                [dimension] of a feature, or [num_features * batch, dimension] of a
-                table. Combined rows of each feature or table.
+            outputs: list of `num_tables` tensors, each float32, `... _dimension`.
+                Combined rows of each feature or table.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> @tf.function(jit_compile=True)
+            ... def receive(data, config, setup):
+            ...     found = xla_recv_tpu_embedding_activations_v2(data, 2, config, *setup)
+            ...     return found[0] * found[1]
         """
         op: XlaRecvTPUEmbeddingActivationsV2 = new(XlaRecvTPUEmbeddingActivationsV2)
         fast_path_error = None
@@ -227,12 +238,17 @@ def xla_recv_tpu_embedding_activations_v2(
         name: what the op is called in a graph.
 
     Returns:
-        outputs: list of `num_tables` tensors, each float32, input_shape + [dimension]
-            of a feature, or [num_features * batch, dimension] of a table. Combined rows
-            of each feature or table.
+        outputs: list of `num_tables` tensors, each float32, `... _dimension`. Combined
+            rows of each feature or table.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def receive(data, config, setup):
+        ...     found = xla_recv_tpu_embedding_activations_v2(data, 2, config, *setup)
+        ...     return found[0] * found[1]
     """
     if _unknown:
         raise XlaRecvTPUEmbeddingActivationsV2._unknown(_unknown)

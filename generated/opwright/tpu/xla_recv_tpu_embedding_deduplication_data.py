@@ -57,6 +57,13 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
     Attributes:
         output: variant, `scalar`. XLA tuple of integer and float vectors, the ids and
             weights to gather by; opaque. SplitDedupData takes it apart.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def receive(config):
+        ...     data = xla_recv_tpu_embedding_deduplication_data(config)
+        ...     return opwright.tpu.xla_recv_tpu_embedding_activations(
+        ...         data, 1, config)
     """
 
     OP_NAME = "XlaRecvTPUEmbeddingDeduplicationData"
@@ -107,6 +114,13 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> @tf.function(jit_compile=True)
+            ... def receive(config):
+            ...     data = xla_recv_tpu_embedding_deduplication_data(config)
+            ...     return opwright.tpu.xla_recv_tpu_embedding_activations(
+            ...         data, 1, config)
         """
         op: XlaRecvTPUEmbeddingDeduplicationData = new(
             XlaRecvTPUEmbeddingDeduplicationData
@@ -159,6 +173,13 @@ def xla_recv_tpu_embedding_deduplication_data(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def receive(config):
+        ...     data = xla_recv_tpu_embedding_deduplication_data(config)
+        ...     return opwright.tpu.xla_recv_tpu_embedding_activations(
+        ...         data, 1, config)
     """
     if _unknown:
         raise XlaRecvTPUEmbeddingDeduplicationData._unknown(_unknown)

@@ -63,6 +63,13 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(TensorOp[TVariant]):
     Attributes:
         output: variant, `scalar`. XLA tuple of integer and float vectors, the ids and
             weights to gather by; opaque. SplitDedupData takes it apart.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def receive(config, setup):
+        ...     data = xla_recv_tpu_embedding_deduplication_data_v2(config, *setup)
+        ...     return opwright.tpu.xla_recv_tpu_embedding_activations_v2(
+        ...         data, 1, config, *setup)
     """
 
     OP_NAME = "XlaRecvTPUEmbeddingDeduplicationDataV2"
@@ -126,6 +133,13 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> @tf.function(jit_compile=True)
+            ... def receive(config, setup):
+            ...     data = xla_recv_tpu_embedding_deduplication_data_v2(config, *setup)
+            ...     return opwright.tpu.xla_recv_tpu_embedding_activations_v2(
+            ...         data, 1, config, *setup)
         """
         op: XlaRecvTPUEmbeddingDeduplicationDataV2 = new(
             XlaRecvTPUEmbeddingDeduplicationDataV2
@@ -208,6 +222,13 @@ def xla_recv_tpu_embedding_deduplication_data_v2(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def receive(config, setup):
+        ...     data = xla_recv_tpu_embedding_deduplication_data_v2(config, *setup)
+        ...     return opwright.tpu.xla_recv_tpu_embedding_activations_v2(
+        ...         data, 1, config, *setup)
     """
     if _unknown:
         raise XlaRecvTPUEmbeddingDeduplicationDataV2._unknown(_unknown)

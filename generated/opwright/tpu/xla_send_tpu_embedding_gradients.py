@@ -65,6 +65,11 @@ class XlaSendTPUEmbeddingGradients(Op):
 
     Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
     which TensorFlow's graph rewrite makes it of, runs here.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def send(gradients, data, config):
+        ...     xla_send_tpu_embedding_gradients(gradients, [0.1], data, config)
     """
 
     OP_NAME = "XlaSendTPUEmbeddingGradients"
@@ -72,6 +77,7 @@ class XlaSendTPUEmbeddingGradients(Op):
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
     SHAPES = {
+        "gradients": "(*samples[i], dimension[i])",
         "learning_rates": "()",
         "deduplication_data": "()",
     }
@@ -110,9 +116,9 @@ class XlaSendTPUEmbeddingGradients(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            gradients: list of `NumTables` tensors, each float32, as outputs of
-                XlaRecvTPUEmbeddingActivations. Gradient of the loss with respect to
-                each activation.
+            gradients: list of `NumTables` tensors, each float32,
+                `*samples[i] dimension[i]`. Gradient of the loss with respect to each
+                activation.
             learning_rates: list of `NumLearningRateTags` tensors, each float32,
                 `scalar`. Learning rates that the configuration calls dynamic; position
                 i is the rate of tag i. None when all rates are constants.
@@ -123,6 +129,11 @@ class XlaSendTPUEmbeddingGradients(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> @tf.function(jit_compile=True)
+            ... def send(gradients, data, config):
+            ...     xla_send_tpu_embedding_gradients(gradients, [0.1], data, config)
         """
         op: XlaSendTPUEmbeddingGradients = new(XlaSendTPUEmbeddingGradients)
         fast_path_error = None
@@ -178,8 +189,8 @@ def xla_send_tpu_embedding_gradients(
     graph, None eagerly.
 
     Args:
-        gradients: list of `NumTables` tensors, each float32, as outputs of
-            XlaRecvTPUEmbeddingActivations. Gradient of the loss with respect to each
+        gradients: list of `NumTables` tensors, each float32,
+            `*samples[i] dimension[i]`. Gradient of the loss with respect to each
             activation.
         learning_rates: list of `NumLearningRateTags` tensors, each float32, `scalar`.
             Learning rates that the configuration calls dynamic; position i is the rate
@@ -192,6 +203,11 @@ def xla_send_tpu_embedding_gradients(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def send(gradients, data, config):
+        ...     xla_send_tpu_embedding_gradients(gradients, [0.1], data, config)
     """
     if _unknown:
         raise XlaSendTPUEmbeddingGradients._unknown(_unknown)

@@ -72,6 +72,12 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
 
     Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
     which TensorFlow's graph rewrite makes it of, runs here.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def send(gradients, data, config, setup):
+        ...     xla_send_tpu_embedding_gradients_v2(
+        ...         gradients, [0.1], data, config, *setup)
     """
 
     OP_NAME = "XlaSendTPUEmbeddingGradientsV2"
@@ -79,6 +85,7 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
     SHAPES = {
+        "gradients": "(*samples[i], dimension[i])",
         "learning_rates": "()",
         "deduplication_data": "()",
     }
@@ -123,9 +130,9 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            gradients: list of `NumTables` tensors, each float32, as outputs of
-                XlaRecvTPUEmbeddingActivations. Gradient of the loss with respect to
-                each activation.
+            gradients: list of `NumTables` tensors, each float32,
+                `*samples[i] dimension[i]`. Gradient of the loss with respect to each
+                activation.
             learning_rates: list of `NumLearningRateTags` tensors, each float32,
                 `scalar`. Learning rates that the configuration calls dynamic; position
                 i is the rate of tag i. None when all rates are constants.
@@ -141,6 +148,12 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> @tf.function(jit_compile=True)
+            ... def send(gradients, data, config, setup):
+            ...     xla_send_tpu_embedding_gradients_v2(
+            ...         gradients, [0.1], data, config, *setup)
         """
         op: XlaSendTPUEmbeddingGradientsV2 = new(XlaSendTPUEmbeddingGradientsV2)
         fast_path_error = None
@@ -213,8 +226,8 @@ def xla_send_tpu_embedding_gradients_v2(
     graph, None eagerly.
 
     Args:
-        gradients: list of `NumTables` tensors, each float32, as outputs of
-            XlaRecvTPUEmbeddingActivations. Gradient of the loss with respect to each
+        gradients: list of `NumTables` tensors, each float32,
+            `*samples[i] dimension[i]`. Gradient of the loss with respect to each
             activation.
         learning_rates: list of `NumLearningRateTags` tensors, each float32, `scalar`.
             Learning rates that the configuration calls dynamic; position i is the rate
@@ -232,6 +245,12 @@ def xla_send_tpu_embedding_gradients_v2(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def send(gradients, data, config, setup):
+        ...     xla_send_tpu_embedding_gradients_v2(
+        ...         gradients, [0.1], data, config, *setup)
     """
     if _unknown:
         raise XlaSendTPUEmbeddingGradientsV2._unknown(_unknown)

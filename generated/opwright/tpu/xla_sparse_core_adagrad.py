@@ -71,6 +71,12 @@ class XlaSparseCoreAdagrad(Op):
             update.
         updated_accumulator: float32, `rows feature_width`. `accumulator` after the
             update.
+
+    Example:
+        >>> table, a = [[1.0], [2.0], [3.0]], [[7.0], [0.0], [0.0]]
+        >>> new = xla_sparse_core_adagrad([0], [[3]], 1.0, a, table, feature_width=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[0.25, 2.0, 3.0]], [[16.0, 0.0, 0.0]]]
     """
 
     OP_NAME = "XlaSparseCoreAdagrad"
@@ -142,6 +148,12 @@ class XlaSparseCoreAdagrad(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> table, a = [[1.0], [2.0], [3.0]], [[7.0], [0.0], [0.0]]
+            >>> new = xla_sparse_core_adagrad([0], [[3]], 1.0, a, table, feature_width=1)
+            >>> [one.numpy().T.tolist() for one in new]
+            [[[0.25, 2.0, 3.0]], [[16.0, 0.0, 0.0]]]
         """
         op: XlaSparseCoreAdagrad = new(XlaSparseCoreAdagrad)
         fast_path_error = None
@@ -220,6 +232,12 @@ def xla_sparse_core_adagrad(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> table, a = [[1.0], [2.0], [3.0]], [[7.0], [0.0], [0.0]]
+        >>> new = xla_sparse_core_adagrad([0], [[3]], 1.0, a, table, feature_width=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[0.25, 2.0, 3.0]], [[16.0, 0.0, 0.0]]]
     """
     if _unknown:
         raise XlaSparseCoreAdagrad._unknown(_unknown)

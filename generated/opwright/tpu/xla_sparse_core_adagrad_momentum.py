@@ -84,6 +84,14 @@ class XlaSparseCoreAdagradMomentum(Op):
         updated_accumulator: float32, `rows feature_width`. `accumulator` after the
             update.
         updated_momentum: float32, `rows feature_width`. `momentum` after the update.
+
+    Example:
+        >>> table, a, m = [[2.0], [2.0]], [[9.0], [0.0]], [[0.0], [0.0]]
+        >>> new = xla_sparse_core_adagrad_momentum(
+        ...     [0], [[4]], 1.25, 0.5, 0.0, a, m, table, 1, use_nesterov=False,
+        ...     beta_2=1.0, exponent=2.0)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[1.0, 2.0]], [[25.0, 0.0]], [[0.800000011920929, 0.0]]]
     """
 
     OP_NAME = "XlaSparseCoreAdagradMomentum"
@@ -178,6 +186,14 @@ class XlaSparseCoreAdagradMomentum(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> table, a, m = [[2.0], [2.0]], [[9.0], [0.0]], [[0.0], [0.0]]
+            >>> new = xla_sparse_core_adagrad_momentum(
+            ...     [0], [[4]], 1.25, 0.5, 0.0, a, m, table, 1, use_nesterov=False,
+            ...     beta_2=1.0, exponent=2.0)
+            >>> [one.numpy().T.tolist() for one in new]
+            [[[1.0, 2.0]], [[25.0, 0.0]], [[0.800000011920929, 0.0]]]
         """
         op: XlaSparseCoreAdagradMomentum = new(XlaSparseCoreAdagradMomentum)
         fast_path_error = None
@@ -299,6 +315,14 @@ def xla_sparse_core_adagrad_momentum(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> table, a, m = [[2.0], [2.0]], [[9.0], [0.0]], [[0.0], [0.0]]
+        >>> new = xla_sparse_core_adagrad_momentum(
+        ...     [0], [[4]], 1.25, 0.5, 0.0, a, m, table, 1, use_nesterov=False,
+        ...     beta_2=1.0, exponent=2.0)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[1.0, 2.0]], [[25.0, 0.0]], [[0.800000011920929, 0.0]]]
     """
     if _unknown:
         raise XlaSparseCoreAdagradMomentum._unknown(_unknown)

@@ -80,6 +80,15 @@ class XlaSparseCoreAdam(Op):
             update.
         updated_velocity: float32, `rows feature_width`. `velocity` after the update.
         updated_momentum: float32, `rows feature_width`. `momentum` after the update.
+
+    Example:
+        >>> table, m, v = [[1.0], [2.0]], [[0.0], [0.0]], [[0.0], [0.0]]
+        >>> new = xla_sparse_core_adam(
+        ...     table, [1], [[4]], 0.25, m, v, 0.5, 0.75, 0, 1,
+        ...
+        ...     use_sum_inside_sqrt=True)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[1.0, 1.75]], [[0.0, 4.0]], [[0.0, 2.0]]]
     """
 
     OP_NAME = "XlaSparseCoreAdam"
@@ -177,6 +186,15 @@ class XlaSparseCoreAdam(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> table, m, v = [[1.0], [2.0]], [[0.0], [0.0]], [[0.0], [0.0]]
+            >>> new = xla_sparse_core_adam(
+            ...     table, [1], [[4]], 0.25, m, v, 0.5, 0.75, 0, 1,
+            ...
+            ...     use_sum_inside_sqrt=True)
+            >>> [one.numpy().T.tolist() for one in new]
+            [[[1.0, 1.75]], [[0.0, 4.0]], [[0.0, 2.0]]]
         """
         op: XlaSparseCoreAdam = new(XlaSparseCoreAdam)
         fast_path_error = None
@@ -294,6 +312,15 @@ def xla_sparse_core_adam(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> table, m, v = [[1.0], [2.0]], [[0.0], [0.0]], [[0.0], [0.0]]
+        >>> new = xla_sparse_core_adam(
+        ...     table, [1], [[4]], 0.25, m, v, 0.5, 0.75, 0, 1,
+        ...
+        ...     use_sum_inside_sqrt=True)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[1.0, 1.75]], [[0.0, 4.0]], [[0.0, 2.0]]]
     """
     if _unknown:
         raise XlaSparseCoreAdam._unknown(_unknown)

@@ -84,6 +84,15 @@ class XlaSparseCoreFtrl(Op):
         updated_accumulator: float32, `rows feature_width`. `accumulator` after the
             update.
         updated_linear: float32, `rows feature_width`. `linear` after the update.
+
+    Example:
+        >>> table, a, z = [[1.0], [2.0]], [[0.0], [0.0]], [[0.0], [0.0]]
+        >>> new = xla_sparse_core_ftrl(
+        ...     table, a, z, 1.0, [1], [[3]], beta=0.0, learning_rate_power=-0.5,
+        ...     l2_regularization_strength=0.0, feature_width=1,
+        ...     multiply_linear_by_learning_rate=False, l1_regularization_strength=1.0)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[1.0, 0.6666666865348816]], [[0.0, 9.0]], [[0.0, -3.0]]]
     """
 
     OP_NAME = "XlaSparseCoreFtrl"
@@ -188,6 +197,15 @@ class XlaSparseCoreFtrl(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> table, a, z = [[1.0], [2.0]], [[0.0], [0.0]], [[0.0], [0.0]]
+            >>> new = xla_sparse_core_ftrl(
+            ...     table, a, z, 1.0, [1], [[3]], beta=0.0, learning_rate_power=-0.5,
+            ...     l2_regularization_strength=0.0, feature_width=1,
+            ...     multiply_linear_by_learning_rate=False, l1_regularization_strength=1.0)
+            >>> [one.numpy().T.tolist() for one in new]
+            [[[1.0, 0.6666666865348816]], [[0.0, 9.0]], [[0.0, -3.0]]]
         """
         op: XlaSparseCoreFtrl = new(XlaSparseCoreFtrl)
         fast_path_error = None
@@ -318,6 +336,15 @@ def xla_sparse_core_ftrl(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> table, a, z = [[1.0], [2.0]], [[0.0], [0.0]], [[0.0], [0.0]]
+        >>> new = xla_sparse_core_ftrl(
+        ...     table, a, z, 1.0, [1], [[3]], beta=0.0, learning_rate_power=-0.5,
+        ...     l2_regularization_strength=0.0, feature_width=1,
+        ...     multiply_linear_by_learning_rate=False, l1_regularization_strength=1.0)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[1.0, 0.6666666865348816]], [[0.0, 9.0]], [[0.0, -3.0]]]
     """
     if _unknown:
         raise XlaSparseCoreFtrl._unknown(_unknown)

@@ -57,6 +57,13 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
     Attributes:
         updated_embedding_table: float32, `rows feature_width`. The table after the
             update.
+
+    Example:
+        >>> table = [[1.0], [2.0], [3.0]]
+        >>> xla_sparse_core_sgd([2, 0], [[1], [4]], 0.5, table, feature_width=1).numpy()
+        array([[-1. ],
+               [ 2. ],
+               [ 2.5]], dtype=float32)
     """
 
     OP_NAME = "XlaSparseCoreSgd"
@@ -118,6 +125,13 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> table = [[1.0], [2.0], [3.0]]
+            >>> xla_sparse_core_sgd([2, 0], [[1], [4]], 0.5, table, feature_width=1).numpy()
+            array([[-1. ],
+                   [ 2. ],
+                   [ 2.5]], dtype=float32)
         """
         op: XlaSparseCoreSgd = new(XlaSparseCoreSgd)
         fast_path_error = None
@@ -189,6 +203,13 @@ def xla_sparse_core_sgd(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> table = [[1.0], [2.0], [3.0]]
+        >>> xla_sparse_core_sgd([2, 0], [[1], [4]], 0.5, table, feature_width=1).numpy()
+        array([[-1. ],
+               [ 2. ],
+               [ 2.5]], dtype=float32)
     """
     if _unknown:
         raise XlaSparseCoreSgd._unknown(_unknown)

@@ -74,10 +74,17 @@ class XlaSparseDenseMatmul(Op):
     Attributes:
         activations: float32, `input_size width`. Sum of each sample's rows, each times
             its gain.
-        row_pointers: int32, [SparseCores of the system]. End of each shard's triples.
+        row_pointers: int32, `_sparse_cores`. End of each shard's triples.
         sorted_embedding_ids: int32, `triples`. Rows, sorted by shard.
         sorted_sample_ids: int32, `triples`. Samples, in the same order.
         sorted_gains: float32, `triples`. Gains, in the same order.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def look_up(rows, ids, gains, count, table):
+        ...     return xla_sparse_dense_matmul(
+        ...         rows, ids, gains, count, table, max_ids_per_partition=256,
+        ...         max_unique_ids_per_partition=256, input_size=1024)
     """
 
     OP_NAME = "XlaSparseDenseMatmul"
@@ -88,6 +95,7 @@ class XlaSparseDenseMatmul(Op):
         "offsets": "()",
         "embedding_table": "(rows, width)",
         "activations": "(input_size, width)",
+        "row_pointers": "(_sparse_cores,)",
         "sorted_embedding_ids": "(triples,)",
         "sorted_sample_ids": "(triples,)",
         "sorted_gains": "(triples,)",
@@ -159,14 +167,20 @@ class XlaSparseDenseMatmul(Op):
         Returns:
             activations: float32, `input_size width`. Sum of each sample's rows, each
                 times its gain.
-            row_pointers: int32, [SparseCores of the system]. End of each shard's
-                triples.
+            row_pointers: int32, `_sparse_cores`. End of each shard's triples.
             sorted_embedding_ids: int32, `triples`. Rows, sorted by shard.
             sorted_sample_ids: int32, `triples`. Samples, in the same order.
             sorted_gains: float32, `triples`. Gains, in the same order.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> @tf.function(jit_compile=True)
+            ... def look_up(rows, ids, gains, count, table):
+            ...     return xla_sparse_dense_matmul(
+            ...         rows, ids, gains, count, table, max_ids_per_partition=256,
+            ...         max_unique_ids_per_partition=256, input_size=1024)
         """
         op: XlaSparseDenseMatmul = new(XlaSparseDenseMatmul)
         fast_path_error = None
@@ -258,13 +272,20 @@ def xla_sparse_dense_matmul(
     Returns:
         activations: float32, `input_size width`. Sum of each sample's rows, each times
             its gain.
-        row_pointers: int32, [SparseCores of the system]. End of each shard's triples.
+        row_pointers: int32, `_sparse_cores`. End of each shard's triples.
         sorted_embedding_ids: int32, `triples`. Rows, sorted by shard.
         sorted_sample_ids: int32, `triples`. Samples, in the same order.
         sorted_gains: float32, `triples`. Gains, in the same order.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def look_up(rows, ids, gains, count, table):
+        ...     return xla_sparse_dense_matmul(
+        ...         rows, ids, gains, count, table, max_ids_per_partition=256,
+        ...         max_unique_ids_per_partition=256, input_size=1024)
     """
     if _unknown:
         raise XlaSparseDenseMatmul._unknown(_unknown)

@@ -122,6 +122,14 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
         updated_accumulator: float32, `rows width`. `accumulator` after the update.
         updated_weights: float32, `num_weights`. Weights of the combiner after the
             update; zeros if its function does not use them.
+
+    Example:
+        >>> step = (
+        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput)
+        >>> def backward(scope, csr, saved, gradients, tables, functions):
+        ...     return step.create(
+        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+        ...         max_valency=4, num_weights=0, table_name="films")
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput"
@@ -287,8 +295,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
             activation_gradients: float32, `input_size width`. Gradient of the loss with
                 respect to the forward op's `activations`.
             learning_rate: float32, `scalar`. Learning rate, lr.
-            combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
-                combiner's weights.
+            combiner_weights_learning_rate: float32, `scalar`. Step size by which the
+                weights of the combiner move against their gradients.
             embedding_table: float32, `rows width`. This device's part of the table, w.
             accumulator: float32, `rows width`. Accumulated squared gradients, a, row by
                 row with the table.
@@ -318,6 +326,14 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> step = (
+            ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput)
+            >>> def backward(scope, csr, saved, gradients, tables, functions):
+            ...     return step.create(
+            ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+            ...         max_valency=4, num_weights=0, table_name="films")
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput
@@ -492,8 +508,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_inpu
         activation_gradients: float32, `input_size width`. Gradient of the loss with
             respect to the forward op's `activations`.
         learning_rate: float32, `scalar`. Learning rate, lr.
-        combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
-            combiner's weights.
+        combiner_weights_learning_rate: float32, `scalar`. Step size by which the
+            weights of the combiner move against their gradients.
         embedding_table: float32, `rows width`. This device's part of the table, w.
         accumulator: float32, `rows width`. Accumulated squared gradients, a, row by row
             with the table.
@@ -522,6 +538,14 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_inpu
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> step = (
+        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput)
+        >>> def backward(scope, csr, saved, gradients, tables, functions):
+        ...     return step.create(
+        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+        ...         max_valency=4, num_weights=0, table_name="films")
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput._unknown(

@@ -136,6 +136,14 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
         updated_momenta: float32, `rows width`. `momenta` after the update.
         updated_weights: float32, `num_weights`. Weights of the combiner after the
             update; zeros if its function does not use them.
+
+    Example:
+        >>> step = (
+        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput)
+        >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+        ...     return step.create(
+        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+        ...         max_valency=4, num_weights=0, table_name="films", **rule)
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput"
@@ -322,8 +330,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
             activation_gradients: float32, `input_size width`. Gradient of the loss with
                 respect to the forward op's `activations`.
             learning_rate: float32, `scalar`. Learning rate, lr.
-            combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
-                combiner's weights.
+            combiner_weights_learning_rate: float32, `scalar`. Step size by which the
+                weights of the combiner move against their gradients.
             embedding_table: float32, `rows width`. This device's part of the table, w.
             accumulator: float32, `rows width`. Accumulated squared gradients, a, row by
                 row with the table.
@@ -362,6 +370,14 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> step = (
+            ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput)
+            >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+            ...     return step.create(
+            ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+            ...         max_valency=4, num_weights=0, table_name="films", **rule)
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput = (
             new(
@@ -568,8 +584,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
         activation_gradients: float32, `input_size width`. Gradient of the loss with
             respect to the forward op's `activations`.
         learning_rate: float32, `scalar`. Learning rate, lr.
-        combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
-            combiner's weights.
+        combiner_weights_learning_rate: float32, `scalar`. Step size by which the
+            weights of the combiner move against their gradients.
         embedding_table: float32, `rows width`. This device's part of the table, w.
         accumulator: float32, `rows width`. Accumulated squared gradients, a, row by row
             with the table.
@@ -606,6 +622,14 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> step = (
+        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput)
+        >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+        ...     return step.create(
+        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+        ...         max_valency=4, num_weights=0, table_name="films", **rule)
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput._unknown(

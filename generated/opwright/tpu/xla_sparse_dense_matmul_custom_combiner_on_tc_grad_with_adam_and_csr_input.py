@@ -132,6 +132,14 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
         updated_velocity: float32, `rows width`. `velocity` after the update.
         updated_weights: float32, `num_weights`. Weights of the combiner after the
             update; zeros if its function does not use them.
+
+    Example:
+        >>> step = (
+        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput)
+        >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+        ...     return step.create(
+        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+        ...         max_valency=4, num_weights=0, table_name="films", **rule)
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput"
@@ -312,8 +320,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
             activation_gradients: float32, `input_size width`. Gradient of the loss with
                 respect to the forward op's `activations`.
             learning_rate: float32, `scalar`. Learning rate, lr.
-            combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
-                combiner's weights.
+            combiner_weights_learning_rate: float32, `scalar`. Step size by which the
+                weights of the combiner move against their gradients.
             embedding_table: float32, `rows width`. This device's part of the table, w.
             momenta: float32, `rows width`. First moments, m, row by row with the table.
             velocity: float32, `rows width`. Second moments, v, row by row with the
@@ -350,6 +358,14 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> step = (
+            ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput)
+            >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+            ...     return step.create(
+            ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+            ...         max_valency=4, num_weights=0, table_name="films", **rule)
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput
@@ -547,8 +563,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
         activation_gradients: float32, `input_size width`. Gradient of the loss with
             respect to the forward op's `activations`.
         learning_rate: float32, `scalar`. Learning rate, lr.
-        combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
-            combiner's weights.
+        combiner_weights_learning_rate: float32, `scalar`. Step size by which the
+            weights of the combiner move against their gradients.
         embedding_table: float32, `rows width`. This device's part of the table, w.
         momenta: float32, `rows width`. First moments, m, row by row with the table.
         velocity: float32, `rows width`. Second moments, v, row by row with the table.
@@ -583,6 +599,14 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> step = (
+        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput)
+        >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+        ...     return step.create(
+        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+        ...         max_valency=4, num_weights=0, table_name="films", **rule)
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput._unknown(

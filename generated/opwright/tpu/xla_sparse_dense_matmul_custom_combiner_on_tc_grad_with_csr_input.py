@@ -120,6 +120,14 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
             after the update, in the same order.
         updated_weights: float32, `num_weights`. Weights of the combiner after the
             update; zeros if its function does not use them.
+
+    Example:
+        >>> step = (
+        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput)
+        >>> def backward(scope, csr, saved, gradients, tables, rates, functions):
+        ...     return step.create(
+        ...         scope, *csr, [], *saved, gradients, tables, rates, 0.1, 4, 0,
+        ...         *functions, "films")
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput"
@@ -265,8 +273,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
             hyperparameters: list of `M` tensors, each float32, `scalar`. Numbers that
                 the optimizer's function takes after the tables, such as the learning
                 rate.
-            combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
-                combiner's weights.
+            combiner_weights_learning_rate: float32, `scalar`. Step size by which the
+                weights of the combiner move against their gradients.
             max_valency: int. At least 0. Most ids that a sample may have.
             num_weights: int. At least 0. Number of weights of the combiner; 0 means
                 none, and its functions do not take them.
@@ -291,6 +299,14 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> step = (
+            ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput)
+            >>> def backward(scope, csr, saved, gradients, tables, rates, functions):
+            ...     return step.create(
+            ...         scope, *csr, [], *saved, gradients, tables, rates, 0.1, 4, 0,
+            ...         *functions, "films")
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput
@@ -456,8 +472,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
             them.
         hyperparameters: list of `M` tensors, each float32, `scalar`. Numbers that the
             optimizer's function takes after the tables, such as the learning rate.
-        combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
-            combiner's weights.
+        combiner_weights_learning_rate: float32, `scalar`. Step size by which the
+            weights of the combiner move against their gradients.
         max_valency: int. At least 0. Most ids that a sample may have.
         num_weights: int. At least 0. Number of weights of the combiner; 0 means none,
             and its functions do not take them.
@@ -480,6 +496,14 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> step = (
+        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput)
+        >>> def backward(scope, csr, saved, gradients, tables, rates, functions):
+        ...     return step.create(
+        ...         scope, *csr, [], *saved, gradients, tables, rates, 0.1, 4, 0,
+        ...         *functions, "films")
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._unknown(_unknown)

@@ -116,6 +116,14 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
         updated_embedding_table: float32, `rows width`. The table after the update.
         updated_weights: float32, `num_weights`. Weights of the combiner after the
             update; zeros if its function does not use them.
+
+    Example:
+        >>> step = (
+        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput)
+        >>> def backward(scope, csr, saved, gradients, tables, functions):
+        ...     return step.create(
+        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+        ...         max_valency=4, num_weights=0, table_name="films")
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput"
@@ -274,8 +282,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
             activation_gradients: float32, `input_size width`. Gradient of the loss with
                 respect to the forward op's `activations`.
             learning_rate: float32, `scalar`. Learning rate, lr.
-            combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
-                combiner's weights.
+            combiner_weights_learning_rate: float32, `scalar`. Step size by which the
+                weights of the combiner move against their gradients.
             embedding_table: float32, `rows width`. This device's part of the table, w.
             max_valency: int. At least 0. Most ids that a sample may have.
             num_weights: int. At least 0. Number of weights of the combiner; 0 means
@@ -302,6 +310,14 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> step = (
+            ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput)
+            >>> def backward(scope, csr, saved, gradients, tables, functions):
+            ...     return step.create(
+            ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+            ...         max_valency=4, num_weights=0, table_name="films")
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput
@@ -467,8 +483,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
         activation_gradients: float32, `input_size width`. Gradient of the loss with
             respect to the forward op's `activations`.
         learning_rate: float32, `scalar`. Learning rate, lr.
-        combiner_weights_learning_rate: float32, `scalar`. Learning rate of the
-            combiner's weights.
+        combiner_weights_learning_rate: float32, `scalar`. Step size by which the
+            weights of the combiner move against their gradients.
         embedding_table: float32, `rows width`. This device's part of the table, w.
         max_valency: int. At least 0. Most ids that a sample may have.
         num_weights: int. At least 0. Number of weights of the combiner; 0 means none,
@@ -494,6 +510,14 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> step = (
+        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput)
+        >>> def backward(scope, csr, saved, gradients, tables, functions):
+        ...     return step.create(
+        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
+        ...         max_valency=4, num_weights=0, table_name="films")
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput._unknown(

@@ -99,6 +99,13 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
             backward pass.
         preserved_vectors: float32, `input_size max_valency width`. Rows of each
             sample's ids, for the backward pass.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def look_up(ends, samples, ids, positions, gains, table, combiner):
+        ...     return xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
+        ...         ends, samples, ids, positions, gains, table, [], 16, 4, 0, combiner,
+        ...         0.0, 0.0, 0, "films")
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput"
@@ -236,6 +243,13 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> @tf.function(jit_compile=True)
+            ... def look_up(ends, samples, ids, positions, gains, table, combiner):
+            ...     return xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
+            ...         ends, samples, ids, positions, gains, table, [], 16, 4, 0, combiner,
+            ...         0.0, 0.0, 0, "films")
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput
@@ -390,6 +404,13 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def look_up(ends, samples, ids, positions, gains, table, combiner):
+        ...     return xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
+        ...         ends, samples, ids, positions, gains, table, [], 16, 4, 0, combiner,
+        ...         0.0, 0.0, 0, "films")
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput._unknown(_unknown)

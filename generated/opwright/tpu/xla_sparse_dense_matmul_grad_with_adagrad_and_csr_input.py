@@ -97,6 +97,15 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
         updated_accumulator: float32, `rows width`. `accumulator` after the update.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[7], [0]], 1, "films",
+        ...     num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.823223114013672, 19.5]], [[8.0, 9.0]]]
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdagradAndCsrInput"
@@ -251,6 +260,15 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ends, pad = [3] + [8] * 7, [0] * 5
+            >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+            >>> new = xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
+            ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[7], [0]], 1, "films",
+            ...     num_sparsecores_per_device=1)
+            >>> [one.numpy().T.tolist() for one in new]
+            [[[9.823223114013672, 19.5]], [[8.0, 9.0]]]
         """
         op: XlaSparseDenseMatmulGradWithAdagradAndCsrInput = new(
             XlaSparseDenseMatmulGradWithAdagradAndCsrInput
@@ -397,6 +415,15 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[7], [0]], 1, "films",
+        ...     num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.823223114013672, 19.5]], [[8.0, 9.0]]]
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithAdagradAndCsrInput._unknown(_unknown)

@@ -102,6 +102,15 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
         updated_accumulator: float32, `rows width`. `accumulator` after the update.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[7], [0]], 1, 8, 8, "films",
+        ...     num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.823223114013672, 19.5]], [[8.0, 9.0]]]
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize"
@@ -266,6 +275,15 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ends, pad = [3] + [8] * 7, [0] * 5
+            >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+            >>> new = xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
+            ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[7], [0]], 1, 8, 8, "films",
+            ...     num_sparsecores_per_device=1)
+            >>> [one.numpy().T.tolist() for one in new]
+            [[[9.823223114013672, 19.5]], [[8.0, 9.0]]]
         """
         op: XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize = new(
             XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize
@@ -427,6 +445,15 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[7], [0]], 1, 8, 8, "films",
+        ...     num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.823223114013672, 19.5]], [[8.0, 9.0]]]
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize._unknown(_unknown)

@@ -108,6 +108,15 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
         updated_embedding_table: float32, `rows width`. The table after the update.
         updated_accumulator: float32, `rows width`. `accumulator` after the update.
         updated_momenta: float32, `rows width`. `momenta` after the update.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[8], [0]], [[0], [0]], 1,
+        ...     False, 2.0, 0.5, 1.0, 0.0, "films", num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.833333015441895, 19.5]], [[9.0, 9.0]], [[0.3333333432674408, 1.0]]]
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput"
@@ -283,6 +292,15 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ends, pad = [3] + [8] * 7, [0] * 5
+            >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+            >>> new = xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
+            ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[8], [0]], [[0], [0]], 1,
+            ...     False, 2.0, 0.5, 1.0, 0.0, "films", num_sparsecores_per_device=1)
+            >>> [one.numpy().T.tolist() for one in new]
+            [[[9.833333015441895, 19.5]], [[9.0, 9.0]], [[0.3333333432674408, 1.0]]]
         """
         op: XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput = new(
             XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput
@@ -467,6 +485,15 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[8], [0]], [[0], [0]], 1,
+        ...     False, 2.0, 0.5, 1.0, 0.0, "films", num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.833333015441895, 19.5]], [[9.0, 9.0]], [[0.3333333432674408, 1.0]]]
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput._unknown(_unknown)

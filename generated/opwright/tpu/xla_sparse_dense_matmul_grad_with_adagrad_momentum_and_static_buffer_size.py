@@ -113,6 +113,16 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
         updated_embedding_table: float32, `rows width`. The table after the update.
         updated_accumulator: float32, `rows width`. `accumulator` after the update.
         updated_momenta: float32, `rows width`. `momenta` after the update.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[8], [0]], [[0], [0]], 1,
+        ...     False, 2.0, 0.5, 1.0, 0.0, 8, 8, "films",
+        ...     num_sparsecores_per_device=1)[0].numpy()
+        array([[ 9.833333],
+               [19.5     ]], dtype=float32)
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize"
@@ -301,6 +311,16 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ends, pad = [3] + [8] * 7, [0] * 5
+            >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+            >>> xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
+            ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[8], [0]], [[0], [0]], 1,
+            ...     False, 2.0, 0.5, 1.0, 0.0, 8, 8, "films",
+            ...     num_sparsecores_per_device=1)[0].numpy()
+            array([[ 9.833333],
+                   [19.5     ]], dtype=float32)
         """
         op: XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize = new(
             XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize
@@ -499,6 +519,16 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[8], [0]], [[0], [0]], 1,
+        ...     False, 2.0, 0.5, 1.0, 0.0, 8, 8, "films",
+        ...     num_sparsecores_per_device=1)[0].numpy()
+        array([[ 9.833333],
+               [19.5     ]], dtype=float32)
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize._unknown(

@@ -114,6 +114,15 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
         updated_embedding_table: float32, `rows width`. The table after the update.
         updated_momenta: float32, `rows width`. `momenta` after the update.
         updated_velocity: float32, `rows width`. `velocity` after the update.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[0], [0]], [[0], [0]], 1,
+        ...     True, 0.5, 0.75, 0.0, 8, 8, "films", num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.5, 19.5]], [[0.5, 1.5]], [[0.25, 2.25]]]
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize"
@@ -297,6 +306,15 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ends, pad = [3] + [8] * 7, [0] * 5
+            >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+            >>> new = xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
+            ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[0], [0]], [[0], [0]], 1,
+            ...     True, 0.5, 0.75, 0.0, 8, 8, "films", num_sparsecores_per_device=1)
+            >>> [one.numpy().T.tolist() for one in new]
+            [[[9.5, 19.5]], [[0.5, 1.5]], [[0.25, 2.25]]]
         """
         op: XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize = new(
             XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize
@@ -488,6 +506,15 @@ def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[0], [0]], [[0], [0]], 1,
+        ...     True, 0.5, 0.75, 0.0, 8, 8, "films", num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.5, 19.5]], [[0.5, 1.5]], [[0.25, 2.25]]]
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize._unknown(_unknown)

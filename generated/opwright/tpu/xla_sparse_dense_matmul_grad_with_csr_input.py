@@ -95,6 +95,13 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
     Attributes:
         updated_tables: list of `N` tensors, each `T`, `rows width`. The tables after
             the update, in the same order.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def backward(csr, gradients, tables, rates, rule):
+        ...     return xla_sparse_dense_matmul_grad_with_csr_input(
+        ...         csr.row_pointers, csr.sorted_sample_ids, csr.sorted_token_ids,
+        ...         csr.sorted_gains, gradients, tables, rates, 1, rule, "films")
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithCsrInput"
@@ -218,6 +225,13 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> @tf.function(jit_compile=True)
+            ... def backward(csr, gradients, tables, rates, rule):
+            ...     return xla_sparse_dense_matmul_grad_with_csr_input(
+            ...         csr.row_pointers, csr.sorted_sample_ids, csr.sorted_token_ids,
+            ...         csr.sorted_gains, gradients, tables, rates, 1, rule, "films")
         """
         op: XlaSparseDenseMatmulGradWithCsrInput[U] = new(
             XlaSparseDenseMatmulGradWithCsrInput
@@ -345,6 +359,13 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> @tf.function(jit_compile=True)
+        ... def backward(csr, gradients, tables, rates, rule):
+        ...     return xla_sparse_dense_matmul_grad_with_csr_input(
+        ...         csr.row_pointers, csr.sorted_sample_ids, csr.sorted_token_ids,
+        ...         csr.sorted_gains, gradients, tables, rates, 1, rule, "films")
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithCsrInput._unknown(_unknown)

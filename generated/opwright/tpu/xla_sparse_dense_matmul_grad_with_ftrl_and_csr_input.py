@@ -114,6 +114,15 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
         updated_embedding_table: float32, `rows width`. The table after the update.
         updated_accumulator: float32, `rows width`. `accumulator` after the update.
         updated_linear: float32, `rows width`. `linear` after the update.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[0], [0]], [[0], [0]], 1,
+        ...     False, 0.0, -0.5, 0.0, 0.0, "films", num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.5, 19.5]], [[1.0, 9.0]], [[-19.0, -117.0]]]
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithFtrlAndCsrInput"
@@ -295,6 +304,15 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ends, pad = [3] + [8] * 7, [0] * 5
+            >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+            >>> new = xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
+            ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[0], [0]], [[0], [0]], 1,
+            ...     False, 0.0, -0.5, 0.0, 0.0, "films", num_sparsecores_per_device=1)
+            >>> [one.numpy().T.tolist() for one in new]
+            [[[9.5, 19.5]], [[1.0, 9.0]], [[-19.0, -117.0]]]
         """
         op: XlaSparseDenseMatmulGradWithFtrlAndCsrInput = new(
             XlaSparseDenseMatmulGradWithFtrlAndCsrInput
@@ -486,6 +504,15 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], [[0], [0]], [[0], [0]], 1,
+        ...     False, 0.0, -0.5, 0.0, 0.0, "films", num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.5, 19.5]], [[1.0, 9.0]], [[-19.0, -117.0]]]
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithFtrlAndCsrInput._unknown(_unknown)

@@ -119,6 +119,15 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
         updated_embedding_table: float32, `rows width`. The table after the update.
         updated_accumulator: float32, `rows width`. `accumulator` after the update.
         updated_linear: float32, `rows width`. `linear` after the update.
+
+    Example:
+        >>> ends, pad, z = [3] + [8] * 7, [0] * 5, [[0], [0]]
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], z, z, 1, False, 0.0, -0.5,
+        ...     0.0, 0.0, 8, 8, "films", num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.5, 19.5]], [[1.0, 9.0]], [[-19.0, -117.0]]]
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize"
@@ -310,6 +319,15 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ends, pad, z = [3] + [8] * 7, [0] * 5, [[0], [0]]
+            >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+            >>> new = xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
+            ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], z, z, 1, False, 0.0, -0.5,
+            ...     0.0, 0.0, 8, 8, "films", num_sparsecores_per_device=1)
+            >>> [one.numpy().T.tolist() for one in new]
+            [[[9.5, 19.5]], [[1.0, 9.0]], [[-19.0, -117.0]]]
         """
         op: XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize = new(
             XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize
@@ -515,6 +533,15 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ends, pad, z = [3] + [8] * 7, [0] * 5, [[0], [0]]
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> new = xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], z, z, 1, False, 0.0, -0.5,
+        ...     0.0, 0.0, 8, 8, "films", num_sparsecores_per_device=1)
+        >>> [one.numpy().T.tolist() for one in new]
+        [[[9.5, 19.5]], [[1.0, 9.0]], [[-19.0, -117.0]]]
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize._unknown(_unknown)

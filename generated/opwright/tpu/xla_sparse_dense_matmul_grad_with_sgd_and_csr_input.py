@@ -86,6 +86,15 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(TensorOp[TFloat32]):
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], 1, table_name="t",
+        ...     num_sparsecores_per_device=1).numpy()
+        array([[ 9.5],
+               [18.5]], dtype=float32)
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithSgdAndCsrInput"
@@ -231,6 +240,15 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ends, pad = [3] + [8] * 7, [0] * 5
+            >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+            >>> xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
+            ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], 1, table_name="t",
+            ...     num_sparsecores_per_device=1).numpy()
+            array([[ 9.5],
+                   [18.5]], dtype=float32)
         """
         op: XlaSparseDenseMatmulGradWithSgdAndCsrInput = new(
             XlaSparseDenseMatmulGradWithSgdAndCsrInput
@@ -369,6 +387,15 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], 1, table_name="t",
+        ...     num_sparsecores_per_device=1).numpy()
+        array([[ 9.5],
+               [18.5]], dtype=float32)
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithSgdAndCsrInput._unknown(_unknown)

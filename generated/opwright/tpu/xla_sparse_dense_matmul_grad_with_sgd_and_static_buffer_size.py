@@ -91,6 +91,16 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], 1, max_ids_per_sparse_core=8,
+        ...     max_unique_ids_per_sparse_core=8, table_name="t",
+        ...     num_sparsecores_per_device=1).numpy()
+        array([[ 9.5],
+               [18.5]], dtype=float32)
     """
 
     OP_NAME = "XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize"
@@ -245,6 +255,16 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ends, pad = [3] + [8] * 7, [0] * 5
+            >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+            >>> xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
+            ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], 1, max_ids_per_sparse_core=8,
+            ...     max_unique_ids_per_sparse_core=8, table_name="t",
+            ...     num_sparsecores_per_device=1).numpy()
+            array([[ 9.5],
+                   [18.5]], dtype=float32)
         """
         op: XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize = new(
             XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize
@@ -397,6 +417,16 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
+        ...     *csr, [[1], [2]], 0.5, [[10.0], [20.0]], 1, max_ids_per_sparse_core=8,
+        ...     max_unique_ids_per_sparse_core=8, table_name="t",
+        ...     num_sparsecores_per_device=1).numpy()
+        array([[ 9.5],
+               [18.5]], dtype=float32)
     """
     if _unknown:
         raise XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize._unknown(_unknown)

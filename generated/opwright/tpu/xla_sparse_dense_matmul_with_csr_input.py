@@ -96,6 +96,16 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
     Attributes:
         activations: `T`, `input_size width`. Sum of each sample's rows, each times its
             gain.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> xla_sparse_dense_matmul_with_csr_input(
+        ...     *csr, [[10.0], [20.0]], 1, input_size=2, quantization_config_low=0.0,
+        ...     quantization_config_high=0.0, quantization_config_num_buckets=0,
+        ...     table_name="films", num_sparsecores_per_device=1).numpy()
+        array([[30.],
+               [20.]], dtype=float32)
     """
 
     OP_NAME = "XlaSparseDenseMatmulWithCsrInput"
@@ -229,6 +239,16 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ends, pad = [3] + [8] * 7, [0] * 5
+            >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+            >>> xla_sparse_dense_matmul_with_csr_input(
+            ...     *csr, [[10.0], [20.0]], 1, input_size=2, quantization_config_low=0.0,
+            ...     quantization_config_high=0.0, quantization_config_num_buckets=0,
+            ...     table_name="films", num_sparsecores_per_device=1).numpy()
+            array([[30.],
+                   [20.]], dtype=float32)
         """
         op: XlaSparseDenseMatmulWithCsrInput[U] = new(XlaSparseDenseMatmulWithCsrInput)
         opts = MERGE(options) if options else DEFAULTS
@@ -372,6 +392,16 @@ def xla_sparse_dense_matmul_with_csr_input(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> xla_sparse_dense_matmul_with_csr_input(
+        ...     *csr, [[10.0], [20.0]], 1, input_size=2, quantization_config_low=0.0,
+        ...     quantization_config_high=0.0, quantization_config_num_buckets=0,
+        ...     table_name="films", num_sparsecores_per_device=1).numpy()
+        array([[30.],
+               [20.]], dtype=float32)
     """
     if _unknown:
         raise XlaSparseDenseMatmulWithCsrInput._unknown(_unknown)

@@ -91,6 +91,16 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
     Attributes:
         activations: float32, `input_size width`. Sum of each sample's rows, each times
             its gain.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> xla_sparse_dense_matmul_with_static_buffer_size(
+        ...     *csr, [[10.0], [20.0]], 1, 2, 0.0, 0.0, 0, max_ids_per_sparse_core=8,
+        ...     max_unique_ids_per_sparse_core=8, table_name="films",
+        ...     num_sparsecores_per_device=1).numpy()
+        array([[30.],
+               [20.]], dtype=float32)
     """
 
     OP_NAME = "XlaSparseDenseMatmulWithStaticBufferSize"
@@ -230,6 +240,16 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> ends, pad = [3] + [8] * 7, [0] * 5
+            >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+            >>> xla_sparse_dense_matmul_with_static_buffer_size(
+            ...     *csr, [[10.0], [20.0]], 1, 2, 0.0, 0.0, 0, max_ids_per_sparse_core=8,
+            ...     max_unique_ids_per_sparse_core=8, table_name="films",
+            ...     num_sparsecores_per_device=1).numpy()
+            array([[30.],
+                   [20.]], dtype=float32)
         """
         op: XlaSparseDenseMatmulWithStaticBufferSize = new(
             XlaSparseDenseMatmulWithStaticBufferSize
@@ -387,6 +407,16 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> ends, pad = [3] + [8] * 7, [0] * 5
+        >>> csr = ends, [0, 1, 0] + pad, [0, 1, 1] + pad, np.ones(8, np.float32)
+        >>> xla_sparse_dense_matmul_with_static_buffer_size(
+        ...     *csr, [[10.0], [20.0]], 1, 2, 0.0, 0.0, 0, max_ids_per_sparse_core=8,
+        ...     max_unique_ids_per_sparse_core=8, table_name="films",
+        ...     num_sparsecores_per_device=1).numpy()
+        array([[30.],
+               [20.]], dtype=float32)
     """
     if _unknown:
         raise XlaSparseDenseMatmulWithStaticBufferSize._unknown(_unknown)

@@ -61,12 +61,21 @@ class AccumulatorApplyGradient(Op):
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
     uint64.
+
+    Example:
+        >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ...     sums = opwright.train.conditional_accumulator(tf.float32, [2])
+        ...     for step in (0, 0, -1):
+        ...         _ = session.run(accumulator_apply_gradient(sums, step, [1.0, 2.0]))
+        ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
+        2
     """
 
     OP_NAME = "AccumulatorApplyGradient"
     SHAPES = {
         "handle": "(2,)",
         "local_step": "()",
+        "gradient": "(...,)",
     }
     __slots__ = ()
     Inputs = AccumulatorApplyGradientInputs
@@ -99,11 +108,19 @@ class AccumulatorApplyGradient(Op):
             scope: graph, name, device and control dependencies of the op.
             handle: reference to string, `2`. Accumulator, from ConditionalAccumulator.
             local_step: int64, `scalar`. Step at which the gradient was computed.
-            gradient: `dtype`, the accumulator's shape. Gradient to add; its dtype must
-                be the accumulator's.
+            gradient: `dtype`, `...`. Gradient to add; its dtype must be the
+                accumulator's.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            ...     sums = opwright.train.conditional_accumulator(tf.float32, [2])
+            ...     for step in (0, 0, -1):
+            ...         _ = session.run(accumulator_apply_gradient(sums, step, [1.0, 2.0]))
+            ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
+            2
         """
         op: AccumulatorApplyGradient = new(AccumulatorApplyGradient)
         fast_path_error = None
@@ -149,12 +166,19 @@ def accumulator_apply_gradient(
     Args:
         handle: reference to string, `2`. Accumulator, from ConditionalAccumulator.
         local_step: int64, `scalar`. Step at which the gradient was computed.
-        gradient: `dtype`, the accumulator's shape. Gradient to add; its dtype must be
-            the accumulator's.
+        gradient: `dtype`, `...`. Gradient to add; its dtype must be the accumulator's.
         name: what the op is called in a graph.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ...     sums = opwright.train.conditional_accumulator(tf.float32, [2])
+        ...     for step in (0, 0, -1):
+        ...         _ = session.run(accumulator_apply_gradient(sums, step, [1.0, 2.0]))
+        ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
+        2
     """
     if _unknown:
         raise AccumulatorApplyGradient._unknown(_unknown)

@@ -45,6 +45,15 @@ class AccumulatorSetGlobalStep(Op):
     From now on gradients of an earlier step are stale. What the accumulator holds
     already stays. A step below the accumulator's is taken too; TensorFlow logs a
     warning.
+
+    Example:
+        >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ...     sums = opwright.train.conditional_accumulator(tf.float32, [2])
+        ...     add = opwright.train.accumulator_apply_gradient
+        ...     _ = session.run(accumulator_set_global_step(sums, 5))
+        ...     _ = [session.run(add(sums, step, [1.0, 2.0])) for step in (4, 5)]
+        ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
+        1
     """
 
     OP_NAME = "AccumulatorSetGlobalStep"
@@ -80,6 +89,15 @@ class AccumulatorSetGlobalStep(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            ...     sums = opwright.train.conditional_accumulator(tf.float32, [2])
+            ...     add = opwright.train.accumulator_apply_gradient
+            ...     _ = session.run(accumulator_set_global_step(sums, 5))
+            ...     _ = [session.run(add(sums, step, [1.0, 2.0])) for step in (4, 5)]
+            ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
+            1
         """
         op: AccumulatorSetGlobalStep = new(AccumulatorSetGlobalStep)
         fast_path_error = None
@@ -124,6 +142,15 @@ def accumulator_set_global_step(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ...     sums = opwright.train.conditional_accumulator(tf.float32, [2])
+        ...     add = opwright.train.accumulator_apply_gradient
+        ...     _ = session.run(accumulator_set_global_step(sums, 5))
+        ...     _ = [session.run(add(sums, step, [1.0, 2.0])) for step in (4, 5)]
+        ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
+        1
     """
     if _unknown:
         raise AccumulatorSetGlobalStep._unknown(_unknown)

@@ -65,12 +65,21 @@ class ResourceAccumulatorApplyGradient(Op):
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
     uint64.
+
+    Example:
+        >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
+        >>> for step, g in ((100, [1.0, 2.0]), (-1, [9.0, 9.0]), (100, [3.0, 6.0])):
+        ...     resource_accumulator_apply_gradient(sums, step, g)
+        >>> take = opwright.train.resource_accumulator_take_gradient
+        >>> take(sums, 2, tf.float32).numpy()
+        array([2., 4.], dtype=float32)
     """
 
     OP_NAME = "ResourceAccumulatorApplyGradient"
     SHAPES = {
         "handle": "()",
         "local_step": "()",
+        "gradient": "(...,)",
     }
     __slots__ = ()
     Inputs = ResourceAccumulatorApplyGradientInputs
@@ -106,11 +115,19 @@ class ResourceAccumulatorApplyGradient(Op):
             handle: resource, `scalar`. Accumulator, from
                 ResourceConditionalAccumulator.
             local_step: int64, `scalar`. Step at which the gradient was computed.
-            gradient: `dtype`, the accumulator's shape. Gradient to add; its dtype must
-                be the accumulator's.
+            gradient: `dtype`, `...`. Gradient to add; its dtype must be the
+                accumulator's.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
+            >>> for step, g in ((100, [1.0, 2.0]), (-1, [9.0, 9.0]), (100, [3.0, 6.0])):
+            ...     resource_accumulator_apply_gradient(sums, step, g)
+            >>> take = opwright.train.resource_accumulator_take_gradient
+            >>> take(sums, 2, tf.float32).numpy()
+            array([2., 4.], dtype=float32)
         """
         op: ResourceAccumulatorApplyGradient = new(ResourceAccumulatorApplyGradient)
         fast_path_error = None
@@ -158,12 +175,19 @@ def resource_accumulator_apply_gradient(
     Args:
         handle: resource, `scalar`. Accumulator, from ResourceConditionalAccumulator.
         local_step: int64, `scalar`. Step at which the gradient was computed.
-        gradient: `dtype`, the accumulator's shape. Gradient to add; its dtype must be
-            the accumulator's.
+        gradient: `dtype`, `...`. Gradient to add; its dtype must be the accumulator's.
         name: what the op is called in a graph.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
+        >>> for step, g in ((100, [1.0, 2.0]), (-1, [9.0, 9.0]), (100, [3.0, 6.0])):
+        ...     resource_accumulator_apply_gradient(sums, step, g)
+        >>> take = opwright.train.resource_accumulator_take_gradient
+        >>> take(sums, 2, tf.float32).numpy()
+        array([2., 4.], dtype=float32)
     """
     if _unknown:
         raise ResourceAccumulatorApplyGradient._unknown(_unknown)

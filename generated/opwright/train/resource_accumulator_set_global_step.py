@@ -47,6 +47,15 @@ class ResourceAccumulatorSetGlobalStep(Op):
     warning.
 
     Stateful.
+
+    Example:
+        >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
+        >>> resource_accumulator_set_global_step(sums, 5)
+        >>> for step, g in ((4, [9.0, 9.0]), (5, [1.0, 2.0])):
+        ...     opwright.train.resource_accumulator_apply_gradient(sums, step, g)
+        >>> take = opwright.train.resource_accumulator_take_gradient
+        >>> take(sums, 1, tf.float32).numpy()
+        array([1., 2.], dtype=float32)
     """
 
     OP_NAME = "ResourceAccumulatorSetGlobalStep"
@@ -84,6 +93,15 @@ class ResourceAccumulatorSetGlobalStep(Op):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
+            >>> resource_accumulator_set_global_step(sums, 5)
+            >>> for step, g in ((4, [9.0, 9.0]), (5, [1.0, 2.0])):
+            ...     opwright.train.resource_accumulator_apply_gradient(sums, step, g)
+            >>> take = opwright.train.resource_accumulator_take_gradient
+            >>> take(sums, 1, tf.float32).numpy()
+            array([1., 2.], dtype=float32)
         """
         op: ResourceAccumulatorSetGlobalStep = new(ResourceAccumulatorSetGlobalStep)
         fast_path_error = None
@@ -129,6 +147,15 @@ def resource_accumulator_set_global_step(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
+        >>> resource_accumulator_set_global_step(sums, 5)
+        >>> for step, g in ((4, [9.0, 9.0]), (5, [1.0, 2.0])):
+        ...     opwright.train.resource_accumulator_apply_gradient(sums, step, g)
+        >>> take = opwright.train.resource_accumulator_take_gradient
+        >>> take(sums, 1, tf.float32).numpy()
+        array([1., 2.], dtype=float32)
     """
     if _unknown:
         raise ResourceAccumulatorSetGlobalStep._unknown(_unknown)

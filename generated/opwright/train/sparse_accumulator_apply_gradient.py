@@ -71,6 +71,15 @@ class SparseAccumulatorApplyGradient(Op):
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
     uint64.
+
+    Example:
+        >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ...     sums = opwright.train.sparse_conditional_accumulator(tf.float32, [3])
+        ...     for step in (0, -1):
+        ...         add = sparse_accumulator_apply_gradient
+        ...         _ = session.run(add(sums, step, [0], [1.0], [3], True))
+        ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
+        1
     """
 
     OP_NAME = "SparseAccumulatorApplyGradient"
@@ -78,6 +87,8 @@ class SparseAccumulatorApplyGradient(Op):
         "handle": "(2,)",
         "local_step": "()",
         "gradient_indices": "(slices,)",
+        "gradient_values": "(slices, *r)",
+        "gradient_shape": "(...,)",
     }
     __slots__ = ()
     Inputs = SparseAccumulatorApplyGradientInputs
@@ -120,15 +131,24 @@ class SparseAccumulatorApplyGradient(Op):
             local_step: int64, `scalar`. Step at which the gradient was computed.
             gradient_indices: int64, `slices`. Position of each slice along the first
                 dimension, ascending.
-            gradient_values: `dtype`, [slices] + the accumulator's shape[1:]. The
-                slices; their dtype must be the accumulator's.
-            gradient_shape: int64, [rank] if has_known_shape, else any. Shape of the
-                dense gradient; read only if `has_known_shape`.
+            gradient_values: `dtype`, `slices *r`. The slices; their dtype must be the
+                accumulator's.
+            gradient_shape: int64, `...`. Shape of the dense gradient; read only if
+                `has_known_shape`.
             has_known_shape: bool. Whether `gradient_shape` is to be checked against the
                 accumulator's shape.
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            ...     sums = opwright.train.sparse_conditional_accumulator(tf.float32, [3])
+            ...     for step in (0, -1):
+            ...         add = sparse_accumulator_apply_gradient
+            ...         _ = session.run(add(sums, step, [0], [1.0], [3], True))
+            ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
+            1
         """
         op: SparseAccumulatorApplyGradient = new(SparseAccumulatorApplyGradient)
         fast_path_error = None
@@ -193,16 +213,25 @@ def sparse_accumulator_apply_gradient(
         local_step: int64, `scalar`. Step at which the gradient was computed.
         gradient_indices: int64, `slices`. Position of each slice along the first
             dimension, ascending.
-        gradient_values: `dtype`, [slices] + the accumulator's shape[1:]. The slices;
-            their dtype must be the accumulator's.
-        gradient_shape: int64, [rank] if has_known_shape, else any. Shape of the dense
-            gradient; read only if `has_known_shape`.
+        gradient_values: `dtype`, `slices *r`. The slices; their dtype must be the
+            accumulator's.
+        gradient_shape: int64, `...`. Shape of the dense gradient; read only if
+            `has_known_shape`.
         has_known_shape: bool. Whether `gradient_shape` is to be checked against the
             accumulator's shape.
         name: what the op is called in a graph.
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ...     sums = opwright.train.sparse_conditional_accumulator(tf.float32, [3])
+        ...     for step in (0, -1):
+        ...         add = sparse_accumulator_apply_gradient
+        ...         _ = session.run(add(sums, step, [0], [1.0], [3], True))
+        ...     print(session.run(opwright.train.accumulator_num_accumulated(sums)))
+        1
     """
     if _unknown:
         raise SparseAccumulatorApplyGradient._unknown(_unknown)
