@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from opwright_runtime.search import tf_names
+from opwright_runtime.search.synonyms import stem
 
 #: A class's docstring: that of the op's own class is the one above its OP_NAME.
 _DOCSTRING = re.compile(
@@ -39,6 +40,11 @@ class Document:
         return " ".join(split(self.name))
 
     @property
+    def stems(self) -> frozenset[str]:
+        """The words of its name alone."""
+        return frozenset(stem(part.lower()) for part in parts_of(self.name))
+
+    @property
     def version(self) -> int:
         found = re.search(r"V(\d+)$", self.name)
         return int(found[1]) if found else 1
@@ -55,14 +61,19 @@ class Document:
         )
 
 
+def parts_of(name: str) -> list[str]:
+    """A name's words, as they are written."""
+    name = re.sub(r"V\d+$", "", name.rpartition(">")[2])
+    return re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+[A-Za-z]?(?![a-z])|\d+", name)
+
+
 def split(name: str) -> Iterator[str]:
     """A name's words, and those that stand beside each other as one."""
-    name = re.sub(r"V\d+$", "", name.rpartition(">")[2])
-    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+[A-Za-z]?(?![a-z])|\d+", name)
+    parts = parts_of(name)
     yield from (part.lower() for part in parts)
     yield from (f"{a}{b}".lower() for a, b in pairwise(parts))
     if len(parts) > 2:
-        yield name.lower()
+        yield "".join(parts).lower()
 
 
 def package() -> Any:

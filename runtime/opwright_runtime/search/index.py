@@ -15,10 +15,10 @@ import tantivy
 
 from opwright_runtime.search import tf_names
 from opwright_runtime.search.documents import Document, split
-from opwright_runtime.search.synonyms import others
+from opwright_runtime.search.synonyms import others, stem
 
 #: What is indexed, and how much a word counts there.
-_FIELDS: Final = {"name": 8.0, "tf_names": 4.0, "summary": 6.0, "description": 1.0}
+_FIELDS: Final = {"name": 8.0, "tf_names": 4.0, "summary": 6.0, "description": 0.5}
 #: Words that say nothing of an op.
 _COMMON: Final = """
 a an and are as at be by do each every for from get give given how i in into is it its
@@ -28,8 +28,8 @@ this to two up use using value values want what which with
 #: How much less an op counts that is gone, or of which there is a newer one.
 _REMOVED: Final = 0.3
 _OLDER: Final = 0.9
-#: The same of other words than those of the query.
-_OTHERWISE: Final = 0.8
+#: What is left of an op's score where the query has no word of its name, against one.
+_UNNAMED: Final = 0.5
 #: The longest query that is read, in words.
 _LONGEST: Final = 32
 #: How many ops a way to say it is looked up for.
@@ -82,16 +82,28 @@ class Index:
     def _scores(self, query: str) -> dict[str, float]:
         scores: dict[str, float] = {}
         said = _words(query)
-        ways = [(said, 1.0), *((other, _OTHERWISE) for other in others(said))]
-        for words, weight in ways:
-            telling = [word for word in words if word not in _COMMON.split()]
-            for name, score in self._matches(telling or words):
-                found = score * weight * self._weight(self._documents[name])
+        telling = [word for word in said if word not in _COMMON.split()]
+        ways = [((), telling or said, 1.0)]
+        for expression, rest, weight in others(said):
+            kept = [word for word in rest if word in telling]
+            ways.append((expression, kept, weight))
+        for expression, rest, weight in ways:
+            asked = {stem(word) for word in (*expression, *rest)}
+            for name, score in self._matches(expression, rest):
+                document = self._documents[name]
+                # MaxPool is said whole by "max pool", FractionalMaxPool is not.
+                own = document.stems
+                named = _UNNAMED + len(own & asked) / max(len(own), 1)
+                found = score * weight * named * self._weight(document)
                 scores[name] = max(scores.get(name, 0.0), found)
         return scores
 
-    def _matches(self, words: Sequence[str]) -> Iterator[tuple[str, float]]:
-        query = self._index.parse_query(" ".join(words), list(_FIELDS), _FIELDS)
+    def _matches(
+        self, expression: Sequence[str], rest: Sequence[str]
+    ) -> Iterator[tuple[str, float]]:
+        """Ops that have all words of an expression, or one, if there is none."""
+        every = [f"+({word})" for word in expression]
+        query = self._index.parse_query(" ".join([*every, *rest]), [*_FIELDS], _FIELDS)
         searcher = self._index.searcher()
         for score, address in searcher.search(query, limit=_CONSIDERED).hits:
             yield searcher.doc(address)["op"][0], score

@@ -229,17 +229,20 @@ write summary = tensorboard event
 """
 
 
-def others(words: Sequence[str]) -> Iterator[list[str]]:
-    """A query in the field's other words: each expression that it has, replaced."""
-    stems = {_stem(word): word for word in words}
+def others(words: Sequence[str]) -> Iterator[tuple[Sequence[str], list[str], float]]:
+    """A query in the field's other words: an expression, what else it says, a weight.
+
+    The more words of a query an expression stands for, the surer it is what is meant.
+    """
+    stems = {stem(word): word for word in words}
     for expressions in _rows():
         for expression in expressions:
-            if all(_stem(word) in stems for word in expression):
-                meant = {stems[_stem(word)] for word in expression}
+            if all(stem(word) in stems for word in expression):
+                meant = {stems[stem(word)] for word in expression}
                 rest = [word for word in words if word not in meant]
+                weight = 0.8 + 0.3 * (len(expression) - 1)
                 for other in expressions:
-                    if other is not expression:
-                        yield [*other, *rest]
+                    yield other, rest, weight if other is not expression else 1.0
 
 
 @cache
@@ -251,9 +254,9 @@ def _rows() -> Sequence[tuple[tuple[str, ...], ...]]:
     )
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
     """A word as the index takes it, near enough: `matrices` and `matrix` differ."""
-    for ending, instead in (("ies", "y"), ("sses", "ss"), ("s", "")):
+    for ending, instead in (("ies", "y"), ("ing", ""), ("s", "")):
         if word.endswith(ending) and len(word) > 4 and not word.endswith("ss"):
             return word[: -len(ending)] + instead
     return word
