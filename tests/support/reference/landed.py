@@ -22,7 +22,6 @@ TO_COME = frozenset(
         # -
         "bitwise",
         # -
-        "collective",
         # -
         "control_flow",
         # -
@@ -32,7 +31,6 @@ TO_COME = frozenset(
         # -
         "debugging",
         # -
-        "distribute",
         # -
         "dtypes",
         # -
@@ -82,13 +80,11 @@ TO_COME = frozenset(
         # -
         "tensor_map",
         # -
-        "tpu",
         # -
         "train",
         # -
         "variables",
         # -
-        "xla",
         # -
     }
 )
