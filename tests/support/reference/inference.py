@@ -730,7 +730,7 @@ def agrees(actual: Row, row: Row) -> bool:
     )
 
 
-#: Inputs of which shape functions read sizes that are not there, which ends the process.
+#: Inputs of which shape functions read sizes that are not there: that ends the process.
 FATAL = {
     "XlaSparseDenseMatmulCustomCombinerOnTcGrad": (
         "activation_gradients",
