@@ -246,3 +246,37 @@ def test_a_kernel_refuses_what_inference_takes(
     path.write_text(EXPAND.format(dim=dim))
     assert load.load_text(path.read_bytes(), path)[1] == []
     assert refuses(str(path)) is refused
+
+
+ADD = """
+op: AddN
+group: math
+example: |-
+  >>> add_n([[1, 2], [3, 4]]).numpy()
+
+# ---- Imported facts; by hand below: doc, shape, message, replacement. ----
+inputs:
+  - {{name: inputs, type: T, count: N, shape: {inputs}}}
+outputs:
+  - {{name: sum, type: T, shape: ...}}
+attrs:
+  - {{name: N, type: int, minimum: 1}}
+  - {{name: T, type: type}}
+"""
+
+
+@pytest.mark.parametrize(("inputs", "refused"), [("'*x'", True), ("...", False)])
+def test_a_kernel_refuses_tensors_of_lists(
+    tmp_path: Path, inputs: str, refused: bool
+) -> None:
+    path = tmp_path / "math" / "AddN.yaml"
+    path.parent.mkdir()
+    path.write_text(ADD.format(inputs=inputs))
+    assert load.load_text(path.read_bytes(), path)[1] == []
+    assert refuses(str(path)) is refused
+
+
+def test_attrs_that_decide_are_a_cause_not_to_check() -> None:
+    op = every_op()["LoadAllTPUEmbeddingParameters"]
+    assert judge(op).wrong == ()
+    assert judge(dataclasses.replace(op, unchecked=None)).wrong

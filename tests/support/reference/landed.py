@@ -20,13 +20,11 @@ TO_COME = frozenset(
         "audio",
         # -
         # -
-        "collective",
         # -
         # -
         # -
         # -
         # -
-        "distribute",
         # -
         # -
         "estimator",
@@ -55,11 +53,9 @@ TO_COME = frozenset(
         # -
         # -
         # -
-        "tpu",
         # -
         # -
         # -
-        "xla",
         # -
     }
 )
