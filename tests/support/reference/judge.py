@@ -54,6 +54,8 @@ def judge(op: Op, *, thorough: bool = False) -> Judgement:
     """
     verdict = inference.check(op, misfits=inference.MISFITS if thorough else 0)
     wrong, by, missing = list(verdict.wrong), "inference", verdict.missing
+    if op.unchecked is not None and verdict.wrong and verdict.missing is not None:
+        wrong = []  # An attr that cannot be drawn to fit decides what is refused.
     if thorough or missing is not None:
         outcome = ran(op)
         wrong += [*outcome.failures, *outcome.wrong]
@@ -131,6 +133,8 @@ def _changed(op: Op, call: examples.Call) -> Iterator[tuple[int, Any]]:
 
 
 def _reshaped(given: Any) -> Iterator[tf.Tensor]:
+    if tf.is_symbolic_tensor(given):
+        return
     tensor = tf.convert_to_tensor(given)
     if tensor.shape.rank is None or not tf.is_tensor(tensor):
         return
