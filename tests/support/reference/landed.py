@@ -35,7 +35,6 @@ TO_COME = frozenset(
         # -
         "dtypes",
         # -
-        "estimator",
         # -
         "functions",
         # -
