@@ -730,8 +730,8 @@ def agrees(actual: Row, row: Row) -> bool:
     )
 
 
-#: Inputs of which shape functions read sizes that are not there, which ends the process,
-#: by how ops are called and how many sizes are read.
+#: Inputs of which shape functions read sizes that are not there, which ends the
+#: process; by what ops' names begin with and how many sizes are read.
 FATAL = {
     ("XlaSparseDenseMatmulCustomCombinerOnTcGrad", 2): (
         "activation_gradients",
