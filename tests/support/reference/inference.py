@@ -730,22 +730,24 @@ def agrees(actual: Row, row: Row) -> bool:
     )
 
 
-#: Inputs of which shape functions read sizes that are not there: the process ends.
+#: Inputs of which shape functions read sizes that are not there, which ends the
+#: process; by what ops' names begin with and how many sizes are read.
 FATAL = {
-    "XlaSparseDenseMatmulCustomCombinerOnTcGrad": (
+    ("XlaSparseDenseMatmulCustomCombinerOnTcGrad", 2): (
         "activation_gradients",
         "embedding_table",
         "tables",
     ),
-    "XlaSparseGradientsStack": ("unstacked_gradients",),
+    ("XlaSparseGradientsStack", 2): ("unstacked_gradients",),
+    ("BoostedTrees", 1): ("bucketized_features", "node_ids"),
 }
 
 
 def _fatal(op: Op, call: Draw) -> bool:
     """Whether TensorFlow's shape function would end the process: it does up to 2.21."""
     return any(
-        op.name.startswith(start) and len(row) < 2
-        for start, names in FATAL.items()
+        op.name.startswith(start) and len(row) < rank
+        for (start, rank), names in FATAL.items()
         for name in names
         for row in call.rows.get(name, ())
     )

@@ -27,7 +27,6 @@ TO_COME = frozenset(
         # -
         # -
         # -
-        "estimator",
         # -
         # -
         # -
