@@ -176,7 +176,9 @@ def _prose(key: str, text: str | None, indent: str = "") -> list[str]:
     if "\n" not in text and len(line) <= _WIDTH:
         return [line]
     if "\n" in text:
-        style = "|" if text.endswith("\n") else "|-"
+        # A formula at its beginning would pass for the block's own indentation.
+        indented = "2" if text.startswith(" ") else ""
+        style = f"|{indented}" if text.endswith("\n") else f"|{indented}-"
         rows = text.removesuffix("\n").split("\n")
     else:
         style = ">-"
