@@ -64,14 +64,17 @@ class CollectiveAllToAllV2(TensorOp[T]):
     """Exchanges rows among the devices of a group.
 
     Row j of a member's tensor goes to member j; what a member gets, it stacks in the
-    order of ranks. So the first axis must have as many rows as the group has members.
+    order of ranks:
 
       data[i] at member j = input[j] at member i
 
+    The first axis must have as many rows as the group has members; a tensor with others
+    is refused, and that error, as any in a collective, aborts all collectives of the
+    process.
+
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set.
 
     CollectiveAllToAllV3 takes a communicator for the keys; AllToAll is for TPUs.
 
@@ -157,15 +160,17 @@ class CollectiveAllToAllV2(TensorOp[T]):
         """Exchanges rows among the devices of a group.
 
         Row j of a member's tensor goes to member j; what a member gets, it stacks in
-        the order of ranks. So the first axis must have as many rows as the group has
-        members.
+        the order of ranks:
 
           data[i] at member j = input[j] at member i
 
+        The first axis must have as many rows as the group has members; a tensor with
+        others is refused, and that error, as any in a collective, aborts all
+        collectives of the process.
+
         All members run the op with the same keys, dtype and shape, and wait for each
         other. Exchanges of a group have to come in the same order on every device, or
-        they wait for ever, unless `timeout_seconds` is set; after an error the group's
-        collectives are aborted as a whole.
+        they wait for ever, unless `timeout_seconds` is set.
 
         CollectiveAllToAllV3 takes a communicator for the keys; AllToAll is for TPUs.
 
@@ -260,14 +265,17 @@ def collective_all_to_all_v2(
     """Exchanges rows among the devices of a group.
 
     Row j of a member's tensor goes to member j; what a member gets, it stacks in the
-    order of ranks. So the first axis must have as many rows as the group has members.
+    order of ranks:
 
       data[i] at member j = input[j] at member i
 
+    The first axis must have as many rows as the group has members; a tensor with others
+    is refused, and that error, as any in a collective, aborts all collectives of the
+    process.
+
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set.
 
     CollectiveAllToAllV3 takes a communicator for the keys; AllToAll is for TPUs.
 

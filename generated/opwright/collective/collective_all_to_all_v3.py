@@ -54,10 +54,12 @@ class CollectiveAllToAllV3Inputs(OpInputs, Generic[U]):
 class CollectiveAllToAllV3(TensorOp[T]):
     """Exchanges rows among the devices of a communicator.
 
-    Row j of a member's tensor goes to member j of its group; what a member gets, it
-    stacks in the order of ranks. All members of the communicator run it, in the same
-    order as its other collectives. CollectiveAllToAllV2 takes keys instead, and runs on
-    CPUs as well.
+    Row j of a member's tensor goes to member j; what a member gets, it stacks in the
+    order of ranks. All members of the communicator run it, in the same order as its
+    other collectives.
+
+    Groups within the communicator are not implemented: `group_assignment` has to be
+    empty. CollectiveAllToAllV2 takes keys instead of a communicator.
 
     Stateful. Communicates with other devices.
 
@@ -67,19 +69,18 @@ class CollectiveAllToAllV3(TensorOp[T]):
         data: `T`, `*x`. A row from each member.
 
     Example:
-        >>> with tf.Graph().as_default():
-        ...     ops = opwright.collective
-        ...     group = ops.collective_initialize_communicator(7013, 0, 1)
-        ...     rows = collective_all_to_all_v3(np.ones([1, 2]), group, [[0]])
-        >>> print(rows.shape)
-        (1, 2)
+        >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+        >>> ops = opwright.collective
+        >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
+        >>> collective_all_to_all_v3(tf.constant([[1.0, 2.0]]), group, whole).numpy()
+        array([[1., 2.]], dtype=float32)
     """
 
     OP_NAME = "CollectiveAllToAllV3"
     SHAPES = {
         "input": "(*x,)",
         "communicator": "()",
-        "group_assignment": "(groups, size)",
+        "group_assignment": "(0, 0)",
         "data": "(*x,)",
     }
     __slots__ = ("data",)
@@ -121,10 +122,12 @@ class CollectiveAllToAllV3(TensorOp[T]):
     ) -> CollectiveAllToAllV3[U]:
         """Exchanges rows among the devices of a communicator.
 
-        Row j of a member's tensor goes to member j of its group; what a member gets, it
-        stacks in the order of ranks. All members of the communicator run it, in the
-        same order as its other collectives. CollectiveAllToAllV2 takes keys instead,
-        and runs on CPUs as well.
+        Row j of a member's tensor goes to member j; what a member gets, it stacks in
+        the order of ranks. All members of the communicator run it, in the same order as
+        its other collectives.
+
+        Groups within the communicator are not implemented: `group_assignment` has to be
+        empty. CollectiveAllToAllV2 takes keys instead of a communicator.
 
         Stateful. Communicates with other devices.
 
@@ -135,7 +138,9 @@ class CollectiveAllToAllV3(TensorOp[T]):
             input: `T`, `*x`. A row for each member.
             communicator: resource, `scalar`. What CollectiveInitializeCommunicator
                 made.
-            group_assignment: int32, `groups size`. Ranks of the members of each group.
+            group_assignment: int32, `0 0`. Meant for ranks of the members of groups
+                within the communicator; only an empty matrix is implemented, which
+                makes one group of all.
             options: merged field by field; the last explicit one wins.
                 timeout_seconds: float. Default 0.0. Seconds to wait for the others
                     before it fails; 0 waits for ever.
@@ -147,12 +152,11 @@ class CollectiveAllToAllV3(TensorOp[T]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> with tf.Graph().as_default():
-            ...     ops = opwright.collective
-            ...     group = ops.collective_initialize_communicator(7013, 0, 1)
-            ...     rows = collective_all_to_all_v3(np.ones([1, 2]), group, [[0]])
-            >>> print(rows.shape)
-            (1, 2)
+            >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+            >>> ops = opwright.collective
+            >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
+            >>> collective_all_to_all_v3(tf.constant([[1.0, 2.0]]), group, whole).numpy()
+            array([[1., 2.]], dtype=float32)
         """
         op: CollectiveAllToAllV3[U] = new(CollectiveAllToAllV3)
         opts = MERGE(options) if options else DEFAULTS
@@ -196,10 +200,12 @@ def collective_all_to_all_v3(
 ) -> Output[U]:
     """Exchanges rows among the devices of a communicator.
 
-    Row j of a member's tensor goes to member j of its group; what a member gets, it
-    stacks in the order of ranks. All members of the communicator run it, in the same
-    order as its other collectives. CollectiveAllToAllV2 takes keys instead, and runs on
-    CPUs as well.
+    Row j of a member's tensor goes to member j; what a member gets, it stacks in the
+    order of ranks. All members of the communicator run it, in the same order as its
+    other collectives.
+
+    Groups within the communicator are not implemented: `group_assignment` has to be
+    empty. CollectiveAllToAllV2 takes keys instead of a communicator.
 
     Stateful. Communicates with other devices.
 
@@ -209,7 +215,9 @@ def collective_all_to_all_v3(
     Args:
         input: `T`, `*x`. A row for each member.
         communicator: resource, `scalar`. What CollectiveInitializeCommunicator made.
-        group_assignment: int32, `groups size`. Ranks of the members of each group.
+        group_assignment: int32, `0 0`. Meant for ranks of the members of groups within
+            the communicator; only an empty matrix is implemented, which makes one group
+            of all.
         timeout_seconds: float. Default 0.0. Seconds to wait for the others before it
             fails; 0 waits for ever.
         name: what the op is called in a graph.
@@ -221,12 +229,11 @@ def collective_all_to_all_v3(
         OpError: the op refuses an argument.
 
     Example:
-        >>> with tf.Graph().as_default():
-        ...     ops = opwright.collective
-        ...     group = ops.collective_initialize_communicator(7013, 0, 1)
-        ...     rows = collective_all_to_all_v3(np.ones([1, 2]), group, [[0]])
-        >>> print(rows.shape)
-        (1, 2)
+        >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+        >>> ops = opwright.collective
+        >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
+        >>> collective_all_to_all_v3(tf.constant([[1.0, 2.0]]), group, whole).numpy()
+        array([[1., 2.]], dtype=float32)
     """
     if _unknown:
         raise CollectiveAllToAllV3._unknown(_unknown)

@@ -45,8 +45,11 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
     """Sets up a group of devices for collectives of version 3.
 
     All members run it with their rank, and wait for each other; the handle then stands
-    for keys and size in CollectiveReduceV3 and CollectiveAllToAllV3. It talks by NCCL,
-    and so is of use on GPUs alone; the ops of version 2 run everywhere.
+    for keys and size in CollectiveReduceV3 and CollectiveAllToAllV3, which may run any
+    number of times on it.
+
+    The handle is kept under its key as long as the process runs: a key that was used
+    before is refused. The ops of version 2 take keys instead, and need no such step.
 
     Stateful. Communicates with other devices.
 
@@ -54,10 +57,10 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
         communicator: resource, `scalar`. Handle of the group's communicator.
 
     Example:
-        >>> with tf.Graph().as_default():
-        ...     group = collective_initialize_communicator(7011, rank=0, group_size=2)
-        >>> print(group.dtype)
-        <dtype: 'resource'>
+        >>> key = np.random.randint(2**30)
+        >>> group = collective_initialize_communicator(key, rank=0, group_size=1)
+        >>> print(group.dtype, group.shape)
+        <dtype: 'resource'> ()
     """
 
     OP_NAME = "CollectiveInitializeCommunicator"
@@ -116,9 +119,12 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
         """Sets up a group of devices for collectives of version 3.
 
         All members run it with their rank, and wait for each other; the handle then
-        stands for keys and size in CollectiveReduceV3 and CollectiveAllToAllV3. It
-        talks by NCCL, and so is of use on GPUs alone; the ops of version 2 run
-        everywhere.
+        stands for keys and size in CollectiveReduceV3 and CollectiveAllToAllV3, which
+        may run any number of times on it.
+
+        The handle is kept under its key as long as the process runs: a key that was
+        used before is refused. The ops of version 2 take keys instead, and need no such
+        step.
 
         Stateful. Communicates with other devices.
 
@@ -143,10 +149,10 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> with tf.Graph().as_default():
-            ...     group = collective_initialize_communicator(7011, rank=0, group_size=2)
-            >>> print(group.dtype)
-            <dtype: 'resource'>
+            >>> key = np.random.randint(2**30)
+            >>> group = collective_initialize_communicator(key, rank=0, group_size=1)
+            >>> print(group.dtype, group.shape)
+            <dtype: 'resource'> ()
         """
         op: CollectiveInitializeCommunicator = new(CollectiveInitializeCommunicator)
         opts = MERGE(options) if options else DEFAULTS
@@ -197,8 +203,11 @@ def collective_initialize_communicator(
     """Sets up a group of devices for collectives of version 3.
 
     All members run it with their rank, and wait for each other; the handle then stands
-    for keys and size in CollectiveReduceV3 and CollectiveAllToAllV3. It talks by NCCL,
-    and so is of use on GPUs alone; the ops of version 2 run everywhere.
+    for keys and size in CollectiveReduceV3 and CollectiveAllToAllV3, which may run any
+    number of times on it.
+
+    The handle is kept under its key as long as the process runs: a key that was used
+    before is refused. The ops of version 2 take keys instead, and need no such step.
 
     Stateful. Communicates with other devices.
 
@@ -223,10 +232,10 @@ def collective_initialize_communicator(
         OpError: the op refuses an argument.
 
     Example:
-        >>> with tf.Graph().as_default():
-        ...     group = collective_initialize_communicator(7011, rank=0, group_size=2)
-        >>> print(group.dtype)
-        <dtype: 'resource'>
+        >>> key = np.random.randint(2**30)
+        >>> group = collective_initialize_communicator(key, rank=0, group_size=1)
+        >>> print(group.dtype, group.shape)
+        <dtype: 'resource'> ()
     """
     if _unknown:
         raise CollectiveInitializeCommunicator._unknown(_unknown)

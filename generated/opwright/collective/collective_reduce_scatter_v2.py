@@ -71,10 +71,9 @@ class CollectiveReduceScatterV2(TensorOp[T]):
     Of merge_op over all inputs, element by element, member i gets the i-th of
     `group_size` equal parts along the first axis. The group's size must divide it.
 
-    All members run the op with the same keys, dtype and shape, and wait for each other.
-    Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    It runs on GPUs, by NCCL: on CPUs it is not implemented, and the error aborts all
+    collectives of the process. All members run the op with the same keys, dtype and
+    shape, and wait for each other, in the same order on every device.
 
     Optimizers that are sharded over devices use it in the place of CollectiveReduceV2,
     and CollectiveGatherV2 to bring the parts together again.
@@ -180,10 +179,9 @@ class CollectiveReduceScatterV2(TensorOp[T]):
         Of merge_op over all inputs, element by element, member i gets the i-th of
         `group_size` equal parts along the first axis. The group's size must divide it.
 
-        All members run the op with the same keys, dtype and shape, and wait for each
-        other. Exchanges of a group have to come in the same order on every device, or
-        they wait for ever, unless `timeout_seconds` is set; after an error the group's
-        collectives are aborted as a whole.
+        It runs on GPUs, by NCCL: on CPUs it is not implemented, and the error aborts
+        all collectives of the process. All members run the op with the same keys, dtype
+        and shape, and wait for each other, in the same order on every device.
 
         Optimizers that are sharded over devices use it in the place of
         CollectiveReduceV2, and CollectiveGatherV2 to bring the parts together again.
@@ -301,10 +299,9 @@ def collective_reduce_scatter_v2(
     Of merge_op over all inputs, element by element, member i gets the i-th of
     `group_size` equal parts along the first axis. The group's size must divide it.
 
-    All members run the op with the same keys, dtype and shape, and wait for each other.
-    Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    It runs on GPUs, by NCCL: on CPUs it is not implemented, and the error aborts all
+    collectives of the process. All members run the op with the same keys, dtype and
+    shape, and wait for each other, in the same order on every device.
 
     Optimizers that are sharded over devices use it in the place of CollectiveReduceV2,
     and CollectiveGatherV2 to bring the parts together again.

@@ -55,32 +55,33 @@ class CollectiveReduceV3Inputs(OpInputs, Generic[U]):
 class CollectiveReduceV3(TensorOp[T]):
     """Combines tensors over the devices of a communicator.
 
-    Every member gets the reduction over all inputs, element by element, within the
-    groups of `group_assignment`. All members of the communicator run it, in the same
-    order as its other collectives. CollectiveReduceV2 takes keys instead, and runs on
-    CPUs as well.
+    Every member gets the reduction over all inputs, element by element. All members of
+    the communicator run it, in the same order as its other collectives, and wait for
+    each other.
+
+    Groups within the communicator are not implemented: `group_assignment` has to be
+    empty. CollectiveReduceV2 takes keys instead of a communicator.
 
     Stateful. Communicates with other devices.
 
     `T`: bfloat16, float32, float16, float64, int32 or int64.
 
     Attributes:
-        data: `T`, `*x`. The combined tensor, equal in all members of a group.
+        data: `T`, `*x`. The combined tensor, equal in all members.
 
     Example:
-        >>> with tf.Graph().as_default():
-        ...     group = opwright.collective.collective_initialize_communicator(7, 0, 1)
-        ...     x = np.zeros(2, np.float32)
-        ...     total = collective_reduce_v3(x, group, [[0]], "Add")
-        >>> print(total.shape)
-        (2,)
+        >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+        >>> ops = opwright.collective
+        >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
+        >>> collective_reduce_v3(tf.constant([1.0, 2.0]), group, whole, "Add").numpy()
+        array([1., 2.], dtype=float32)
     """
 
     OP_NAME = "CollectiveReduceV3"
     SHAPES = {
         "input": "(*x,)",
         "communicator": "()",
-        "group_assignment": "(groups, size)",
+        "group_assignment": "(0, 0)",
         "data": "(*x,)",
     }
     __slots__ = ("data",)
@@ -123,10 +124,12 @@ class CollectiveReduceV3(TensorOp[T]):
     ) -> CollectiveReduceV3[U]:
         """Combines tensors over the devices of a communicator.
 
-        Every member gets the reduction over all inputs, element by element, within the
-        groups of `group_assignment`. All members of the communicator run it, in the
-        same order as its other collectives. CollectiveReduceV2 takes keys instead, and
-        runs on CPUs as well.
+        Every member gets the reduction over all inputs, element by element. All members
+        of the communicator run it, in the same order as its other collectives, and wait
+        for each other.
+
+        Groups within the communicator are not implemented: `group_assignment` has to be
+        empty. CollectiveReduceV2 takes keys instead of a communicator.
 
         Stateful. Communicates with other devices.
 
@@ -137,7 +140,9 @@ class CollectiveReduceV3(TensorOp[T]):
             input: `T`, `*x`. This member's share.
             communicator: resource, `scalar`. What CollectiveInitializeCommunicator
                 made.
-            group_assignment: int32, `groups size`. Ranks of the members of each group.
+            group_assignment: int32, `0 0`. Meant for ranks of the members of groups
+                within the communicator; only an empty matrix is implemented, which
+                makes one group of all.
             reduction: string, one of "Min", "Max", "Mul", "Add". How two tensors become
                 one.
             options: merged field by field; the last explicit one wins.
@@ -145,18 +150,17 @@ class CollectiveReduceV3(TensorOp[T]):
                     before it fails; 0 waits for ever.
 
         Returns:
-            data: `T`, `*x`. The combined tensor, equal in all members of a group.
+            data: `T`, `*x`. The combined tensor, equal in all members.
 
         Raises:
             OpError: the op refuses an argument.
 
         Example:
-            >>> with tf.Graph().as_default():
-            ...     group = opwright.collective.collective_initialize_communicator(7, 0, 1)
-            ...     x = np.zeros(2, np.float32)
-            ...     total = collective_reduce_v3(x, group, [[0]], "Add")
-            >>> print(total.shape)
-            (2,)
+            >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+            >>> ops = opwright.collective
+            >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
+            >>> collective_reduce_v3(tf.constant([1.0, 2.0]), group, whole, "Add").numpy()
+            array([1., 2.], dtype=float32)
         """
         op: CollectiveReduceV3[U] = new(CollectiveReduceV3)
         opts = MERGE(options) if options else DEFAULTS
@@ -203,10 +207,12 @@ def collective_reduce_v3(
 ) -> Output[U]:
     """Combines tensors over the devices of a communicator.
 
-    Every member gets the reduction over all inputs, element by element, within the
-    groups of `group_assignment`. All members of the communicator run it, in the same
-    order as its other collectives. CollectiveReduceV2 takes keys instead, and runs on
-    CPUs as well.
+    Every member gets the reduction over all inputs, element by element. All members of
+    the communicator run it, in the same order as its other collectives, and wait for
+    each other.
+
+    Groups within the communicator are not implemented: `group_assignment` has to be
+    empty. CollectiveReduceV2 takes keys instead of a communicator.
 
     Stateful. Communicates with other devices.
 
@@ -216,7 +222,9 @@ def collective_reduce_v3(
     Args:
         input: `T`, `*x`. This member's share.
         communicator: resource, `scalar`. What CollectiveInitializeCommunicator made.
-        group_assignment: int32, `groups size`. Ranks of the members of each group.
+        group_assignment: int32, `0 0`. Meant for ranks of the members of groups within
+            the communicator; only an empty matrix is implemented, which makes one group
+            of all.
         reduction: string, one of "Min", "Max", "Mul", "Add". How two tensors become
             one.
         timeout_seconds: float. Default 0.0. Seconds to wait for the others before it
@@ -224,18 +232,17 @@ def collective_reduce_v3(
         name: what the op is called in a graph.
 
     Returns:
-        data: `T`, `*x`. The combined tensor, equal in all members of a group.
+        data: `T`, `*x`. The combined tensor, equal in all members.
 
     Raises:
         OpError: the op refuses an argument.
 
     Example:
-        >>> with tf.Graph().as_default():
-        ...     group = opwright.collective.collective_initialize_communicator(7, 0, 1)
-        ...     x = np.zeros(2, np.float32)
-        ...     total = collective_reduce_v3(x, group, [[0]], "Add")
-        >>> print(total.shape)
-        (2,)
+        >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+        >>> ops = opwright.collective
+        >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
+        >>> collective_reduce_v3(tf.constant([1.0, 2.0]), group, whole, "Add").numpy()
+        array([1., 2.], dtype=float32)
     """
     if _unknown:
         raise CollectiveReduceV3._unknown(_unknown)

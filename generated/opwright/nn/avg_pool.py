@@ -69,6 +69,8 @@ class AvgPool(TensorOp[T]):
         >>> image = np.arange(16.0).reshape(1, 4, 4, 1)
         >>> means = avg_pool(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID")
         >>> means.numpy()[0, :, :, 0]
+        array([[ 2.5,  4.5],
+               [10.5, 12.5]])
     """
 
     OP_NAME = "AvgPool"
@@ -159,6 +161,8 @@ class AvgPool(TensorOp[T]):
             >>> image = np.arange(16.0).reshape(1, 4, 4, 1)
             >>> means = avg_pool(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID")
             >>> means.numpy()[0, :, :, 0]
+            array([[ 2.5,  4.5],
+                   [10.5, 12.5]])
         """
         op: AvgPool[U] = new(AvgPool)
         opts = MERGE(options) if options else DEFAULTS
@@ -251,6 +255,8 @@ def avg_pool(
         >>> image = np.arange(16.0).reshape(1, 4, 4, 1)
         >>> means = avg_pool(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID")
         >>> means.numpy()[0, :, :, 0]
+        array([[ 2.5,  4.5],
+               [10.5, 12.5]])
     """
     if _unknown:
         raise AvgPool._unknown(_unknown)

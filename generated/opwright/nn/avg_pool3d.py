@@ -70,6 +70,7 @@ class AvgPool3D(TensorOp[T]):
         >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
         >>> windows = [1, 1, 2, 2, 1]
         >>> avg_pool3d(volume, windows, windows, "VALID").numpy().ravel()
+        array([1.5, 5.5], dtype=float32)
     """
 
     OP_NAME = "AvgPool3D"
@@ -161,6 +162,7 @@ class AvgPool3D(TensorOp[T]):
             >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
             >>> windows = [1, 1, 2, 2, 1]
             >>> avg_pool3d(volume, windows, windows, "VALID").numpy().ravel()
+            array([1.5, 5.5], dtype=float32)
         """
         op: AvgPool3D[U] = new(AvgPool3D)
         opts = MERGE(options) if options else DEFAULTS
@@ -255,6 +257,7 @@ def avg_pool3d(
         >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
         >>> windows = [1, 1, 2, 2, 1]
         >>> avg_pool3d(volume, windows, windows, "VALID").numpy().ravel()
+        array([1.5, 5.5], dtype=float32)
     """
     if _unknown:
         raise AvgPool3D._unknown(_unknown)

@@ -72,6 +72,7 @@ class AvgPool3DGrad(TensorOp[T]):
         ...     [1, 1, 2, 2, 1], [[[[[4.0]]]]], windows, windows, "VALID"
         ... )
         >>> gradient.numpy().ravel()
+        array([1., 1., 1., 1.], dtype=float32)
     """
 
     OP_NAME = "AvgPool3DGrad"
@@ -166,6 +167,7 @@ class AvgPool3DGrad(TensorOp[T]):
             ...     [1, 1, 2, 2, 1], [[[[[4.0]]]]], windows, windows, "VALID"
             ... )
             >>> gradient.numpy().ravel()
+            array([1., 1., 1., 1.], dtype=float32)
         """
         op: AvgPool3DGrad[U] = new(AvgPool3DGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -263,6 +265,7 @@ def avg_pool3d_grad(
         ...     [1, 1, 2, 2, 1], [[[[[4.0]]]]], windows, windows, "VALID"
         ... )
         >>> gradient.numpy().ravel()
+        array([1., 1., 1., 1.], dtype=float32)
     """
     if _unknown:
         raise AvgPool3DGrad._unknown(_unknown)

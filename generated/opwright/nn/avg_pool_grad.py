@@ -71,6 +71,8 @@ class AvgPoolGrad(TensorOp[T]):
         ...     [1, 2, 4, 1], [[[[4.0], [8.0]]]], [1, 2, 2, 1], [1, 2, 2, 1], "VALID"
         ... )
         >>> gradient.numpy()[0, :, :, 0]
+        array([[1., 1., 2., 2.],
+               [1., 1., 2., 2.]], dtype=float32)
     """
 
     OP_NAME = "AvgPoolGrad"
@@ -162,6 +164,8 @@ class AvgPoolGrad(TensorOp[T]):
             ...     [1, 2, 4, 1], [[[[4.0], [8.0]]]], [1, 2, 2, 1], [1, 2, 2, 1], "VALID"
             ... )
             >>> gradient.numpy()[0, :, :, 0]
+            array([[1., 1., 2., 2.],
+                   [1., 1., 2., 2.]], dtype=float32)
         """
         op: AvgPoolGrad[U] = new(AvgPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -256,6 +260,8 @@ def avg_pool_grad(
         ...     [1, 2, 4, 1], [[[[4.0], [8.0]]]], [1, 2, 2, 1], [1, 2, 2, 1], "VALID"
         ... )
         >>> gradient.numpy()[0, :, :, 0]
+        array([[1., 1., 2., 2.],
+               [1., 1., 2., 2.]], dtype=float32)
     """
     if _unknown:
         raise AvgPoolGrad._unknown(_unknown)

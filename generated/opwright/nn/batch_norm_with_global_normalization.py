@@ -75,6 +75,7 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
         ...     t, [1.0], [10.0], [3.0], [4.0], is_training=False
         ... )
         >>> y.numpy().ravel().round(3)
+        array([ 9., 10., 11.], dtype=float32)
     """
 
     OP_NAME = "BatchNormWithGlobalNormalization"
@@ -147,6 +148,7 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
             ...     t, [1.0], [10.0], [3.0], [4.0], is_training=False
             ... )
             >>> y.numpy().ravel().round(3)
+            array([ 9., 10., 11.], dtype=float32)
         """
         op: BatchNormWithGlobalNormalization[U] = new(BatchNormWithGlobalNormalization)
         fast_path_error = None
@@ -235,6 +237,7 @@ def batch_norm_with_global_normalization(
         ...     t, [1.0], [10.0], [3.0], [4.0], is_training=False
         ... )
         >>> y.numpy().ravel().round(3)
+        array([ 9., 10., 11.], dtype=float32)
     """
     if _unknown:
         raise BatchNormWithGlobalNormalization._unknown(_unknown)

@@ -99,6 +99,7 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
         ...     np.ones_like(t), t, [1.0], [3.0], [4.0], [0.0], is_training=False
         ... )
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+        [[0.5, 0.5, 0.5], [0.0], [3.0]]
     """
 
     OP_NAME = "BatchNormWithGlobalNormalizationGrad"
@@ -188,6 +189,7 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
             ...     np.ones_like(t), t, [1.0], [3.0], [4.0], [0.0], is_training=False
             ... )
             >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+            [[0.5, 0.5, 0.5], [0.0], [3.0]]
         """
         op: BatchNormWithGlobalNormalizationGrad[U] = new(
             BatchNormWithGlobalNormalizationGrad
@@ -286,6 +288,7 @@ def batch_norm_with_global_normalization_grad(
         ...     np.ones_like(t), t, [1.0], [3.0], [4.0], [0.0], is_training=False
         ... )
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+        [[0.5, 0.5, 0.5], [0.0], [3.0]]
     """
     if _unknown:
         raise BatchNormWithGlobalNormalizationGrad._unknown(_unknown)

@@ -66,8 +66,11 @@ class BiasAdd(TensorOp[T]):
 
     Example:
         >>> bias_add([[1, 2], [3, 4]], [10, 20]).numpy()
+        array([[11, 22],
+               [13, 24]], dtype=int32)
         >>> image = np.zeros([1, 2, 2, 2])
         >>> bias_add(image, [0.5, 1.0], data_format="NCHW").numpy().tolist()
+        [[[[0.5, 0.5], [0.5, 0.5]], [[1.0, 1.0], [1.0, 1.0]]]]
     """
 
     OP_NAME = "BiasAdd"
@@ -139,8 +142,11 @@ class BiasAdd(TensorOp[T]):
 
         Example:
             >>> bias_add([[1, 2], [3, 4]], [10, 20]).numpy()
+            array([[11, 22],
+                   [13, 24]], dtype=int32)
             >>> image = np.zeros([1, 2, 2, 2])
             >>> bias_add(image, [0.5, 1.0], data_format="NCHW").numpy().tolist()
+            [[[[0.5, 0.5], [0.5, 0.5]], [[1.0, 1.0], [1.0, 1.0]]]]
         """
         op: BiasAdd[U] = new(BiasAdd)
         opts = MERGE(options) if options else DEFAULTS
@@ -205,8 +211,11 @@ def bias_add(
 
     Example:
         >>> bias_add([[1, 2], [3, 4]], [10, 20]).numpy()
+        array([[11, 22],
+               [13, 24]], dtype=int32)
         >>> image = np.zeros([1, 2, 2, 2])
         >>> bias_add(image, [0.5, 1.0], data_format="NCHW").numpy().tolist()
+        [[[[0.5, 0.5], [0.5, 0.5]], [[1.0, 1.0], [1.0, 1.0]]]]
     """
     if _unknown:
         raise BiasAdd._unknown(_unknown)

@@ -56,6 +56,7 @@ class BiasAddGrad(TensorOp[T]):
 
     Example:
         >>> bias_add_grad([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]).numpy()
+        array([ 9., 12.], dtype=float32)
     """
 
     OP_NAME = "BiasAddGrad"
@@ -122,6 +123,7 @@ class BiasAddGrad(TensorOp[T]):
 
         Example:
             >>> bias_add_grad([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]).numpy()
+            array([ 9., 12.], dtype=float32)
         """
         op: BiasAddGrad[U] = new(BiasAddGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -181,6 +183,7 @@ def bias_add_grad(
 
     Example:
         >>> bias_add_grad([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]).numpy()
+        array([ 9., 12.], dtype=float32)
     """
     if _unknown:
         raise BiasAddGrad._unknown(_unknown)

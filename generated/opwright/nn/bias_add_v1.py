@@ -61,6 +61,8 @@ class BiasAddV1(TensorOp[T]):
 
     Example:
         >>> bias_add_v1([[1, 2], [3, 4]], [10, 20]).numpy()
+        array([[11, 22],
+               [13, 24]], dtype=int32)
     """
 
     OP_NAME = "BiasAddV1"
@@ -101,6 +103,8 @@ class BiasAddV1(TensorOp[T]):
 
         Example:
             >>> bias_add_v1([[1, 2], [3, 4]], [10, 20]).numpy()
+            array([[11, 22],
+                   [13, 24]], dtype=int32)
         """
         op: BiasAddV1[U] = new(BiasAddV1)
         fast_path_error = None
@@ -143,6 +147,8 @@ def bias_add_v1(
 
     Example:
         >>> bias_add_v1([[1, 2], [3, 4]], [10, 20]).numpy()
+        array([[11, 22],
+               [13, 24]], dtype=int32)
     """
     if _unknown:
         raise BiasAddV1._unknown(_unknown)

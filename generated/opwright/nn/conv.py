@@ -85,6 +85,7 @@ class Conv(TensorOp[T]):
         >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
         >>> difference = np.float32([-1, 1]).reshape(1, 2, 1, 1)
         >>> conv(row, difference, [1, 1, 1, 1], "VALID").numpy().ravel()
+        array([1., 2., 4.], dtype=float32)
     """
 
     OP_NAME = "Conv"
@@ -242,6 +243,7 @@ class Conv(TensorOp[T]):
             >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
             >>> difference = np.float32([-1, 1]).reshape(1, 2, 1, 1)
             >>> conv(row, difference, [1, 1, 1, 1], "VALID").numpy().ravel()
+            array([1., 2., 4.], dtype=float32)
         """
         op: Conv[U] = new(Conv)
         opts = MERGE(options) if options else DEFAULTS
@@ -367,6 +369,7 @@ def conv(
         >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
         >>> difference = np.float32([-1, 1]).reshape(1, 2, 1, 1)
         >>> conv(row, difference, [1, 1, 1, 1], "VALID").numpy().ravel()
+        array([1., 2., 4.], dtype=float32)
     """
     if _unknown:
         raise Conv._unknown(_unknown)

@@ -84,7 +84,9 @@ class Conv2D(TensorOp[T]):
         >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
         >>> difference = np.float32([-1, 1]).reshape(1, 2, 1, 1)
         >>> conv2d(row, difference, [1, 1, 1, 1], "VALID").numpy().ravel()
+        array([1., 2., 4.], dtype=float32)
         >>> conv2d(row, difference, [1, 1, 2, 1], "SAME").numpy().ravel()
+        array([1., 4.], dtype=float32)
     """
 
     OP_NAME = "Conv2D"
@@ -224,7 +226,9 @@ class Conv2D(TensorOp[T]):
             >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
             >>> difference = np.float32([-1, 1]).reshape(1, 2, 1, 1)
             >>> conv2d(row, difference, [1, 1, 1, 1], "VALID").numpy().ravel()
+            array([1., 2., 4.], dtype=float32)
             >>> conv2d(row, difference, [1, 1, 2, 1], "SAME").numpy().ravel()
+            array([1., 4.], dtype=float32)
         """
         op: Conv2D[U] = new(Conv2D)
         opts = MERGE(options) if options else DEFAULTS
@@ -340,7 +344,9 @@ def conv2d(
         >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
         >>> difference = np.float32([-1, 1]).reshape(1, 2, 1, 1)
         >>> conv2d(row, difference, [1, 1, 1, 1], "VALID").numpy().ravel()
+        array([1., 2., 4.], dtype=float32)
         >>> conv2d(row, difference, [1, 1, 2, 1], "SAME").numpy().ravel()
+        array([1., 4.], dtype=float32)
     """
     if _unknown:
         raise Conv2D._unknown(_unknown)

@@ -81,6 +81,7 @@ class Conv2DBackpropFilter(TensorOp[T]):
         ...     row, [1, 2, 1, 1], grad, [1, 1, 1, 1], "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([41., 82.], dtype=float32)
     """
 
     OP_NAME = "Conv2DBackpropFilter"
@@ -221,6 +222,7 @@ class Conv2DBackpropFilter(TensorOp[T]):
             ...     row, [1, 2, 1, 1], grad, [1, 1, 1, 1], "VALID"
             ... )
             >>> output.numpy().ravel()
+            array([41., 82.], dtype=float32)
         """
         op: Conv2DBackpropFilter[U] = new(Conv2DBackpropFilter)
         opts = MERGE(options) if options else DEFAULTS
@@ -338,6 +340,7 @@ def conv2d_backprop_filter(
         ...     row, [1, 2, 1, 1], grad, [1, 1, 1, 1], "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([41., 82.], dtype=float32)
     """
     if _unknown:
         raise Conv2DBackpropFilter._unknown(_unknown)

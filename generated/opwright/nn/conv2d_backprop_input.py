@@ -84,6 +84,7 @@ class Conv2DBackpropInput(TensorOp[T]):
         ...     [1, 1, 4, 1], spread, small, [1, 1, 2, 1], "VALID"
         ... )
         >>> large.numpy().ravel()
+        array([ 1.,  2., 10., 20.], dtype=float32)
     """
 
     OP_NAME = "Conv2DBackpropInput"
@@ -227,6 +228,7 @@ class Conv2DBackpropInput(TensorOp[T]):
             ...     [1, 1, 4, 1], spread, small, [1, 1, 2, 1], "VALID"
             ... )
             >>> large.numpy().ravel()
+            array([ 1.,  2., 10., 20.], dtype=float32)
         """
         op: Conv2DBackpropInput[U] = new(Conv2DBackpropInput)
         opts = MERGE(options) if options else DEFAULTS
@@ -348,6 +350,7 @@ def conv2d_backprop_input(
         ...     [1, 1, 4, 1], spread, small, [1, 1, 2, 1], "VALID"
         ... )
         >>> large.numpy().ravel()
+        array([ 1.,  2., 10., 20.], dtype=float32)
     """
     if _unknown:
         raise Conv2DBackpropInput._unknown(_unknown)

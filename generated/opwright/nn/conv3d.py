@@ -78,6 +78,7 @@ class Conv3D(TensorOp[T]):
         >>> volume = np.float32([1, 2, 4, 8]).reshape(1, 4, 1, 1, 1)
         >>> difference = np.float32([-1, 1]).reshape(2, 1, 1, 1, 1)
         >>> conv3d(volume, difference, [1, 1, 1, 1, 1], "VALID").numpy().ravel()
+        array([1., 2., 4.], dtype=float32)
     """
 
     OP_NAME = "Conv3D"
@@ -182,6 +183,7 @@ class Conv3D(TensorOp[T]):
             >>> volume = np.float32([1, 2, 4, 8]).reshape(1, 4, 1, 1, 1)
             >>> difference = np.float32([-1, 1]).reshape(2, 1, 1, 1, 1)
             >>> conv3d(volume, difference, [1, 1, 1, 1, 1], "VALID").numpy().ravel()
+            array([1., 2., 4.], dtype=float32)
         """
         op: Conv3D[U] = new(Conv3D)
         opts = MERGE(options) if options else DEFAULTS
@@ -282,6 +284,7 @@ def conv3d(
         >>> volume = np.float32([1, 2, 4, 8]).reshape(1, 4, 1, 1, 1)
         >>> difference = np.float32([-1, 1]).reshape(2, 1, 1, 1, 1)
         >>> conv3d(volume, difference, [1, 1, 1, 1, 1], "VALID").numpy().ravel()
+        array([1., 2., 4.], dtype=float32)
     """
     if _unknown:
         raise Conv3D._unknown(_unknown)

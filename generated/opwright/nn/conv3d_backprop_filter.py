@@ -82,6 +82,7 @@ class Conv3DBackpropFilter(TensorOp[T]):
         ...     volume, [2, 1, 1, 1, 1], grad, [1, 1, 1, 1, 1], "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([41., 82.], dtype=float32)
     """
 
     OP_NAME = "Conv3DBackpropFilter"
@@ -181,6 +182,7 @@ class Conv3DBackpropFilter(TensorOp[T]):
             ...     volume, [2, 1, 1, 1, 1], grad, [1, 1, 1, 1, 1], "VALID"
             ... )
             >>> output.numpy().ravel()
+            array([41., 82.], dtype=float32)
         """
         op: Conv3DBackpropFilter[U] = new(Conv3DBackpropFilter)
         opts = MERGE(options) if options else DEFAULTS
@@ -278,6 +280,7 @@ def conv3d_backprop_filter(
         ...     volume, [2, 1, 1, 1, 1], grad, [1, 1, 1, 1, 1], "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([41., 82.], dtype=float32)
     """
     if _unknown:
         raise Conv3DBackpropFilter._unknown(_unknown)

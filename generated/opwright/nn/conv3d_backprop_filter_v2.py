@@ -75,6 +75,7 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
         ...     volume, [2, 1, 1, 1, 1], grad, [1, 1, 1, 1, 1], "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([41., 82.], dtype=float32)
     """
 
     OP_NAME = "Conv3DBackpropFilterV2"
@@ -180,6 +181,7 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
             ...     volume, [2, 1, 1, 1, 1], grad, [1, 1, 1, 1, 1], "VALID"
             ... )
             >>> output.numpy().ravel()
+            array([41., 82.], dtype=float32)
         """
         op: Conv3DBackpropFilterV2[U] = new(Conv3DBackpropFilterV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -282,6 +284,7 @@ def conv3d_backprop_filter_v2(
         ...     volume, [2, 1, 1, 1, 1], grad, [1, 1, 1, 1, 1], "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([41., 82.], dtype=float32)
     """
     if _unknown:
         raise Conv3DBackpropFilterV2._unknown(_unknown)

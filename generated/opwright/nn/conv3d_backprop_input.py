@@ -82,6 +82,7 @@ class Conv3DBackpropInput(TensorOp[T]):
         ...     [1, 4, 1, 1, 1], spread, small, [1, 2, 1, 1, 1], "VALID"
         ... )
         >>> large.numpy().ravel()
+        array([ 1.,  2., 10., 20.], dtype=float32)
     """
 
     OP_NAME = "Conv3DBackpropInput"
@@ -180,6 +181,7 @@ class Conv3DBackpropInput(TensorOp[T]):
             ...     [1, 4, 1, 1, 1], spread, small, [1, 2, 1, 1, 1], "VALID"
             ... )
             >>> large.numpy().ravel()
+            array([ 1.,  2., 10., 20.], dtype=float32)
         """
         op: Conv3DBackpropInput[U] = new(Conv3DBackpropInput)
         opts = MERGE(options) if options else DEFAULTS
@@ -276,6 +278,7 @@ def conv3d_backprop_input(
         ...     [1, 4, 1, 1, 1], spread, small, [1, 2, 1, 1, 1], "VALID"
         ... )
         >>> large.numpy().ravel()
+        array([ 1.,  2., 10., 20.], dtype=float32)
     """
     if _unknown:
         raise Conv3DBackpropInput._unknown(_unknown)

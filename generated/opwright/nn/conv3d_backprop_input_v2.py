@@ -84,6 +84,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
         ...     [1, 4, 1, 1, 1], spread, small, [1, 2, 1, 1, 1], "VALID"
         ... )
         >>> large.numpy().ravel()
+        array([ 1.,  2., 10., 20.], dtype=float32)
     """
 
     OP_NAME = "Conv3DBackpropInputV2"
@@ -193,6 +194,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
             ...     [1, 4, 1, 1, 1], spread, small, [1, 2, 1, 1, 1], "VALID"
             ... )
             >>> large.numpy().ravel()
+            array([ 1.,  2., 10., 20.], dtype=float32)
         """
         op: Conv3DBackpropInputV2[U] = new(Conv3DBackpropInputV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -298,6 +300,7 @@ def conv3d_backprop_input_v2(
         ...     [1, 4, 1, 1, 1], spread, small, [1, 2, 1, 1, 1], "VALID"
         ... )
         >>> large.numpy().ravel()
+        array([ 1.,  2., 10., 20.], dtype=float32)
     """
     if _unknown:
         raise Conv3DBackpropInputV2._unknown(_unknown)

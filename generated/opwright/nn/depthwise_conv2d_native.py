@@ -82,6 +82,8 @@ class DepthwiseConv2dNative(TensorOp[T]):
         >>> image = np.float32([[1, 10], [2, 20], [3, 30]]).reshape(1, 1, 3, 2)
         >>> filter = np.float32([[1, 0], [1, -1]]).reshape(1, 2, 2, 1)
         >>> depthwise_conv2d_native(image, filter, [1, 1, 1, 1], "VALID").numpy()[0, 0]
+        array([[  3., -20.],
+               [  5., -30.]], dtype=float32)
     """
 
     OP_NAME = "DepthwiseConv2dNative"
@@ -204,6 +206,8 @@ class DepthwiseConv2dNative(TensorOp[T]):
             >>> image = np.float32([[1, 10], [2, 20], [3, 30]]).reshape(1, 1, 3, 2)
             >>> filter = np.float32([[1, 0], [1, -1]]).reshape(1, 2, 2, 1)
             >>> depthwise_conv2d_native(image, filter, [1, 1, 1, 1], "VALID").numpy()[0, 0]
+            array([[  3., -20.],
+                   [  5., -30.]], dtype=float32)
         """
         op: DepthwiseConv2dNative[U] = new(DepthwiseConv2dNative)
         opts = MERGE(options) if options else DEFAULTS
@@ -311,6 +315,8 @@ def depthwise_conv2d_native(
         >>> image = np.float32([[1, 10], [2, 20], [3, 30]]).reshape(1, 1, 3, 2)
         >>> filter = np.float32([[1, 0], [1, -1]]).reshape(1, 2, 2, 1)
         >>> depthwise_conv2d_native(image, filter, [1, 1, 1, 1], "VALID").numpy()[0, 0]
+        array([[  3., -20.],
+               [  5., -30.]], dtype=float32)
     """
     if _unknown:
         raise DepthwiseConv2dNative._unknown(_unknown)

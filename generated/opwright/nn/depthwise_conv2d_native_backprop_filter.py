@@ -82,6 +82,7 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
         ...     image, [1, 2, 1, 1], grad, [1, 1, 1, 1], "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([21., 42.], dtype=float32)
     """
 
     OP_NAME = "DepthwiseConv2dNativeBackpropFilter"
@@ -205,6 +206,7 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
             ...     image, [1, 2, 1, 1], grad, [1, 1, 1, 1], "VALID"
             ... )
             >>> output.numpy().ravel()
+            array([21., 42.], dtype=float32)
         """
         op: DepthwiseConv2dNativeBackpropFilter[U] = new(
             DepthwiseConv2dNativeBackpropFilter
@@ -318,6 +320,7 @@ def depthwise_conv2d_native_backprop_filter(
         ...     image, [1, 2, 1, 1], grad, [1, 1, 1, 1], "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([21., 42.], dtype=float32)
     """
     if _unknown:
         raise DepthwiseConv2dNativeBackpropFilter._unknown(_unknown)

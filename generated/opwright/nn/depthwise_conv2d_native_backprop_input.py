@@ -82,6 +82,7 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
         ...     [1, 1, 3, 1], filter, grad, [1, 1, 1, 1], "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([ 1., 12., 20.], dtype=float32)
     """
 
     OP_NAME = "DepthwiseConv2dNativeBackpropInput"
@@ -205,6 +206,7 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
             ...     [1, 1, 3, 1], filter, grad, [1, 1, 1, 1], "VALID"
             ... )
             >>> output.numpy().ravel()
+            array([ 1., 12., 20.], dtype=float32)
         """
         op: DepthwiseConv2dNativeBackpropInput[U] = new(
             DepthwiseConv2dNativeBackpropInput
@@ -318,6 +320,7 @@ def depthwise_conv2d_native_backprop_input(
         ...     [1, 1, 3, 1], filter, grad, [1, 1, 1, 1], "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([ 1., 12., 20.], dtype=float32)
     """
     if _unknown:
         raise DepthwiseConv2dNativeBackpropInput._unknown(_unknown)

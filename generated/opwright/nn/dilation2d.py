@@ -72,6 +72,7 @@ class Dilation2D(TensorOp[T]):
         >>> row = np.float32([0, 0, 5, 0, 0]).reshape(1, 1, 5, 1)
         >>> peak = np.float32([-1, 0, -1]).reshape(1, 3, 1)
         >>> dilation2d(row, peak, [1, 1, 1, 1], [1, 1, 1, 1], "SAME").numpy().ravel()
+        array([0., 4., 5., 4., 0.], dtype=float32)
     """
 
     OP_NAME = "Dilation2D"
@@ -135,6 +136,7 @@ class Dilation2D(TensorOp[T]):
             >>> row = np.float32([0, 0, 5, 0, 0]).reshape(1, 1, 5, 1)
             >>> peak = np.float32([-1, 0, -1]).reshape(1, 3, 1)
             >>> dilation2d(row, peak, [1, 1, 1, 1], [1, 1, 1, 1], "SAME").numpy().ravel()
+            array([0., 4., 5., 4., 0.], dtype=float32)
         """
         op: Dilation2D[U] = new(Dilation2D)
         fast_path_error = None
@@ -213,6 +215,7 @@ def dilation2d(
         >>> row = np.float32([0, 0, 5, 0, 0]).reshape(1, 1, 5, 1)
         >>> peak = np.float32([-1, 0, -1]).reshape(1, 3, 1)
         >>> dilation2d(row, peak, [1, 1, 1, 1], [1, 1, 1, 1], "SAME").numpy().ravel()
+        array([0., 4., 5., 4., 0.], dtype=float32)
     """
     if _unknown:
         raise Dilation2D._unknown(_unknown)

@@ -70,6 +70,7 @@ class Dilation2DBackpropFilter(TensorOp[T]):
         ...     row, peak, np.ones_like(row), [1, 1, 1, 1], [1, 1, 1, 1], "SAME"
         ... )
         >>> output.numpy().ravel()
+        array([1., 3., 1.], dtype=float32)
     """
 
     OP_NAME = "Dilation2DBackpropFilter"
@@ -133,6 +134,7 @@ class Dilation2DBackpropFilter(TensorOp[T]):
             ...     row, peak, np.ones_like(row), [1, 1, 1, 1], [1, 1, 1, 1], "SAME"
             ... )
             >>> output.numpy().ravel()
+            array([1., 3., 1.], dtype=float32)
         """
         op: Dilation2DBackpropFilter[U] = new(Dilation2DBackpropFilter)
         fast_path_error = None
@@ -210,6 +212,7 @@ def dilation2d_backprop_filter(
         ...     row, peak, np.ones_like(row), [1, 1, 1, 1], [1, 1, 1, 1], "SAME"
         ... )
         >>> output.numpy().ravel()
+        array([1., 3., 1.], dtype=float32)
     """
     if _unknown:
         raise Dilation2DBackpropFilter._unknown(_unknown)

@@ -71,6 +71,7 @@ class Dilation2DBackpropInput(TensorOp[T]):
         ...     row, peak, np.ones_like(row), [1, 1, 1, 1], [1, 1, 1, 1], "SAME"
         ... )
         >>> output.numpy().ravel()
+        array([1., 0., 3., 0., 1.], dtype=float32)
     """
 
     OP_NAME = "Dilation2DBackpropInput"
@@ -135,6 +136,7 @@ class Dilation2DBackpropInput(TensorOp[T]):
             ...     row, peak, np.ones_like(row), [1, 1, 1, 1], [1, 1, 1, 1], "SAME"
             ... )
             >>> output.numpy().ravel()
+            array([1., 0., 3., 0., 1.], dtype=float32)
         """
         op: Dilation2DBackpropInput[U] = new(Dilation2DBackpropInput)
         fast_path_error = None
@@ -213,6 +215,7 @@ def dilation2d_backprop_input(
         ...     row, peak, np.ones_like(row), [1, 1, 1, 1], [1, 1, 1, 1], "SAME"
         ... )
         >>> output.numpy().ravel()
+        array([1., 0., 3., 0., 1.], dtype=float32)
     """
     if _unknown:
         raise Dilation2DBackpropInput._unknown(_unknown)

@@ -52,6 +52,7 @@ class Elu(TensorOp[T]):
 
     Example:
         >>> elu([-100.0, -1.0, 0.0, 2.0]).numpy()
+        array([-1.        , -0.63212055,  0.        ,  2.        ], dtype=float32)
     """
 
     OP_NAME = "Elu"
@@ -93,6 +94,7 @@ class Elu(TensorOp[T]):
 
         Example:
             >>> elu([-100.0, -1.0, 0.0, 2.0]).numpy()
+            array([-1.        , -0.63212055,  0.        ,  2.        ], dtype=float32)
         """
         op: Elu[U] = new(Elu)
         fast_path_error = None
@@ -132,6 +134,7 @@ def elu(
 
     Example:
         >>> elu([-100.0, -1.0, 0.0, 2.0]).numpy()
+        array([-1.        , -0.63212055,  0.        ,  2.        ], dtype=float32)
     """
     if _unknown:
         raise Elu._unknown(_unknown)

@@ -60,6 +60,7 @@ class EluGrad(TensorOp[T]):
     Example:
         >>> outputs = opwright.nn.elu([-1.0, 2.0])
         >>> elu_grad([1.0, 1.0], outputs).numpy()
+        array([0.36787945, 1.        ], dtype=float32)
     """
 
     OP_NAME = "EluGrad"
@@ -104,6 +105,7 @@ class EluGrad(TensorOp[T]):
         Example:
             >>> outputs = opwright.nn.elu([-1.0, 2.0])
             >>> elu_grad([1.0, 1.0], outputs).numpy()
+            array([0.36787945, 1.        ], dtype=float32)
         """
         op: EluGrad[U] = new(EluGrad)
         fast_path_error = None
@@ -150,6 +152,7 @@ def elu_grad(
     Example:
         >>> outputs = opwright.nn.elu([-1.0, 2.0])
         >>> elu_grad([1.0, 1.0], outputs).numpy()
+        array([0.36787945, 1.        ], dtype=float32)
     """
     if _unknown:
         raise EluGrad._unknown(_unknown)

@@ -90,6 +90,7 @@ class FractionalAvgPool(Op, Generic[T]):
         ...     image, [1.0, 1.5, 1.5, 1.0], deterministic=True, seed=1, seed2=2
         ... )
         >>> output.shape, rows.numpy().tolist()
+        (TensorShape([1, 4, 4, 1]), [0, 1, 3, 4, 6])
     """
 
     OP_NAME = "FractionalAvgPool"
@@ -214,6 +215,7 @@ class FractionalAvgPool(Op, Generic[T]):
             ...     image, [1.0, 1.5, 1.5, 1.0], deterministic=True, seed=1, seed2=2
             ... )
             >>> output.shape, rows.numpy().tolist()
+            (TensorShape([1, 4, 4, 1]), [0, 1, 3, 4, 6])
         """
         op: FractionalAvgPool[U] = new(FractionalAvgPool)
         opts = MERGE(options) if options else DEFAULTS
@@ -316,6 +318,7 @@ def fractional_avg_pool(
         ...     image, [1.0, 1.5, 1.5, 1.0], deterministic=True, seed=1, seed2=2
         ... )
         >>> output.shape, rows.numpy().tolist()
+        (TensorShape([1, 4, 4, 1]), [0, 1, 3, 4, 6])
     """
     if _unknown:
         raise FractionalAvgPool._unknown(_unknown)

@@ -70,6 +70,7 @@ class FractionalAvgPoolGrad(TensorOp[T]):
         >>> rows, columns = np.array([0, 1]), np.array([0, 1, 3])
         >>> shape = np.array([1, 1, 3, 1])
         >>> fractional_avg_pool_grad(shape, grad, rows, columns).numpy().ravel()
+        array([10., 10., 10.], dtype=float32)
     """
 
     OP_NAME = "FractionalAvgPoolGrad"
@@ -150,6 +151,7 @@ class FractionalAvgPoolGrad(TensorOp[T]):
             >>> rows, columns = np.array([0, 1]), np.array([0, 1, 3])
             >>> shape = np.array([1, 1, 3, 1])
             >>> fractional_avg_pool_grad(shape, grad, rows, columns).numpy().ravel()
+            array([10., 10., 10.], dtype=float32)
         """
         op: FractionalAvgPoolGrad[U] = new(FractionalAvgPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -230,6 +232,7 @@ def fractional_avg_pool_grad(
         >>> rows, columns = np.array([0, 1]), np.array([0, 1, 3])
         >>> shape = np.array([1, 1, 3, 1])
         >>> fractional_avg_pool_grad(shape, grad, rows, columns).numpy().ravel()
+        array([10., 10., 10.], dtype=float32)
     """
     if _unknown:
         raise FractionalAvgPoolGrad._unknown(_unknown)

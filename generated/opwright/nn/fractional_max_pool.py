@@ -93,6 +93,7 @@ class FractionalMaxPool(Op, Generic[T]):
         ...     image, [1.0, 1.5, 1.5, 1.0], deterministic=True, seed=1, seed2=2
         ... )
         >>> output.shape, rows.numpy().tolist()
+        (TensorShape([1, 4, 4, 1]), [0, 1, 3, 4, 6])
     """
 
     OP_NAME = "FractionalMaxPool"
@@ -220,6 +221,7 @@ class FractionalMaxPool(Op, Generic[T]):
             ...     image, [1.0, 1.5, 1.5, 1.0], deterministic=True, seed=1, seed2=2
             ... )
             >>> output.shape, rows.numpy().tolist()
+            (TensorShape([1, 4, 4, 1]), [0, 1, 3, 4, 6])
         """
         op: FractionalMaxPool[U] = new(FractionalMaxPool)
         opts = MERGE(options) if options else DEFAULTS
@@ -325,6 +327,7 @@ def fractional_max_pool(
         ...     image, [1.0, 1.5, 1.5, 1.0], deterministic=True, seed=1, seed2=2
         ... )
         >>> output.shape, rows.numpy().tolist()
+        (TensorShape([1, 4, 4, 1]), [0, 1, 3, 4, 6])
     """
     if _unknown:
         raise FractionalMaxPool._unknown(_unknown)

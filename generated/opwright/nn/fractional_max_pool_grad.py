@@ -72,6 +72,8 @@ class FractionalMaxPoolGrad(TensorOp[T]):
         >>> rows, columns = np.array([0, 2]), np.array([0, 2, 4])
         >>> output = fractional_max_pool_grad(image, maxima, grad, rows, columns)
         >>> output.numpy()[0, :, :, 0]
+        array([[ 0., 10.,  0.,  0.],
+               [ 0.,  0.,  0., 20.]], dtype=float32)
     """
 
     OP_NAME = "FractionalMaxPoolGrad"
@@ -155,6 +157,8 @@ class FractionalMaxPoolGrad(TensorOp[T]):
             >>> rows, columns = np.array([0, 2]), np.array([0, 2, 4])
             >>> output = fractional_max_pool_grad(image, maxima, grad, rows, columns)
             >>> output.numpy()[0, :, :, 0]
+            array([[ 0., 10.,  0.,  0.],
+                   [ 0.,  0.,  0., 20.]], dtype=float32)
         """
         op: FractionalMaxPoolGrad[U] = new(FractionalMaxPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -239,6 +243,8 @@ def fractional_max_pool_grad(
         >>> rows, columns = np.array([0, 2]), np.array([0, 2, 4])
         >>> output = fractional_max_pool_grad(image, maxima, grad, rows, columns)
         >>> output.numpy()[0, :, :, 0]
+        array([[ 0., 10.,  0.,  0.],
+               [ 0.,  0.,  0., 20.]], dtype=float32)
     """
     if _unknown:
         raise FractionalMaxPoolGrad._unknown(_unknown)

@@ -97,7 +97,10 @@ class FusedBatchNorm(Op, Generic[T]):
         >>> one, zero = [1.0, 1.0], [0.0, 0.0]
         >>> y, mean, variance, _, _ = fused_batch_norm(x, one, zero, [], [])
         >>> y.numpy()[0, :, 0].round(3)
+        array([[-1., -1.],
+               [ 1.,  1.]], dtype=float32)
         >>> mean.numpy(), variance.numpy()
+        (array([ 2., 20.], dtype=float32), array([  2., 200.], dtype=float32))
     """
 
     OP_NAME = "FusedBatchNorm"
@@ -248,7 +251,10 @@ class FusedBatchNorm(Op, Generic[T]):
             >>> one, zero = [1.0, 1.0], [0.0, 0.0]
             >>> y, mean, variance, _, _ = fused_batch_norm(x, one, zero, [], [])
             >>> y.numpy()[0, :, 0].round(3)
+            array([[-1., -1.],
+                   [ 1.,  1.]], dtype=float32)
             >>> mean.numpy(), variance.numpy()
+            (array([ 2., 20.], dtype=float32), array([  2., 200.], dtype=float32))
         """
         op: FusedBatchNorm[U] = new(FusedBatchNorm)
         opts = MERGE(options) if options else DEFAULTS
@@ -371,7 +377,10 @@ def fused_batch_norm(
         >>> one, zero = [1.0, 1.0], [0.0, 0.0]
         >>> y, mean, variance, _, _ = fused_batch_norm(x, one, zero, [], [])
         >>> y.numpy()[0, :, 0].round(3)
+        array([[-1., -1.],
+               [ 1.,  1.]], dtype=float32)
         >>> mean.numpy(), variance.numpy()
+        (array([ 2., 20.], dtype=float32), array([  2., 200.], dtype=float32))
     """
     if _unknown:
         raise FusedBatchNorm._unknown(_unknown)

@@ -92,6 +92,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
         >>> grad = np.float32([1, 3]).reshape(1, 2, 1, 1)
         >>> grads = fused_batch_norm_grad(grad, x, [1.0], [0.0], [1.0])
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+        [[-0.0, 0.0], [2.0], [4.0]]
     """
 
     OP_NAME = "FusedBatchNormGrad"
@@ -221,6 +222,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
             >>> grad = np.float32([1, 3]).reshape(1, 2, 1, 1)
             >>> grads = fused_batch_norm_grad(grad, x, [1.0], [0.0], [1.0])
             >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+            [[-0.0, 0.0], [2.0], [4.0]]
         """
         op: FusedBatchNormGrad[U] = new(FusedBatchNormGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -331,6 +333,7 @@ def fused_batch_norm_grad(
         >>> grad = np.float32([1, 3]).reshape(1, 2, 1, 1)
         >>> grads = fused_batch_norm_grad(grad, x, [1.0], [0.0], [1.0])
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+        [[-0.0, 0.0], [2.0], [4.0]]
     """
     if _unknown:
         raise FusedBatchNormGrad._unknown(_unknown)

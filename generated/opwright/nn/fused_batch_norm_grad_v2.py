@@ -104,6 +104,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
         >>> grad = tf.constant([1, 3], tf.half, [1, 2, 1, 1])
         >>> grads = fused_batch_norm_grad_v2(grad, x, [1.0], [0.0], [1.0])
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+        [[-0.0, 0.0], [2.0], [4.0]]
     """
 
     OP_NAME = "FusedBatchNormGradV2"
@@ -234,6 +235,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
             >>> grad = tf.constant([1, 3], tf.half, [1, 2, 1, 1])
             >>> grads = fused_batch_norm_grad_v2(grad, x, [1.0], [0.0], [1.0])
             >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+            [[-0.0, 0.0], [2.0], [4.0]]
         """
         op: FusedBatchNormGradV2[V, UU] = new(FusedBatchNormGradV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -345,6 +347,7 @@ def fused_batch_norm_grad_v2(
         >>> grad = tf.constant([1, 3], tf.half, [1, 2, 1, 1])
         >>> grads = fused_batch_norm_grad_v2(grad, x, [1.0], [0.0], [1.0])
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+        [[-0.0, 0.0], [2.0], [4.0]]
     """
     if _unknown:
         raise FusedBatchNormGradV2._unknown(_unknown)

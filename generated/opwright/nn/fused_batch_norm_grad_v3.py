@@ -105,6 +105,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
         >>> grad = np.float32([1, 3]).reshape(1, 2, 1, 1)
         >>> grads = fused_batch_norm_grad_v3(grad, x, [1.0], [0.0], [1.0], [0.0])
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+        [[-0.0, 0.0], [2.0], [4.0]]
     """
 
     OP_NAME = "FusedBatchNormGradV3"
@@ -245,6 +246,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
             >>> grad = np.float32([1, 3]).reshape(1, 2, 1, 1)
             >>> grads = fused_batch_norm_grad_v3(grad, x, [1.0], [0.0], [1.0], [0.0])
             >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+            [[-0.0, 0.0], [2.0], [4.0]]
         """
         op: FusedBatchNormGradV3[V, UU] = new(FusedBatchNormGradV3)
         opts = MERGE(options) if options else DEFAULTS
@@ -362,6 +364,7 @@ def fused_batch_norm_grad_v3(
         >>> grad = np.float32([1, 3]).reshape(1, 2, 1, 1)
         >>> grads = fused_batch_norm_grad_v3(grad, x, [1.0], [0.0], [1.0], [0.0])
         >>> [one.numpy().ravel().round(3).tolist() for one in grads[:3]]
+        [[-0.0, 0.0], [2.0], [4.0]]
     """
     if _unknown:
         raise FusedBatchNormGradV3._unknown(_unknown)

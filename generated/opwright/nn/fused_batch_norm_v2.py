@@ -101,7 +101,10 @@ class FusedBatchNormV2(Op, Generic[T, U]):
         >>> x = tf.constant([[1, 10], [3, 30]], tf.half, [1, 2, 1, 2])
         >>> y, mean, *_ = fused_batch_norm_v2(x, [1.0, 1.0], [0.0, 5.0], [], [])
         >>> y.numpy()[0, :, 0].round(2)
+        array([[-1.,  4.],
+               [ 1.,  6.]], dtype=float16)
         >>> mean.numpy()
+        array([ 2., 20.], dtype=float32)
     """
 
     OP_NAME = "FusedBatchNormV2"
@@ -251,7 +254,10 @@ class FusedBatchNormV2(Op, Generic[T, U]):
             >>> x = tf.constant([[1, 10], [3, 30]], tf.half, [1, 2, 1, 2])
             >>> y, mean, *_ = fused_batch_norm_v2(x, [1.0, 1.0], [0.0, 5.0], [], [])
             >>> y.numpy()[0, :, 0].round(2)
+            array([[-1.,  4.],
+                   [ 1.,  6.]], dtype=float16)
             >>> mean.numpy()
+            array([ 2., 20.], dtype=float32)
         """
         op: FusedBatchNormV2[V, UU] = new(FusedBatchNormV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -373,7 +379,10 @@ def fused_batch_norm_v2(
         >>> x = tf.constant([[1, 10], [3, 30]], tf.half, [1, 2, 1, 2])
         >>> y, mean, *_ = fused_batch_norm_v2(x, [1.0, 1.0], [0.0, 5.0], [], [])
         >>> y.numpy()[0, :, 0].round(2)
+        array([[-1.,  4.],
+               [ 1.,  6.]], dtype=float16)
         >>> mean.numpy()
+        array([ 2., 20.], dtype=float32)
     """
     if _unknown:
         raise FusedBatchNormV2._unknown(_unknown)

@@ -107,7 +107,10 @@ class FusedBatchNormV3(Op, Generic[T, U]):
         >>> one, zero = [1.0, 1.0], [0.0, 0.0]
         >>> y, mean, variance, *_ = fused_batch_norm_v3(x, one, zero, [], [])
         >>> y.numpy()[0, :, 0].round(3)
+        array([[-1., -1.],
+               [ 1.,  1.]], dtype=float32)
         >>> mean.numpy(), variance.numpy()
+        (array([ 2., 20.], dtype=float32), array([  2., 200.], dtype=float32))
     """
 
     OP_NAME = "FusedBatchNormV3"
@@ -271,7 +274,10 @@ class FusedBatchNormV3(Op, Generic[T, U]):
             >>> one, zero = [1.0, 1.0], [0.0, 0.0]
             >>> y, mean, variance, *_ = fused_batch_norm_v3(x, one, zero, [], [])
             >>> y.numpy()[0, :, 0].round(3)
+            array([[-1., -1.],
+                   [ 1.,  1.]], dtype=float32)
             >>> mean.numpy(), variance.numpy()
+            (array([ 2., 20.], dtype=float32), array([  2., 200.], dtype=float32))
         """
         op: FusedBatchNormV3[V, UU] = new(FusedBatchNormV3)
         opts = MERGE(options) if options else DEFAULTS
@@ -401,7 +407,10 @@ def fused_batch_norm_v3(
         >>> one, zero = [1.0, 1.0], [0.0, 0.0]
         >>> y, mean, variance, *_ = fused_batch_norm_v3(x, one, zero, [], [])
         >>> y.numpy()[0, :, 0].round(3)
+        array([[-1., -1.],
+               [ 1.,  1.]], dtype=float32)
         >>> mean.numpy(), variance.numpy()
+        (array([ 2., 20.], dtype=float32), array([  2., 200.], dtype=float32))
     """
     if _unknown:
         raise FusedBatchNormV3._unknown(_unknown)

@@ -74,6 +74,7 @@ class FusedPadConv2D(TensorOp[T]):
         ...     row, [[0, 0], [0, 0], [1, 1], [0, 0]], sums, "REFLECT", [1] * 4, "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([3., 3., 6., 6.], dtype=float32)
     """
 
     OP_NAME = "FusedPadConv2D"
@@ -141,6 +142,7 @@ class FusedPadConv2D(TensorOp[T]):
             ...     row, [[0, 0], [0, 0], [1, 1], [0, 0]], sums, "REFLECT", [1] * 4, "VALID"
             ... )
             >>> output.numpy().ravel()
+            array([3., 3., 6., 6.], dtype=float32)
         """
         op: FusedPadConv2D[U] = new(FusedPadConv2D)
         fast_path_error = None
@@ -223,6 +225,7 @@ def fused_pad_conv2d(
         ...     row, [[0, 0], [0, 0], [1, 1], [0, 0]], sums, "REFLECT", [1] * 4, "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([3., 3., 6., 6.], dtype=float32)
     """
     if _unknown:
         raise FusedPadConv2D._unknown(_unknown)

@@ -86,6 +86,7 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
         ...     row, [1, 4], np.zeros([4, 2], int), one, "REFLECT", [1] * 4, "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([0., 2., 4., 4.], dtype=float32)
     """
 
     OP_NAME = "FusedResizeAndPadConv2D"
@@ -185,6 +186,7 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
             ...     row, [1, 4], np.zeros([4, 2], int), one, "REFLECT", [1] * 4, "VALID"
             ... )
             >>> output.numpy().ravel()
+            array([0., 2., 4., 4.], dtype=float32)
         """
         op: FusedResizeAndPadConv2D[U] = new(FusedResizeAndPadConv2D)
         opts = MERGE(options) if options else DEFAULTS
@@ -289,6 +291,7 @@ def fused_resize_and_pad_conv2d(
         ...     row, [1, 4], np.zeros([4, 2], int), one, "REFLECT", [1] * 4, "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([0., 2., 4., 4.], dtype=float32)
     """
     if _unknown:
         raise FusedResizeAndPadConv2D._unknown(_unknown)

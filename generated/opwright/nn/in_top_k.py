@@ -66,6 +66,7 @@ class InTopK(TensorOp[TBool]):
     Example:
         >>> scores = [[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]
         >>> in_top_k(scores, [2, 2], k=2).numpy()
+        array([ True, False])
     """
 
     OP_NAME = "InTopK"
@@ -117,6 +118,7 @@ class InTopK(TensorOp[TBool]):
         Example:
             >>> scores = [[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]
             >>> in_top_k(scores, [2, 2], k=2).numpy()
+            array([ True, False])
         """
         op: InTopK = new(InTopK)
         fast_path_error = None
@@ -170,6 +172,7 @@ def in_top_k(
     Example:
         >>> scores = [[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]
         >>> in_top_k(scores, [2, 2], k=2).numpy()
+        array([ True, False])
     """
     if _unknown:
         raise InTopK._unknown(_unknown)

@@ -67,6 +67,7 @@ class InTopKV2(TensorOp[TBool]):
     Example:
         >>> scores = [[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]
         >>> in_top_k_v2(scores, [2, 2], 2).numpy()
+        array([ True, False])
     """
 
     OP_NAME = "InTopKV2"
@@ -122,6 +123,7 @@ class InTopKV2(TensorOp[TBool]):
         Example:
             >>> scores = [[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]
             >>> in_top_k_v2(scores, [2, 2], 2).numpy()
+            array([ True, False])
         """
         op: InTopKV2 = new(InTopKV2)
         fast_path_error = None
@@ -175,6 +177,7 @@ def in_top_k_v2(
     Example:
         >>> scores = [[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]]
         >>> in_top_k_v2(scores, [2, 2], 2).numpy()
+        array([ True, False])
     """
     if _unknown:
         raise InTopKV2._unknown(_unknown)

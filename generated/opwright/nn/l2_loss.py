@@ -50,6 +50,7 @@ class L2Loss(TensorOp[T]):
 
     Example:
         >>> l2_loss([[1.0, 2.0], [3.0, 4.0]]).numpy()
+        np.float32(15.0)
     """
 
     OP_NAME = "L2Loss"
@@ -89,6 +90,7 @@ class L2Loss(TensorOp[T]):
 
         Example:
             >>> l2_loss([[1.0, 2.0], [3.0, 4.0]]).numpy()
+            np.float32(15.0)
         """
         op: L2Loss[U] = new(L2Loss)
         fast_path_error = None
@@ -124,6 +126,7 @@ def l2_loss(t: Operand[U], *, name: str | None = None, **_unknown: Never) -> Out
 
     Example:
         >>> l2_loss([[1.0, 2.0], [3.0, 4.0]]).numpy()
+        np.float32(15.0)
     """
     if _unknown:
         raise L2Loss._unknown(_unknown)

@@ -54,6 +54,7 @@ class LeakyRelu(TensorOp[T]):
 
     Example:
         >>> leaky_relu([-10.0, 0.0, 10.0], alpha=0.1).numpy()
+        array([-1.,  0., 10.], dtype=float32)
     """
 
     OP_NAME = "LeakyRelu"
@@ -116,6 +117,7 @@ class LeakyRelu(TensorOp[T]):
 
         Example:
             >>> leaky_relu([-10.0, 0.0, 10.0], alpha=0.1).numpy()
+            array([-1.,  0., 10.], dtype=float32)
         """
         op: LeakyRelu[U] = new(LeakyRelu)
         opts = MERGE(options) if options else DEFAULTS
@@ -166,6 +168,7 @@ def leaky_relu(
 
     Example:
         >>> leaky_relu([-10.0, 0.0, 10.0], alpha=0.1).numpy()
+        array([-1.,  0., 10.], dtype=float32)
     """
     if _unknown:
         raise LeakyRelu._unknown(_unknown)

@@ -62,6 +62,7 @@ class LeakyReluGrad(TensorOp[T]):
 
     Example:
         >>> leaky_relu_grad([1.0, 1.0, 1.0], [-3.0, 0.0, 3.0], alpha=0.1).numpy()
+        array([0.1, 0.1, 1. ], dtype=float32)
     """
 
     OP_NAME = "LeakyReluGrad"
@@ -127,6 +128,7 @@ class LeakyReluGrad(TensorOp[T]):
 
         Example:
             >>> leaky_relu_grad([1.0, 1.0, 1.0], [-3.0, 0.0, 3.0], alpha=0.1).numpy()
+            array([0.1, 0.1, 1. ], dtype=float32)
         """
         op: LeakyReluGrad[U] = new(LeakyReluGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -186,6 +188,7 @@ def leaky_relu_grad(
 
     Example:
         >>> leaky_relu_grad([1.0, 1.0, 1.0], [-3.0, 0.0, 3.0], alpha=0.1).numpy()
+        array([0.1, 0.1, 1. ], dtype=float32)
     """
     if _unknown:
         raise LeakyReluGrad._unknown(_unknown)

@@ -52,6 +52,8 @@ class LogSoftmax(TensorOp[T]):
 
     Example:
         >>> log_softmax([[0.0, 0.0], [0.0, 1000.0]]).numpy()
+        array([[-6.931472e-01, -6.931472e-01],
+               [-1.000000e+03,  0.000000e+00]], dtype=float32)
     """
 
     OP_NAME = "LogSoftmax"
@@ -93,6 +95,8 @@ class LogSoftmax(TensorOp[T]):
 
         Example:
             >>> log_softmax([[0.0, 0.0], [0.0, 1000.0]]).numpy()
+            array([[-6.931472e-01, -6.931472e-01],
+                   [-1.000000e+03,  0.000000e+00]], dtype=float32)
         """
         op: LogSoftmax[U] = new(LogSoftmax)
         fast_path_error = None
@@ -133,6 +137,8 @@ def log_softmax(
 
     Example:
         >>> log_softmax([[0.0, 0.0], [0.0, 1000.0]]).numpy()
+        array([[-6.931472e-01, -6.931472e-01],
+               [-1.000000e+03,  0.000000e+00]], dtype=float32)
     """
     if _unknown:
         raise LogSoftmax._unknown(_unknown)

@@ -70,6 +70,7 @@ class LRN(TensorOp[T]):
     Example:
         >>> x = np.float32([1, 2, 3]).reshape(1, 1, 1, 3)
         >>> lrn(x, depth_radius=1, bias=0.0, alpha=1.0, beta=1.0).numpy().ravel()
+        array([0.2       , 0.14285715, 0.23076925], dtype=float32)
     """
 
     OP_NAME = "LRN"
@@ -159,6 +160,7 @@ class LRN(TensorOp[T]):
         Example:
             >>> x = np.float32([1, 2, 3]).reshape(1, 1, 1, 3)
             >>> lrn(x, depth_radius=1, bias=0.0, alpha=1.0, beta=1.0).numpy().ravel()
+            array([0.2       , 0.14285715, 0.23076925], dtype=float32)
         """
         op: LRN[U] = new(LRN)
         opts = MERGE(options) if options else DEFAULTS
@@ -241,6 +243,7 @@ def lrn(
     Example:
         >>> x = np.float32([1, 2, 3]).reshape(1, 1, 1, 3)
         >>> lrn(x, depth_radius=1, bias=0.0, alpha=1.0, beta=1.0).numpy().ravel()
+        array([0.2       , 0.14285715, 0.23076925], dtype=float32)
     """
     if _unknown:
         raise LRN._unknown(_unknown)

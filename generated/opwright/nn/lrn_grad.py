@@ -73,6 +73,7 @@ class LRNGrad(TensorOp[T]):
     Example:
         >>> x, options = np.float32([2]).reshape(1, 1, 1, 1), {"bias": 1.0, "beta": 1.0}
         >>> lrn_grad(np.ones_like(x), x, x / 5, **options).numpy().ravel().round(3)
+        array([-0.12], dtype=float32)
     """
 
     OP_NAME = "LRNGrad"
@@ -170,6 +171,7 @@ class LRNGrad(TensorOp[T]):
         Example:
             >>> x, options = np.float32([2]).reshape(1, 1, 1, 1), {"bias": 1.0, "beta": 1.0}
             >>> lrn_grad(np.ones_like(x), x, x / 5, **options).numpy().ravel().round(3)
+            array([-0.12], dtype=float32)
         """
         op: LRNGrad[U] = new(LRNGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -257,6 +259,7 @@ def lrn_grad(
     Example:
         >>> x, options = np.float32([2]).reshape(1, 1, 1, 1), {"bias": 1.0, "beta": 1.0}
         >>> lrn_grad(np.ones_like(x), x, x / 5, **options).numpy().ravel().round(3)
+        array([-0.12], dtype=float32)
     """
     if _unknown:
         raise LRNGrad._unknown(_unknown)

@@ -86,6 +86,7 @@ class MaxPool(TensorOp[T]):
     Example:
         >>> image = np.array([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
         >>> max_pool(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID").numpy().tolist()
+        [[[[4.0], [5.0]]]]
     """
 
     OP_NAME = "MaxPool"
@@ -194,6 +195,7 @@ class MaxPool(TensorOp[T]):
         Example:
             >>> image = np.array([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
             >>> max_pool(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID").numpy().tolist()
+            [[[[4.0], [5.0]]]]
         """
         op: MaxPool[U] = new(MaxPool)
         opts = MERGE(options) if options else DEFAULTS
@@ -296,6 +298,7 @@ def max_pool(
     Example:
         >>> image = np.array([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
         >>> max_pool(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID").numpy().tolist()
+        [[[[4.0], [5.0]]]]
     """
     if _unknown:
         raise MaxPool._unknown(_unknown)

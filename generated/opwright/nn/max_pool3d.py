@@ -77,6 +77,7 @@ class MaxPool3D(TensorOp[T]):
         >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
         >>> windows = [1, 1, 2, 2, 1]
         >>> max_pool3d(volume, windows, windows, "VALID").numpy().ravel()
+        array([3., 7.], dtype=float32)
     """
 
     OP_NAME = "MaxPool3D"
@@ -167,6 +168,7 @@ class MaxPool3D(TensorOp[T]):
             >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
             >>> windows = [1, 1, 2, 2, 1]
             >>> max_pool3d(volume, windows, windows, "VALID").numpy().ravel()
+            array([3., 7.], dtype=float32)
         """
         op: MaxPool3D[U] = new(MaxPool3D)
         opts = MERGE(options) if options else DEFAULTS
@@ -260,6 +262,7 @@ def max_pool3d(
         >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
         >>> windows = [1, 1, 2, 2, 1]
         >>> max_pool3d(volume, windows, windows, "VALID").numpy().ravel()
+        array([3., 7.], dtype=float32)
     """
     if _unknown:
         raise MaxPool3D._unknown(_unknown)

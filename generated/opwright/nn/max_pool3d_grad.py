@@ -79,6 +79,7 @@ class MaxPool3DGrad(TensorOp[T]):
         ...     volume, [[[[[4.0]]]]], [[[[[10.0]]]]], windows, windows, "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([ 0.,  0., 10.,  0.], dtype=float32)
     """
 
     OP_NAME = "MaxPool3DGrad"
@@ -179,6 +180,7 @@ class MaxPool3DGrad(TensorOp[T]):
             ...     volume, [[[[[4.0]]]]], [[[[[10.0]]]]], windows, windows, "VALID"
             ... )
             >>> output.numpy().ravel()
+            array([ 0.,  0., 10.,  0.], dtype=float32)
         """
         op: MaxPool3DGrad[U] = new(MaxPool3DGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -281,6 +283,7 @@ def max_pool3d_grad(
         ...     volume, [[[[[4.0]]]]], [[[[[10.0]]]]], windows, windows, "VALID"
         ... )
         >>> output.numpy().ravel()
+        array([ 0.,  0., 10.,  0.], dtype=float32)
     """
     if _unknown:
         raise MaxPool3DGrad._unknown(_unknown)

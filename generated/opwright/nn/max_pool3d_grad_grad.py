@@ -79,6 +79,7 @@ class MaxPool3DGradGrad(TensorOp[T]):
         ...     volume, [[[[[4.0]]]]], volume * 10, windows, windows, "VALID"
         ... )
         >>> picked.numpy().ravel()
+        array([40.], dtype=float32)
     """
 
     OP_NAME = "MaxPool3DGradGrad"
@@ -178,6 +179,7 @@ class MaxPool3DGradGrad(TensorOp[T]):
             ...     volume, [[[[[4.0]]]]], volume * 10, windows, windows, "VALID"
             ... )
             >>> picked.numpy().ravel()
+            array([40.], dtype=float32)
         """
         op: MaxPool3DGradGrad[U] = new(MaxPool3DGradGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -281,6 +283,7 @@ def max_pool3d_grad_grad(
         ...     volume, [[[[[4.0]]]]], volume * 10, windows, windows, "VALID"
         ... )
         >>> picked.numpy().ravel()
+        array([40.], dtype=float32)
     """
     if _unknown:
         raise MaxPool3DGradGrad._unknown(_unknown)

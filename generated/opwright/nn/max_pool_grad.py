@@ -77,6 +77,8 @@ class MaxPoolGrad(TensorOp[T]):
         >>> windows = [1, 2, 2, 1]
         >>> output = max_pool_grad(image, maxima, gradients, windows, windows, "VALID")
         >>> output.numpy()[0, :, :, 0]
+        array([[ 0.,  0.,  0.,  0.],
+               [10.,  0., 20.,  0.]], dtype=float32)
     """
 
     OP_NAME = "MaxPoolGrad"
@@ -191,6 +193,8 @@ class MaxPoolGrad(TensorOp[T]):
             >>> windows = [1, 2, 2, 1]
             >>> output = max_pool_grad(image, maxima, gradients, windows, windows, "VALID")
             >>> output.numpy()[0, :, :, 0]
+            array([[ 0.,  0.,  0.,  0.],
+                   [10.,  0., 20.,  0.]], dtype=float32)
         """
         op: MaxPoolGrad[U] = new(MaxPoolGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -301,6 +305,8 @@ def max_pool_grad(
         >>> windows = [1, 2, 2, 1]
         >>> output = max_pool_grad(image, maxima, gradients, windows, windows, "VALID")
         >>> output.numpy()[0, :, :, 0]
+        array([[ 0.,  0.,  0.,  0.],
+               [10.,  0., 20.,  0.]], dtype=float32)
     """
     if _unknown:
         raise MaxPoolGrad._unknown(_unknown)

@@ -82,6 +82,7 @@ class MaxPoolGradGrad(TensorOp[T]):
         ...     image, [[[[4.0], [5.0]]]], image * 10, windows, windows, "VALID"
         ... )
         >>> picked.numpy().tolist()
+        [[[[40.0], [50.0]]]]
     """
 
     OP_NAME = "MaxPoolGradGrad"
@@ -183,6 +184,7 @@ class MaxPoolGradGrad(TensorOp[T]):
             ...     image, [[[[4.0], [5.0]]]], image * 10, windows, windows, "VALID"
             ... )
             >>> picked.numpy().tolist()
+            [[[[40.0], [50.0]]]]
         """
         op: MaxPoolGradGrad[U] = new(MaxPoolGradGrad)
         opts = MERGE(options) if options else DEFAULTS
@@ -288,6 +290,7 @@ def max_pool_grad_grad(
         ...     image, [[[[4.0], [5.0]]]], image * 10, windows, windows, "VALID"
         ... )
         >>> picked.numpy().tolist()
+        [[[[40.0], [50.0]]]]
     """
     if _unknown:
         raise MaxPoolGradGrad._unknown(_unknown)

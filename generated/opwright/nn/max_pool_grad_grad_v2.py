@@ -80,6 +80,7 @@ class MaxPoolGradGradV2(TensorOp[T]):
         ...     image, [[[[4.0], [5.0]]]], image * 10, windows, windows, "VALID"
         ... )
         >>> picked.numpy().tolist()
+        [[[[40.0], [50.0]]]]
     """
 
     OP_NAME = "MaxPoolGradGradV2"
@@ -181,6 +182,7 @@ class MaxPoolGradGradV2(TensorOp[T]):
             ...     image, [[[[4.0], [5.0]]]], image * 10, windows, windows, "VALID"
             ... )
             >>> picked.numpy().tolist()
+            [[[[40.0], [50.0]]]]
         """
         op: MaxPoolGradGradV2[U] = new(MaxPoolGradGradV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -278,6 +280,7 @@ def max_pool_grad_grad_v2(
         ...     image, [[[[4.0], [5.0]]]], image * 10, windows, windows, "VALID"
         ... )
         >>> picked.numpy().tolist()
+        [[[[40.0], [50.0]]]]
     """
     if _unknown:
         raise MaxPoolGradGradV2._unknown(_unknown)

@@ -73,6 +73,8 @@ class MaxPoolGradV2(TensorOp[T]):
         >>> size = [1, 2, 2, 1]
         >>> output = max_pool_grad_v2(image, maxima, gradients, size, size, "VALID")
         >>> output.numpy()[0, :, :, 0]
+        array([[ 0.,  0.,  0.,  0.],
+               [10.,  0., 20.,  0.]], dtype=float32)
     """
 
     OP_NAME = "MaxPoolGradV2"
@@ -171,6 +173,8 @@ class MaxPoolGradV2(TensorOp[T]):
             >>> size = [1, 2, 2, 1]
             >>> output = max_pool_grad_v2(image, maxima, gradients, size, size, "VALID")
             >>> output.numpy()[0, :, :, 0]
+            array([[ 0.,  0.,  0.,  0.],
+                   [10.,  0., 20.,  0.]], dtype=float32)
         """
         op: MaxPoolGradV2[U] = new(MaxPoolGradV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -264,6 +268,8 @@ def max_pool_grad_v2(
         >>> size = [1, 2, 2, 1]
         >>> output = max_pool_grad_v2(image, maxima, gradients, size, size, "VALID")
         >>> output.numpy()[0, :, :, 0]
+        array([[ 0.,  0.,  0.,  0.],
+               [10.,  0., 20.,  0.]], dtype=float32)
     """
     if _unknown:
         raise MaxPoolGradV2._unknown(_unknown)

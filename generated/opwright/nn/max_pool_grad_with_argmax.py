@@ -81,6 +81,8 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
         >>> grad, size = [[[[10.0], [20.0]]]], [1, 2, 2, 1]
         >>> output = max_pool_grad_with_argmax(image, grad, places, size, size, "VALID")
         >>> output.numpy()[0, :, :, 0]
+        array([[ 0.,  0.,  0.,  0.],
+               [10.,  0., 20.,  0.]], dtype=float32)
     """
 
     OP_NAME = "MaxPoolGradWithArgmax"
@@ -172,6 +174,8 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
             >>> grad, size = [[[[10.0], [20.0]]]], [1, 2, 2, 1]
             >>> output = max_pool_grad_with_argmax(image, grad, places, size, size, "VALID")
             >>> output.numpy()[0, :, :, 0]
+            array([[ 0.,  0.,  0.,  0.],
+                   [10.,  0., 20.,  0.]], dtype=float32)
         """
         op: MaxPoolGradWithArgmax[U] = new(MaxPoolGradWithArgmax)
         opts = MERGE(options) if options else DEFAULTS
@@ -268,6 +272,8 @@ def max_pool_grad_with_argmax(
         >>> grad, size = [[[[10.0], [20.0]]]], [1, 2, 2, 1]
         >>> output = max_pool_grad_with_argmax(image, grad, places, size, size, "VALID")
         >>> output.numpy()[0, :, :, 0]
+        array([[ 0.,  0.,  0.,  0.],
+               [10.,  0., 20.,  0.]], dtype=float32)
     """
     if _unknown:
         raise MaxPoolGradWithArgmax._unknown(_unknown)

@@ -82,6 +82,7 @@ class MaxPoolV2(TensorOp[T]):
     Example:
         >>> image = np.array([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
         >>> max_pool_v2(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID").numpy().tolist()
+        [[[[4], [5]]]]
     """
 
     OP_NAME = "MaxPoolV2"
@@ -176,6 +177,7 @@ class MaxPoolV2(TensorOp[T]):
         Example:
             >>> image = np.array([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
             >>> max_pool_v2(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID").numpy().tolist()
+            [[[[4], [5]]]]
         """
         op: MaxPoolV2[U] = new(MaxPoolV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -262,6 +264,7 @@ def max_pool_v2(
     Example:
         >>> image = np.array([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
         >>> max_pool_v2(image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID").numpy().tolist()
+        [[[[4], [5]]]]
     """
     if _unknown:
         raise MaxPoolV2._unknown(_unknown)

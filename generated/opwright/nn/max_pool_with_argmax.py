@@ -99,6 +99,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         ...     image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID"
         ... )
         >>> output.numpy().ravel(), argmax.numpy().ravel()
+        (array([4., 5.], dtype=float32), array([4, 6]))
     """
 
     OP_NAME = "MaxPoolWithArgmax"
@@ -220,6 +221,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
             ...     image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID"
             ... )
             >>> output.numpy().ravel(), argmax.numpy().ravel()
+            (array([4., 5.], dtype=float32), array([4, 6]))
         """
         op: MaxPoolWithArgmax[U, Uargmax] = new(MaxPoolWithArgmax)
         opts = MERGE(options) if options else DEFAULTS
@@ -348,6 +350,7 @@ def max_pool_with_argmax(
         ...     image, [1, 2, 2, 1], [1, 2, 2, 1], "VALID"
         ... )
         >>> output.numpy().ravel(), argmax.numpy().ravel()
+        (array([4., 5.], dtype=float32), array([4, 6]))
     """
     if _unknown:
         raise MaxPoolWithArgmax._unknown(_unknown)

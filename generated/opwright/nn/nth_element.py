@@ -60,7 +60,9 @@ class NthElement(TensorOp[T]):
 
     Example:
         >>> nth_element([[3, 1, 2], [9, 7, 8]], 1).numpy()
+        array([2, 8], dtype=int32)
         >>> nth_element([3, 1, 2], 0, reverse=True).numpy()
+        np.int32(3)
     """
 
     OP_NAME = "NthElement"
@@ -130,7 +132,9 @@ class NthElement(TensorOp[T]):
 
         Example:
             >>> nth_element([[3, 1, 2], [9, 7, 8]], 1).numpy()
+            array([2, 8], dtype=int32)
             >>> nth_element([3, 1, 2], 0, reverse=True).numpy()
+            np.int32(3)
         """
         op: NthElement[U] = new(NthElement)
         opts = MERGE(options) if options else DEFAULTS
@@ -192,7 +196,9 @@ def nth_element(
 
     Example:
         >>> nth_element([[3, 1, 2], [9, 7, 8]], 1).numpy()
+        array([2, 8], dtype=int32)
         >>> nth_element([3, 1, 2], 0, reverse=True).numpy()
+        np.int32(3)
     """
     if _unknown:
         raise NthElement._unknown(_unknown)

@@ -56,6 +56,7 @@ class Relu(TensorOp[T]):
 
     Example:
         >>> relu([-2.0, -0.5, 0.0, 3.0]).numpy()
+        array([0., 0., 0., 3.], dtype=float32)
     """
 
     OP_NAME = "Relu"
@@ -99,6 +100,7 @@ class Relu(TensorOp[T]):
 
         Example:
             >>> relu([-2.0, -0.5, 0.0, 3.0]).numpy()
+            array([0., 0., 0., 3.], dtype=float32)
         """
         op: Relu[U] = new(Relu)
         fast_path_error = None
@@ -141,6 +143,7 @@ def relu(
 
     Example:
         >>> relu([-2.0, -0.5, 0.0, 3.0]).numpy()
+        array([0., 0., 0., 3.], dtype=float32)
     """
     if _unknown:
         raise Relu._unknown(_unknown)

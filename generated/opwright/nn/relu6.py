@@ -52,6 +52,7 @@ class Relu6(TensorOp[T]):
 
     Example:
         >>> relu6([-1.0, 2.5, 6.0, 40.0]).numpy()
+        array([0. , 2.5, 6. , 6. ], dtype=float32)
     """
 
     OP_NAME = "Relu6"
@@ -91,6 +92,7 @@ class Relu6(TensorOp[T]):
 
         Example:
             >>> relu6([-1.0, 2.5, 6.0, 40.0]).numpy()
+            array([0. , 2.5, 6. , 6. ], dtype=float32)
         """
         op: Relu6[U] = new(Relu6)
         fast_path_error = None
@@ -129,6 +131,7 @@ def relu6(
 
     Example:
         >>> relu6([-1.0, 2.5, 6.0, 40.0]).numpy()
+        array([0. , 2.5, 6. , 6. ], dtype=float32)
     """
     if _unknown:
         raise Relu6._unknown(_unknown)

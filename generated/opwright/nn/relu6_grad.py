@@ -59,6 +59,7 @@ class Relu6Grad(TensorOp[T]):
 
     Example:
         >>> relu6_grad([10.0, 20.0, 30.0], [-1.0, 2.0, 7.0]).numpy()
+        array([ 0., 20.,  0.], dtype=float32)
     """
 
     OP_NAME = "Relu6Grad"
@@ -101,6 +102,7 @@ class Relu6Grad(TensorOp[T]):
 
         Example:
             >>> relu6_grad([10.0, 20.0, 30.0], [-1.0, 2.0, 7.0]).numpy()
+            array([ 0., 20.,  0.], dtype=float32)
         """
         op: Relu6Grad[U] = new(Relu6Grad)
         fast_path_error = None
@@ -145,6 +147,7 @@ def relu6_grad(
 
     Example:
         >>> relu6_grad([10.0, 20.0, 30.0], [-1.0, 2.0, 7.0]).numpy()
+        array([ 0., 20.,  0.], dtype=float32)
     """
     if _unknown:
         raise Relu6Grad._unknown(_unknown)

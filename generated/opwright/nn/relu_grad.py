@@ -60,6 +60,7 @@ class ReluGrad(TensorOp[T]):
 
     Example:
         >>> relu_grad([10.0, 20.0, 30.0], [-1.0, 0.0, 2.0]).numpy()
+        array([ 0.,  0., 30.], dtype=float32)
     """
 
     OP_NAME = "ReluGrad"
@@ -103,6 +104,7 @@ class ReluGrad(TensorOp[T]):
 
         Example:
             >>> relu_grad([10.0, 20.0, 30.0], [-1.0, 0.0, 2.0]).numpy()
+            array([ 0.,  0., 30.], dtype=float32)
         """
         op: ReluGrad[U] = new(ReluGrad)
         fast_path_error = None
@@ -148,6 +150,7 @@ def relu_grad(
 
     Example:
         >>> relu_grad([10.0, 20.0, 30.0], [-1.0, 0.0, 2.0]).numpy()
+        array([ 0.,  0., 30.], dtype=float32)
     """
     if _unknown:
         raise ReluGrad._unknown(_unknown)

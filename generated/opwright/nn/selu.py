@@ -53,6 +53,7 @@ class Selu(TensorOp[T]):
 
     Example:
         >>> selu([-100.0, 0.0, 1.0]).numpy()
+        array([-1.7580993,  0.       ,  1.050701 ], dtype=float32)
     """
 
     OP_NAME = "Selu"
@@ -94,6 +95,7 @@ class Selu(TensorOp[T]):
 
         Example:
             >>> selu([-100.0, 0.0, 1.0]).numpy()
+            array([-1.7580993,  0.       ,  1.050701 ], dtype=float32)
         """
         op: Selu[U] = new(Selu)
         fast_path_error = None
@@ -134,6 +136,7 @@ def selu(
 
     Example:
         >>> selu([-100.0, 0.0, 1.0]).numpy()
+        array([-1.7580993,  0.       ,  1.050701 ], dtype=float32)
     """
     if _unknown:
         raise Selu._unknown(_unknown)

@@ -60,6 +60,7 @@ class SeluGrad(TensorOp[T]):
     Example:
         >>> outputs = opwright.nn.selu([-1.0, 2.0])
         >>> selu_grad([1.0, 1.0], outputs).numpy()
+        array([0.64676857, 1.050701  ], dtype=float32)
     """
 
     OP_NAME = "SeluGrad"
@@ -104,6 +105,7 @@ class SeluGrad(TensorOp[T]):
         Example:
             >>> outputs = opwright.nn.selu([-1.0, 2.0])
             >>> selu_grad([1.0, 1.0], outputs).numpy()
+            array([0.64676857, 1.050701  ], dtype=float32)
         """
         op: SeluGrad[U] = new(SeluGrad)
         fast_path_error = None
@@ -150,6 +152,7 @@ def selu_grad(
     Example:
         >>> outputs = opwright.nn.selu([-1.0, 2.0])
         >>> selu_grad([1.0, 1.0], outputs).numpy()
+        array([0.64676857, 1.050701  ], dtype=float32)
     """
     if _unknown:
         raise SeluGrad._unknown(_unknown)

@@ -56,6 +56,8 @@ class Softmax(TensorOp[T]):
 
     Example:
         >>> softmax([[1.0, 1.0, 2.0], [0.0, 0.0, -np.inf]]).numpy().round(3)
+        array([[0.212, 0.212, 0.576],
+               [0.5  , 0.5  , 0.   ]], dtype=float32)
     """
 
     OP_NAME = "Softmax"
@@ -101,6 +103,8 @@ class Softmax(TensorOp[T]):
 
         Example:
             >>> softmax([[1.0, 1.0, 2.0], [0.0, 0.0, -np.inf]]).numpy().round(3)
+            array([[0.212, 0.212, 0.576],
+                   [0.5  , 0.5  , 0.   ]], dtype=float32)
         """
         op: Softmax[U] = new(Softmax)
         fast_path_error = None
@@ -145,6 +149,8 @@ def softmax(
 
     Example:
         >>> softmax([[1.0, 1.0, 2.0], [0.0, 0.0, -np.inf]]).numpy().round(3)
+        array([[0.212, 0.212, 0.576],
+               [0.5  , 0.5  , 0.   ]], dtype=float32)
     """
     if _unknown:
         raise Softmax._unknown(_unknown)

@@ -81,7 +81,9 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         >>> scores, labels = [[0.0, 0.0]], [[1.0, 0.0]]
         >>> loss, gradient = softmax_cross_entropy_with_logits(scores, labels)
         >>> loss.numpy()
+        array([0.6931472], dtype=float32)
         >>> gradient.numpy()
+        array([[-0.5,  0.5]], dtype=float32)
     """
 
     OP_NAME = "SoftmaxCrossEntropyWithLogits"
@@ -141,7 +143,9 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
             >>> scores, labels = [[0.0, 0.0]], [[1.0, 0.0]]
             >>> loss, gradient = softmax_cross_entropy_with_logits(scores, labels)
             >>> loss.numpy()
+            array([0.6931472], dtype=float32)
             >>> gradient.numpy()
+            array([[-0.5,  0.5]], dtype=float32)
         """
         op: SoftmaxCrossEntropyWithLogits[U] = new(SoftmaxCrossEntropyWithLogits)
         fast_path_error = None
@@ -202,7 +206,9 @@ def softmax_cross_entropy_with_logits(
         >>> scores, labels = [[0.0, 0.0]], [[1.0, 0.0]]
         >>> loss, gradient = softmax_cross_entropy_with_logits(scores, labels)
         >>> loss.numpy()
+        array([0.6931472], dtype=float32)
         >>> gradient.numpy()
+        array([[-0.5,  0.5]], dtype=float32)
     """
     if _unknown:
         raise SoftmaxCrossEntropyWithLogits._unknown(_unknown)

@@ -50,6 +50,7 @@ class Softsign(TensorOp[T]):
 
     Example:
         >>> softsign([-9.0, -1.0, 0.0, 1.0]).numpy()
+        array([-0.9, -0.5,  0. ,  0.5], dtype=float32)
     """
 
     OP_NAME = "Softsign"
@@ -90,6 +91,7 @@ class Softsign(TensorOp[T]):
 
         Example:
             >>> softsign([-9.0, -1.0, 0.0, 1.0]).numpy()
+            array([-0.9, -0.5,  0. ,  0.5], dtype=float32)
         """
         op: Softsign[U] = new(Softsign)
         fast_path_error = None
@@ -127,6 +129,7 @@ def softsign(
 
     Example:
         >>> softsign([-9.0, -1.0, 0.0, 1.0]).numpy()
+        array([-0.9, -0.5,  0. ,  0.5], dtype=float32)
     """
     if _unknown:
         raise Softsign._unknown(_unknown)

@@ -57,6 +57,7 @@ class SoftsignGrad(TensorOp[T]):
 
     Example:
         >>> softsign_grad([1.0, 1.0, 1.0], [-1.0, 0.0, 4.0]).numpy()
+        array([0.25, 1.  , 0.04], dtype=float32)
     """
 
     OP_NAME = "SoftsignGrad"
@@ -98,6 +99,7 @@ class SoftsignGrad(TensorOp[T]):
 
         Example:
             >>> softsign_grad([1.0, 1.0, 1.0], [-1.0, 0.0, 4.0]).numpy()
+            array([0.25, 1.  , 0.04], dtype=float32)
         """
         op: SoftsignGrad[U] = new(SoftsignGrad)
         fast_path_error = None
@@ -141,6 +143,7 @@ def softsign_grad(
 
     Example:
         >>> softsign_grad([1.0, 1.0, 1.0], [-1.0, 0.0, 4.0]).numpy()
+        array([0.25, 1.  , 0.04], dtype=float32)
     """
     if _unknown:
         raise SoftsignGrad._unknown(_unknown)

@@ -86,7 +86,10 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         ...     [[0.0, 0.0], [0.0, 5.0]], [0, 1]
         ... )
         >>> loss.numpy().round(4)
+        array([0.6931, 0.0067], dtype=float32)
         >>> gradient.numpy().round(4)
+        array([[-0.5   ,  0.5   ],
+               [ 0.0067, -0.0067]], dtype=float32)
     """
 
     OP_NAME = "SparseSoftmaxCrossEntropyWithLogits"
@@ -145,7 +148,10 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
             ...     [[0.0, 0.0], [0.0, 5.0]], [0, 1]
             ... )
             >>> loss.numpy().round(4)
+            array([0.6931, 0.0067], dtype=float32)
             >>> gradient.numpy().round(4)
+            array([[-0.5   ,  0.5   ],
+                   [ 0.0067, -0.0067]], dtype=float32)
         """
         op: SparseSoftmaxCrossEntropyWithLogits[U] = new(
             SparseSoftmaxCrossEntropyWithLogits
@@ -209,7 +215,10 @@ def sparse_softmax_cross_entropy_with_logits(
         ...     [[0.0, 0.0], [0.0, 5.0]], [0, 1]
         ... )
         >>> loss.numpy().round(4)
+        array([0.6931, 0.0067], dtype=float32)
         >>> gradient.numpy().round(4)
+        array([[-0.5   ,  0.5   ],
+               [ 0.0067, -0.0067]], dtype=float32)
     """
     if _unknown:
         raise SparseSoftmaxCrossEntropyWithLogits._unknown(_unknown)

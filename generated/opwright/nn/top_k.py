@@ -70,6 +70,7 @@ class TopK(Op, Generic[T]):
     Example:
         >>> values, indices = opwright.nn.top_k_v2([[1, 9, 3, 9], [4, 3, 2, 1]], 2)
         >>> values.numpy().tolist(), indices.numpy().tolist()
+        ([[9, 9], [4, 3]], [[1, 3], [0, 1]])
     """
 
     OP_NAME = "TopK"
@@ -145,6 +146,7 @@ class TopK(Op, Generic[T]):
         Example:
             >>> values, indices = opwright.nn.top_k_v2([[1, 9, 3, 9], [4, 3, 2, 1]], 2)
             >>> values.numpy().tolist(), indices.numpy().tolist()
+            ([[9, 9], [4, 3]], [[1, 3], [0, 1]])
         """
         op: TopK[U] = new(TopK)
         opts = MERGE(options) if options else DEFAULTS
@@ -209,6 +211,7 @@ def top_k(
     Example:
         >>> values, indices = opwright.nn.top_k_v2([[1, 9, 3, 9], [4, 3, 2, 1]], 2)
         >>> values.numpy().tolist(), indices.numpy().tolist()
+        ([[9, 9], [4, 3]], [[1, 3], [0, 1]])
     """
     if _unknown:
         raise TopK._unknown(_unknown)

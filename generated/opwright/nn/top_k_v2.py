@@ -89,6 +89,7 @@ class TopKV2(Op, Generic[T, IndexType]):
     Example:
         >>> values, indices = top_k_v2([[1, 9, 3, 9], [4, 3, 2, 1]], 2)
         >>> values.numpy().tolist(), indices.numpy().tolist()
+        ([[9, 9], [4, 3]], [[1, 3], [0, 1]])
     """
 
     OP_NAME = "TopKV2"
@@ -190,6 +191,7 @@ class TopKV2(Op, Generic[T, IndexType]):
         Example:
             >>> values, indices = top_k_v2([[1, 9, 3, 9], [4, 3, 2, 1]], 2)
             >>> values.numpy().tolist(), indices.numpy().tolist()
+            ([[9, 9], [4, 3]], [[1, 3], [0, 1]])
         """
         op: TopKV2[U, UIndexType] = new(TopKV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -285,6 +287,7 @@ def top_k_v2(
     Example:
         >>> values, indices = top_k_v2([[1, 9, 3, 9], [4, 3, 2, 1]], 2)
         >>> values.numpy().tolist(), indices.numpy().tolist()
+        ([[9, 9], [4, 3]], [[1, 3], [0, 1]])
     """
     if _unknown:
         raise TopKV2._unknown(_unknown)

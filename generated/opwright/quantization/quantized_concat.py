@@ -66,7 +66,8 @@ class QuantizedConcat(Op, Generic[T]):
     joins floats.
 
     Attributes:
-        output: `T`, `...`. The tensors, one behind the other.
+        output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one behind the
+            other.
         output_min: float32, `scalar`. The number that the lowest integer of `output`
             stands for.
         output_max: float32, `scalar`. The number that the highest integer of `output`
@@ -82,10 +83,10 @@ class QuantizedConcat(Op, Generic[T]):
     OP_NAME = "QuantizedConcat"
     SHAPES = {
         "concat_dim": "()",
-        "values": "(*x[i],)",
+        "values": "where((*replace(x, concat_dim, n[i]),), len(x) >= 1)",
         "input_mins": "()",
         "input_maxes": "()",
-        "output": "(...,)",
+        "output": "(*replace(x, concat_dim, sum(n)),)",
         "output_min": "()",
         "output_max": "()",
     }
@@ -119,7 +120,8 @@ class QuantizedConcat(Op, Generic[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             concat_dim: int32, `scalar`. The axis to join along, from -rank to rank - 1.
-            values: list of `N` tensors, each `T`, `*x[i]`. Tensors to join, as
+            values: list of `N` tensors, each `T`,
+                `replace(x, concat_dim, n[i]) where len(x) >= 1`. Tensors to join, as
                 integers.
             input_mins: list of `N` tensors, each float32, `scalar`. For each tensor,
                 the number that its lowest integer stands for.
@@ -127,7 +129,8 @@ class QuantizedConcat(Op, Generic[T]):
                 the number that its highest integer stands for.
 
         Returns:
-            output: `T`, `...`. The tensors, one behind the other.
+            output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one behind the
+                other.
             output_min: float32, `scalar`. The number that the lowest integer of
                 `output` stands for.
             output_max: float32, `scalar`. The number that the highest integer of
@@ -183,7 +186,9 @@ def quantized_concat(
 
     Args:
         concat_dim: int32, `scalar`. The axis to join along, from -rank to rank - 1.
-        values: list of `N` tensors, each `T`, `*x[i]`. Tensors to join, as integers.
+        values: list of `N` tensors, each `T`,
+            `replace(x, concat_dim, n[i]) where len(x) >= 1`. Tensors to join, as
+            integers.
         input_mins: list of `N` tensors, each float32, `scalar`. For each tensor, the
             number that its lowest integer stands for.
         input_maxes: list of `N` tensors, each float32, `scalar`. For each tensor, the
@@ -191,7 +196,8 @@ def quantized_concat(
         name: what the op is called in a graph.
 
     Returns:
-        output: `T`, `...`. The tensors, one behind the other.
+        output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one behind the
+            other.
         output_min: float32, `scalar`. The number that the lowest integer of `output`
             stands for.
         output_max: float32, `scalar`. The number that the highest integer of `output`

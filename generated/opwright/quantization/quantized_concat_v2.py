@@ -70,7 +70,7 @@ class QuantizedConcatV2(Op, Generic[T]):
     `Tidx`: int32 or int64.
 
     Attributes:
-        output: `T`, `...`. The tensors, one behind the other.
+        output: `T`, `replace(x, axis, sum(n))`. The tensors, one behind the other.
         output_min: float32, `scalar`. The number that the lowest integer of `output`
             stands for.
         output_max: float32, `scalar`. The number that the highest integer of `output`
@@ -86,11 +86,11 @@ class QuantizedConcatV2(Op, Generic[T]):
 
     OP_NAME = "QuantizedConcatV2"
     SHAPES = {
-        "values": "(*x[i],)",
+        "values": "where((*replace(x, axis, n[i]),), len(x) >= 1)",
         "axis": "()",
         "input_mins": "()",
         "input_maxes": "()",
-        "output": "(...,)",
+        "output": "(*replace(x, axis, sum(n)),)",
         "output_min": "()",
         "output_max": "()",
     }
@@ -124,7 +124,8 @@ class QuantizedConcatV2(Op, Generic[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            values: list of `N` tensors, each `T`, `*x[i]`. Tensors to join, as
+            values: list of `N` tensors, each `T`,
+                `replace(x, axis, n[i]) where len(x) >= 1`. Tensors to join, as
                 integers.
             axis: `Tidx`, `scalar`. The axis to join along, from -rank to rank - 1.
             input_mins: list of `N` tensors, each float32, `scalar`. For each tensor,
@@ -133,7 +134,7 @@ class QuantizedConcatV2(Op, Generic[T]):
                 the number that its highest integer stands for.
 
         Returns:
-            output: `T`, `...`. The tensors, one behind the other.
+            output: `T`, `replace(x, axis, sum(n))`. The tensors, one behind the other.
             output_min: float32, `scalar`. The number that the lowest integer of
                 `output` stands for.
             output_max: float32, `scalar`. The number that the highest integer of
@@ -189,7 +190,8 @@ def quantized_concat_v2(
     `QuantizedConcatV2.create` in the current scope.
 
     Args:
-        values: list of `N` tensors, each `T`, `*x[i]`. Tensors to join, as integers.
+        values: list of `N` tensors, each `T`,
+            `replace(x, axis, n[i]) where len(x) >= 1`. Tensors to join, as integers.
         axis: `Tidx`, `scalar`. The axis to join along, from -rank to rank - 1.
         input_mins: list of `N` tensors, each float32, `scalar`. For each tensor, the
             number that its lowest integer stands for.
@@ -198,7 +200,7 @@ def quantized_concat_v2(
         name: what the op is called in a graph.
 
     Returns:
-        output: `T`, `...`. The tensors, one behind the other.
+        output: `T`, `replace(x, axis, sum(n))`. The tensors, one behind the other.
         output_min: float32, `scalar`. The number that the lowest integer of `output`
             stands for.
         output_max: float32, `scalar`. The number that the highest integer of `output`

@@ -64,10 +64,11 @@ class BarrierTakeManyOutputs(NamedTuple):
 class BarrierTakeMany(Op):
     """Takes complete entries out of a barrier, as a batch.
 
-    Entries come out in the order in which their keys came in first. Each output has a
-    row for each entry. This waits until there are enough complete ones; once the
-    barrier is closed and cannot have them any more it raises tf.errors.OutOfRangeError,
-    unless `allow_small_batch` lets it give those that are left.
+    Entries come out in the order of the insertions that their keys came with first.
+    Each output has a row for each entry. This waits until there are enough complete
+    ones; once the barrier is closed and cannot have them any more it raises
+    tf.errors.OutOfRangeError, unless `allow_small_batch` lets it give those that are
+    left.
 
     `wait_for_incomplete` has no effect, and a `timeout_ms` other than -1 is refused.
 
@@ -155,9 +156,9 @@ class BarrierTakeMany(Op):
     ) -> BarrierTakeMany:
         """Takes complete entries out of a barrier, as a batch.
 
-        Entries come out in the order in which their keys came in first. Each output has
-        a row for each entry. This waits until there are enough complete ones; once the
-        barrier is closed and cannot have them any more it raises
+        Entries come out in the order of the insertions that their keys came with first.
+        Each output has a row for each entry. This waits until there are enough complete
+        ones; once the barrier is closed and cannot have them any more it raises
         tf.errors.OutOfRangeError, unless `allow_small_batch` lets it give those that
         are left.
 
@@ -253,10 +254,11 @@ def barrier_take_many(
 ) -> BarrierTakeManyOutputs:
     """Takes complete entries out of a barrier, as a batch.
 
-    Entries come out in the order in which their keys came in first. Each output has a
-    row for each entry. This waits until there are enough complete ones; once the
-    barrier is closed and cannot have them any more it raises tf.errors.OutOfRangeError,
-    unless `allow_small_batch` lets it give those that are left.
+    Entries come out in the order of the insertions that their keys came with first.
+    Each output has a row for each entry. This waits until there are enough complete
+    ones; once the barrier is closed and cannot have them any more it raises
+    tf.errors.OutOfRangeError, unless `allow_small_batch` lets it give those that are
+    left.
 
     `wait_for_incomplete` has no effect, and a `timeout_ms` other than -1 is refused.
 

@@ -46,9 +46,9 @@ class QueueClose(Op):
     more raises tf.errors.OutOfRangeError, which is how readers learn of the end; an
     enqueue raises tf.errors.CancelledError.
 
-    Enqueues that wait already are let through as room is made, unless
-    `cancel_pending_enqueues` ends them too. Closing a closed queue is refused, but for
-    a second time that adds this option.
+    Enqueues that wait already go first: the queue is closed, and this op done, once all
+    of them have found room. With `cancel_pending_enqueues` they fail instead, at once.
+    Closing a closed queue is refused without this option, and changes nothing with it.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -103,9 +103,10 @@ class QueueClose(Op):
         for more raises tf.errors.OutOfRangeError, which is how readers learn of the
         end; an enqueue raises tf.errors.CancelledError.
 
-        Enqueues that wait already are let through as room is made, unless
-        `cancel_pending_enqueues` ends them too. Closing a closed queue is refused, but
-        for a second time that adds this option.
+        Enqueues that wait already go first: the queue is closed, and this op done, once
+        all of them have found room. With `cancel_pending_enqueues` they fail instead,
+        at once. Closing a closed queue is refused without this option, and changes
+        nothing with it.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -172,9 +173,9 @@ def queue_close(
     more raises tf.errors.OutOfRangeError, which is how readers learn of the end; an
     enqueue raises tf.errors.CancelledError.
 
-    Enqueues that wait already are let through as room is made, unless
-    `cancel_pending_enqueues` ends them too. Closing a closed queue is refused, but for
-    a second time that adds this option.
+    Enqueues that wait already go first: the queue is closed, and this op done, once all
+    of them have found room. With `cancel_pending_enqueues` they fail instead, at once.
+    Closing a closed queue is refused without this option, and changes nothing with it.
 
     `QueueClose.create` in the current scope, with QueueClose.Options as keywords: the
     operation in a graph, None eagerly.

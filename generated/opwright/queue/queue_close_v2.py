@@ -43,9 +43,9 @@ class QueueCloseV2(Op):
     more raises tf.errors.OutOfRangeError, which is how readers learn of the end; an
     enqueue raises tf.errors.CancelledError.
 
-    Enqueues that wait already are let through as room is made, unless
-    `cancel_pending_enqueues` ends them too. Closing a closed queue is refused, but for
-    a second time that adds this option.
+    Enqueues that wait already go first: the queue is closed, and this op done, once all
+    of them have found room. With `cancel_pending_enqueues` they fail instead, at once.
+    Closing a closed queue is refused without this option, and changes nothing with it.
 
     Stateful.
 
@@ -98,9 +98,10 @@ class QueueCloseV2(Op):
         for more raises tf.errors.OutOfRangeError, which is how readers learn of the
         end; an enqueue raises tf.errors.CancelledError.
 
-        Enqueues that wait already are let through as room is made, unless
-        `cancel_pending_enqueues` ends them too. Closing a closed queue is refused, but
-        for a second time that adds this option.
+        Enqueues that wait already go first: the queue is closed, and this op done, once
+        all of them have found room. With `cancel_pending_enqueues` they fail instead,
+        at once. Closing a closed queue is refused without this option, and changes
+        nothing with it.
 
         Stateful.
 
@@ -164,9 +165,9 @@ def queue_close_v2(
     more raises tf.errors.OutOfRangeError, which is how readers learn of the end; an
     enqueue raises tf.errors.CancelledError.
 
-    Enqueues that wait already are let through as room is made, unless
-    `cancel_pending_enqueues` ends them too. Closing a closed queue is refused, but for
-    a second time that adds this option.
+    Enqueues that wait already go first: the queue is closed, and this op done, once all
+    of them have found room. With `cancel_pending_enqueues` they fail instead, at once.
+    Closing a closed queue is refused without this option, and changes nothing with it.
 
     Stateful.
 

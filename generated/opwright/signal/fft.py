@@ -59,6 +59,7 @@ class FFT(TensorOp[Tcomplex]):
     Example:
         >>> wave = tf.exp(tf.constant(2j * np.pi * np.arange(4) / 4, tf.complex64))
         >>> np.abs(fft(wave)).round(6)
+        array([0., 4., 0., 0.], dtype=float32)
     """
 
     OP_NAME = "FFT"
@@ -107,6 +108,7 @@ class FFT(TensorOp[Tcomplex]):
         Example:
             >>> wave = tf.exp(tf.constant(2j * np.pi * np.arange(4) / 4, tf.complex64))
             >>> np.abs(fft(wave)).round(6)
+            array([0., 4., 0., 0.], dtype=float32)
         """
         op: FFT[Ucomplex] = new(FFT)
         fast_path_error = None
@@ -154,6 +156,7 @@ def fft(
     Example:
         >>> wave = tf.exp(tf.constant(2j * np.pi * np.arange(4) / 4, tf.complex64))
         >>> np.abs(fft(wave)).round(6)
+        array([0., 4., 0., 0.], dtype=float32)
     """
     if _unknown:
         raise FFT._unknown(_unknown)

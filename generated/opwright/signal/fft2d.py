@@ -61,6 +61,8 @@ class FFT2D(TensorOp[Tcomplex]):
     Example:
         >>> stripes = np.array([[1, -1, 1, -1], [1, -1, 1, -1]], np.complex64)
         >>> np.real(fft2d(stripes))
+        array([[0., 0., 8., 0.],
+               [0., 0., 0., 0.]], dtype=float32)
     """
 
     OP_NAME = "FFT2D"
@@ -111,6 +113,8 @@ class FFT2D(TensorOp[Tcomplex]):
         Example:
             >>> stripes = np.array([[1, -1, 1, -1], [1, -1, 1, -1]], np.complex64)
             >>> np.real(fft2d(stripes))
+            array([[0., 0., 8., 0.],
+                   [0., 0., 0., 0.]], dtype=float32)
         """
         op: FFT2D[Ucomplex] = new(FFT2D)
         fast_path_error = None
@@ -160,6 +164,8 @@ def fft2d(
     Example:
         >>> stripes = np.array([[1, -1, 1, -1], [1, -1, 1, -1]], np.complex64)
         >>> np.real(fft2d(stripes))
+        array([[0., 0., 8., 0.],
+               [0., 0., 0., 0.]], dtype=float32)
     """
     if _unknown:
         raise FFT2D._unknown(_unknown)

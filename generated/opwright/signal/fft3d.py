@@ -64,6 +64,7 @@ class FFT3D(TensorOp[Tcomplex]):
         >>> impulse = np.zeros([2, 2, 2], np.complex64)
         >>> impulse[0, 0, 1] = 1.0
         >>> np.real(fft3d(impulse)).tolist()
+        [[[1.0, -1.0], [1.0, -1.0]], [[1.0, -1.0], [1.0, -1.0]]]
     """
 
     OP_NAME = "FFT3D"
@@ -116,6 +117,7 @@ class FFT3D(TensorOp[Tcomplex]):
             >>> impulse = np.zeros([2, 2, 2], np.complex64)
             >>> impulse[0, 0, 1] = 1.0
             >>> np.real(fft3d(impulse)).tolist()
+            [[[1.0, -1.0], [1.0, -1.0]], [[1.0, -1.0], [1.0, -1.0]]]
         """
         op: FFT3D[Ucomplex] = new(FFT3D)
         fast_path_error = None
@@ -166,6 +168,7 @@ def fft3d(
         >>> impulse = np.zeros([2, 2, 2], np.complex64)
         >>> impulse[0, 0, 1] = 1.0
         >>> np.real(fft3d(impulse)).tolist()
+        [[[1.0, -1.0], [1.0, -1.0]], [[1.0, -1.0], [1.0, -1.0]]]
     """
     if _unknown:
         raise FFT3D._unknown(_unknown)

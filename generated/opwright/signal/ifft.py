@@ -56,6 +56,7 @@ class IFFT(TensorOp[Tcomplex]):
     Example:
         >>> spectrum = opwright.signal.fft(np.array([1, 2, 3, 4], np.complex64))
         >>> np.real(ifft(spectrum)).round(5)
+        array([1., 2., 3., 4.], dtype=float32)
     """
 
     OP_NAME = "IFFT"
@@ -102,6 +103,7 @@ class IFFT(TensorOp[Tcomplex]):
         Example:
             >>> spectrum = opwright.signal.fft(np.array([1, 2, 3, 4], np.complex64))
             >>> np.real(ifft(spectrum)).round(5)
+            array([1., 2., 3., 4.], dtype=float32)
         """
         op: IFFT[Ucomplex] = new(IFFT)
         fast_path_error = None
@@ -146,6 +148,7 @@ def ifft(
     Example:
         >>> spectrum = opwright.signal.fft(np.array([1, 2, 3, 4], np.complex64))
         >>> np.real(ifft(spectrum)).round(5)
+        array([1., 2., 3., 4.], dtype=float32)
     """
     if _unknown:
         raise IFFT._unknown(_unknown)

@@ -59,6 +59,8 @@ class IFFT2D(TensorOp[Tcomplex]):
         >>> spectrum = np.zeros([2, 4], np.complex64)
         >>> spectrum[0, 2] = 8.0
         >>> np.real(ifft2d(spectrum))
+        array([[ 1., -1.,  1., -1.],
+               [ 1., -1.,  1., -1.]], dtype=float32)
     """
 
     OP_NAME = "IFFT2D"
@@ -109,6 +111,8 @@ class IFFT2D(TensorOp[Tcomplex]):
             >>> spectrum = np.zeros([2, 4], np.complex64)
             >>> spectrum[0, 2] = 8.0
             >>> np.real(ifft2d(spectrum))
+            array([[ 1., -1.,  1., -1.],
+                   [ 1., -1.,  1., -1.]], dtype=float32)
         """
         op: IFFT2D[Ucomplex] = new(IFFT2D)
         fast_path_error = None
@@ -156,6 +160,8 @@ def ifft2d(
         >>> spectrum = np.zeros([2, 4], np.complex64)
         >>> spectrum[0, 2] = 8.0
         >>> np.real(ifft2d(spectrum))
+        array([[ 1., -1.,  1., -1.],
+               [ 1., -1.,  1., -1.]], dtype=float32)
     """
     if _unknown:
         raise IFFT2D._unknown(_unknown)

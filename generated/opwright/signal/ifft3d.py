@@ -59,6 +59,7 @@ class IFFT3D(TensorOp[Tcomplex]):
     Example:
         >>> spectrum = np.ones([2, 2, 2], np.complex64)
         >>> np.real(ifft3d(spectrum)).tolist()
+        [[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]
     """
 
     OP_NAME = "IFFT3D"
@@ -108,6 +109,7 @@ class IFFT3D(TensorOp[Tcomplex]):
         Example:
             >>> spectrum = np.ones([2, 2, 2], np.complex64)
             >>> np.real(ifft3d(spectrum)).tolist()
+            [[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]
         """
         op: IFFT3D[Ucomplex] = new(IFFT3D)
         fast_path_error = None
@@ -155,6 +157,7 @@ def ifft3d(
     Example:
         >>> spectrum = np.ones([2, 2, 2], np.complex64)
         >>> np.real(ifft3d(spectrum)).tolist()
+        [[[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]
     """
     if _unknown:
         raise IFFT3D._unknown(_unknown)

@@ -53,9 +53,9 @@ class IRFFT(TensorOp[Treal]):
     """Turns half a spectrum back into real numbers, along the last axis.
 
     It undoes RFFT: the frequencies 0 to N // 2 are mirrored, conjugated, into those
-    that are missing, the transform of IFFT follows, and the result is divided by the
-    number of points, N. N cannot be told from `input`, since N = 4 and N = 5 both have
-    three frequencies: it is `fft_length`.
+    that are missing, and the transform of IFFT follows, which divides by the number of
+    points, N. N cannot be told from `input`, since N = 4 and N = 5 both have three
+    frequencies: it is `fft_length`.
 
     The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N is
     even. Frequencies beyond the length are left out. An `input` with too few of them is
@@ -75,6 +75,7 @@ class IRFFT(TensorOp[Treal]):
         >>> samples = np.array([1.0, 4.0, 2.0, 3.0, 5.0], np.float32)
         >>> spectrum = opwright.signal.rfft(samples, [5])
         >>> irfft(spectrum, [5]).numpy().round(5)
+        array([1., 4., 2., 3., 5.], dtype=float32)
     """
 
     OP_NAME = "IRFFT"
@@ -122,9 +123,9 @@ class IRFFT(TensorOp[Treal]):
         """Turns half a spectrum back into real numbers, along the last axis.
 
         It undoes RFFT: the frequencies 0 to N // 2 are mirrored, conjugated, into those
-        that are missing, the transform of IFFT follows, and the result is divided by
-        the number of points, N. N cannot be told from `input`, since N = 4 and N = 5
-        both have three frequencies: it is `fft_length`.
+        that are missing, and the transform of IFFT follows, which divides by the number
+        of points, N. N cannot be told from `input`, since N = 4 and N = 5 both have
+        three frequencies: it is `fft_length`.
 
         The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N
         is even. Frequencies beyond the length are left out. An `input` with too few of
@@ -154,6 +155,7 @@ class IRFFT(TensorOp[Treal]):
             >>> samples = np.array([1.0, 4.0, 2.0, 3.0, 5.0], np.float32)
             >>> spectrum = opwright.signal.rfft(samples, [5])
             >>> irfft(spectrum, [5]).numpy().round(5)
+            array([1., 4., 2., 3., 5.], dtype=float32)
         """
         op: IRFFT[Ureal] = new(IRFFT)
         fast_path_error = None
@@ -206,9 +208,9 @@ def irfft(
     """Turns half a spectrum back into real numbers, along the last axis.
 
     It undoes RFFT: the frequencies 0 to N // 2 are mirrored, conjugated, into those
-    that are missing, the transform of IFFT follows, and the result is divided by the
-    number of points, N. N cannot be told from `input`, since N = 4 and N = 5 both have
-    three frequencies: it is `fft_length`.
+    that are missing, and the transform of IFFT follows, which divides by the number of
+    points, N. N cannot be told from `input`, since N = 4 and N = 5 both have three
+    frequencies: it is `fft_length`.
 
     The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N is
     even. Frequencies beyond the length are left out. An `input` with too few of them is
@@ -237,6 +239,7 @@ def irfft(
         >>> samples = np.array([1.0, 4.0, 2.0, 3.0, 5.0], np.float32)
         >>> spectrum = opwright.signal.rfft(samples, [5])
         >>> irfft(spectrum, [5]).numpy().round(5)
+        array([1., 4., 2., 3., 5.], dtype=float32)
     """
     if _unknown:
         raise IRFFT._unknown(_unknown)

@@ -53,9 +53,9 @@ class IRFFT2D(TensorOp[Treal]):
     """Turns half a spectrum back into real numbers, along the last two axes.
 
     It undoes RFFT2D: the frequencies 0 to N // 2 of the last axis are mirrored,
-    conjugated, into those that are missing, the transform of IFFT2D follows, and the
-    result is divided by the number of points. N cannot be told from `input`, since N =
-    4 and N = 5 both have three frequencies: it is the last of `fft_length`.
+    conjugated, into those that are missing, and the transform of IFFT2D follows, which
+    divides by the number of points. N cannot be told from `input`, since N = 4 and N =
+    5 both have three frequencies: it is the last of `fft_length`.
 
     Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft2d pads with zeros first. A
@@ -74,6 +74,8 @@ class IRFFT2D(TensorOp[Treal]):
         >>> spectrum = np.zeros([2, 3], np.complex64)
         >>> spectrum[0, 0], spectrum[0, 2] = 4.0, 4.0
         >>> irfft2d(spectrum, [2, 4]).numpy()
+        array([[1., 0., 1., 0.],
+               [1., 0., 1., 0.]], dtype=float32)
     """
 
     OP_NAME = "IRFFT2D"
@@ -121,10 +123,9 @@ class IRFFT2D(TensorOp[Treal]):
         """Turns half a spectrum back into real numbers, along the last two axes.
 
         It undoes RFFT2D: the frequencies 0 to N // 2 of the last axis are mirrored,
-        conjugated, into those that are missing, the transform of IFFT2D follows, and
-        the result is divided by the number of points. N cannot be told from `input`,
-        since N = 4 and N = 5 both have three frequencies: it is the last of
-        `fft_length`.
+        conjugated, into those that are missing, and the transform of IFFT2D follows,
+        which divides by the number of points. N cannot be told from `input`, since N =
+        4 and N = 5 both have three frequencies: it is the last of `fft_length`.
 
         Frequencies beyond the length are left out. An `input` with too few of them is
         refused, and so is a negative length; tf.signal.irfft2d pads with zeros first. A
@@ -154,6 +155,8 @@ class IRFFT2D(TensorOp[Treal]):
             >>> spectrum = np.zeros([2, 3], np.complex64)
             >>> spectrum[0, 0], spectrum[0, 2] = 4.0, 4.0
             >>> irfft2d(spectrum, [2, 4]).numpy()
+            array([[1., 0., 1., 0.],
+                   [1., 0., 1., 0.]], dtype=float32)
         """
         op: IRFFT2D[Ureal] = new(IRFFT2D)
         fast_path_error = None
@@ -206,9 +209,9 @@ def irfft2d(
     """Turns half a spectrum back into real numbers, along the last two axes.
 
     It undoes RFFT2D: the frequencies 0 to N // 2 of the last axis are mirrored,
-    conjugated, into those that are missing, the transform of IFFT2D follows, and the
-    result is divided by the number of points. N cannot be told from `input`, since N =
-    4 and N = 5 both have three frequencies: it is the last of `fft_length`.
+    conjugated, into those that are missing, and the transform of IFFT2D follows, which
+    divides by the number of points. N cannot be told from `input`, since N = 4 and N =
+    5 both have three frequencies: it is the last of `fft_length`.
 
     Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft2d pads with zeros first. A
@@ -237,6 +240,8 @@ def irfft2d(
         >>> spectrum = np.zeros([2, 3], np.complex64)
         >>> spectrum[0, 0], spectrum[0, 2] = 4.0, 4.0
         >>> irfft2d(spectrum, [2, 4]).numpy()
+        array([[1., 0., 1., 0.],
+               [1., 0., 1., 0.]], dtype=float32)
     """
     if _unknown:
         raise IRFFT2D._unknown(_unknown)

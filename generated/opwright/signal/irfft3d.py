@@ -53,9 +53,9 @@ class IRFFT3D(TensorOp[Treal]):
     """Turns half a spectrum back into real numbers, along the last three axes.
 
     It undoes RFFT3D: the frequencies 0 to N // 2 of the last axis are mirrored,
-    conjugated, into those that are missing, the transform of IFFT3D follows, and the
-    result is divided by the number of points. N cannot be told from `input`, since N =
-    4 and N = 5 both have three frequencies: it is the last of `fft_length`.
+    conjugated, into those that are missing, and the transform of IFFT3D follows, which
+    divides by the number of points. N cannot be told from `input`, since N = 4 and N =
+    5 both have three frequencies: it is the last of `fft_length`.
 
     Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft3d pads with zeros first. A
@@ -74,6 +74,7 @@ class IRFFT3D(TensorOp[Treal]):
         >>> clip = np.arange(8.0, dtype=np.float32).reshape([2, 2, 2])
         >>> spectrum = opwright.signal.rfft3d(clip, [2, 2, 2])
         >>> irfft3d(spectrum, [2, 2, 2]).numpy().round(5).tolist()
+        [[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0], [6.0, 7.0]]]
     """
 
     OP_NAME = "IRFFT3D"
@@ -121,10 +122,9 @@ class IRFFT3D(TensorOp[Treal]):
         """Turns half a spectrum back into real numbers, along the last three axes.
 
         It undoes RFFT3D: the frequencies 0 to N // 2 of the last axis are mirrored,
-        conjugated, into those that are missing, the transform of IFFT3D follows, and
-        the result is divided by the number of points. N cannot be told from `input`,
-        since N = 4 and N = 5 both have three frequencies: it is the last of
-        `fft_length`.
+        conjugated, into those that are missing, and the transform of IFFT3D follows,
+        which divides by the number of points. N cannot be told from `input`, since N =
+        4 and N = 5 both have three frequencies: it is the last of `fft_length`.
 
         Frequencies beyond the length are left out. An `input` with too few of them is
         refused, and so is a negative length; tf.signal.irfft3d pads with zeros first. A
@@ -155,6 +155,7 @@ class IRFFT3D(TensorOp[Treal]):
             >>> clip = np.arange(8.0, dtype=np.float32).reshape([2, 2, 2])
             >>> spectrum = opwright.signal.rfft3d(clip, [2, 2, 2])
             >>> irfft3d(spectrum, [2, 2, 2]).numpy().round(5).tolist()
+            [[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0], [6.0, 7.0]]]
         """
         op: IRFFT3D[Ureal] = new(IRFFT3D)
         fast_path_error = None
@@ -207,9 +208,9 @@ def irfft3d(
     """Turns half a spectrum back into real numbers, along the last three axes.
 
     It undoes RFFT3D: the frequencies 0 to N // 2 of the last axis are mirrored,
-    conjugated, into those that are missing, the transform of IFFT3D follows, and the
-    result is divided by the number of points. N cannot be told from `input`, since N =
-    4 and N = 5 both have three frequencies: it is the last of `fft_length`.
+    conjugated, into those that are missing, and the transform of IFFT3D follows, which
+    divides by the number of points. N cannot be told from `input`, since N = 4 and N =
+    5 both have three frequencies: it is the last of `fft_length`.
 
     Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft3d pads with zeros first. A
@@ -240,6 +241,7 @@ def irfft3d(
         >>> clip = np.arange(8.0, dtype=np.float32).reshape([2, 2, 2])
         >>> spectrum = opwright.signal.rfft3d(clip, [2, 2, 2])
         >>> irfft3d(spectrum, [2, 2, 2]).numpy().round(5).tolist()
+        [[[0.0, 1.0], [2.0, 3.0]], [[4.0, 5.0], [6.0, 7.0]]]
     """
     if _unknown:
         raise IRFFT3D._unknown(_unknown)

@@ -55,7 +55,7 @@ class IRFFTND(TensorOp[Treal]):
 
     It is the transform of IRFFT, along several axes: the frequencies 0 to N // 2 of the
     last axis, where N = fft_length[-1], are completed by their conjugated mirror image,
-    and the result is divided by the number of points. It undoes RFFTND.
+    transformed, and divided by the number of points. It undoes RFFTND.
 
     Which axes, is said by `axes`, and how many points of each, by `fft_length`. The
     kernel asks for one to three axes that follow each other and end with the last:
@@ -131,7 +131,7 @@ class IRFFTND(TensorOp[Treal]):
 
         It is the transform of IRFFT, along several axes: the frequencies 0 to N // 2 of
         the last axis, where N = fft_length[-1], are completed by their conjugated
-        mirror image, and the result is divided by the number of points. It undoes
+        mirror image, transformed, and divided by the number of points. It undoes
         RFFTND.
 
         Which axes, is said by `axes`, and how many points of each, by `fft_length`. The
@@ -228,7 +228,7 @@ def irfftnd(
 
     It is the transform of IRFFT, along several axes: the frequencies 0 to N // 2 of the
     last axis, where N = fft_length[-1], are completed by their conjugated mirror image,
-    and the result is divided by the number of points. It undoes RFFTND.
+    transformed, and divided by the number of points. It undoes RFFTND.
 
     Which axes, is said by `axes`, and how many points of each, by `fft_length`. The
     kernel asks for one to three axes that follow each other and end with the last:

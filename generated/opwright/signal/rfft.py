@@ -77,6 +77,7 @@ class RFFT(TensorOp[Tcomplex]):
         >>> samples = np.cos(2 * np.pi * np.arange(8) / 8)
         >>> spectrum = rfft(samples, [8], Tcomplex=tf.complex128)
         >>> np.abs(spectrum).round(6)
+        array([0., 4., 0., 0., 0.])
     """
 
     OP_NAME = "RFFT"
@@ -159,6 +160,7 @@ class RFFT(TensorOp[Tcomplex]):
             >>> samples = np.cos(2 * np.pi * np.arange(8) / 8)
             >>> spectrum = rfft(samples, [8], Tcomplex=tf.complex128)
             >>> np.abs(spectrum).round(6)
+            array([0., 4., 0., 0., 0.])
         """
         op: RFFT[Ucomplex] = new(RFFT)
         fast_path_error = None
@@ -247,6 +249,7 @@ def rfft(
         >>> samples = np.cos(2 * np.pi * np.arange(8) / 8)
         >>> spectrum = rfft(samples, [8], Tcomplex=tf.complex128)
         >>> np.abs(spectrum).round(6)
+        array([0., 4., 0., 0., 0.])
     """
     if _unknown:
         raise RFFT._unknown(_unknown)

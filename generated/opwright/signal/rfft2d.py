@@ -77,6 +77,8 @@ class RFFT2D(TensorOp[Tcomplex]):
     Example:
         >>> image = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], np.float32)
         >>> np.real(rfft2d(image, [2, 4]))
+        array([[4., 0., 4.],
+               [0., 0., 0.]], dtype=float32)
     """
 
     OP_NAME = "RFFT2D"
@@ -159,6 +161,8 @@ class RFFT2D(TensorOp[Tcomplex]):
         Example:
             >>> image = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], np.float32)
             >>> np.real(rfft2d(image, [2, 4]))
+            array([[4., 0., 4.],
+                   [0., 0., 0.]], dtype=float32)
         """
         op: RFFT2D[Ucomplex] = new(RFFT2D)
         fast_path_error = None
@@ -248,6 +252,8 @@ def rfft2d(
     Example:
         >>> image = np.array([[1, 0, 1, 0], [1, 0, 1, 0]], np.float32)
         >>> np.real(rfft2d(image, [2, 4]))
+        array([[4., 0., 4.],
+               [0., 0., 0.]], dtype=float32)
     """
     if _unknown:
         raise RFFT2D._unknown(_unknown)

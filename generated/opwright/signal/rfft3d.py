@@ -78,6 +78,7 @@ class RFFT3D(TensorOp[Tcomplex]):
         >>> clip = np.ones([2, 2, 4], np.float32)
         >>> spectrum = rfft3d(clip, [2, 2, 4])
         >>> spectrum.shape, np.real(spectrum[0, 0]).tolist()
+        (TensorShape([2, 2, 3]), [16.0, 0.0, 0.0])
     """
 
     OP_NAME = "RFFT3D"
@@ -162,6 +163,7 @@ class RFFT3D(TensorOp[Tcomplex]):
             >>> clip = np.ones([2, 2, 4], np.float32)
             >>> spectrum = rfft3d(clip, [2, 2, 4])
             >>> spectrum.shape, np.real(spectrum[0, 0]).tolist()
+            (TensorShape([2, 2, 3]), [16.0, 0.0, 0.0])
         """
         op: RFFT3D[Ucomplex] = new(RFFT3D)
         fast_path_error = None
@@ -253,6 +255,7 @@ def rfft3d(
         >>> clip = np.ones([2, 2, 4], np.float32)
         >>> spectrum = rfft3d(clip, [2, 2, 4])
         >>> spectrum.shape, np.real(spectrum[0, 0]).tolist()
+        (TensorShape([2, 2, 3]), [16.0, 0.0, 0.0])
     """
     if _unknown:
         raise RFFT3D._unknown(_unknown)

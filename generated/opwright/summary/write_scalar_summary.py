@@ -58,7 +58,7 @@ class WriteScalarSummary(Op):
     The event goes to the writer's queue, and to the file when that is full, now and
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps. tf.summary.scalar
-    writes with WriteSummary instead, as newer TensorBoards want it.
+    writes with WriteSummary instead.
 
     Stateful.
 
@@ -105,8 +105,7 @@ class WriteScalarSummary(Op):
         The event goes to the writer's queue, and to the file when that is full, now and
         then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
         whenever the op runs: tf.summary.record_if is what skips steps.
-        tf.summary.scalar writes with WriteSummary instead, as newer TensorBoards want
-        it.
+        tf.summary.scalar writes with WriteSummary instead.
 
         Stateful.
 
@@ -170,7 +169,7 @@ def write_scalar_summary(
     The event goes to the writer's queue, and to the file when that is full, now and
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps. tf.summary.scalar
-    writes with WriteSummary instead, as newer TensorBoards want it.
+    writes with WriteSummary instead.
 
     Stateful.
 

@@ -71,7 +71,8 @@ class TensorArrayV3(Op):
     With `dynamic_size`, writes beyond the end make it longer; with
     `identical_element_shapes` the first write fixes the shape of all. A negative size
     is refused. Newer programs keep lists of tensors, as TensorListReserve makes, which
-    are values; tf.TensorArray uses either.
+    are values: so does tf.TensorArray within tf.function, and takes these ops in graphs
+    of old alone.
 
     The handle is a scalar when it runs, while graphs take it for a vector of two: so
     the ops on it want graphs, or eager calls throughout.
@@ -180,7 +181,8 @@ class TensorArrayV3(Op):
         With `dynamic_size`, writes beyond the end make it longer; with
         `identical_element_shapes` the first write fixes the shape of all. A negative
         size is refused. Newer programs keep lists of tensors, as TensorListReserve
-        makes, which are values; tf.TensorArray uses either.
+        makes, which are values: so does tf.TensorArray within tf.function, and takes
+        these ops in graphs of old alone.
 
         The handle is a scalar when it runs, while graphs take it for a vector of two:
         so the ops on it want graphs, or eager calls throughout.
@@ -289,7 +291,8 @@ def tensor_array_v3(
     With `dynamic_size`, writes beyond the end make it longer; with
     `identical_element_shapes` the first write fixes the shape of all. A negative size
     is refused. Newer programs keep lists of tensors, as TensorListReserve makes, which
-    are values; tf.TensorArray uses either.
+    are values: so does tf.TensorArray within tf.function, and takes these ops in graphs
+    of old alone.
 
     The handle is a scalar when it runs, while graphs take it for a vector of two: so
     the ops on it want graphs, or eager calls throughout.

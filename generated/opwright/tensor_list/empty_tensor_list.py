@@ -50,8 +50,8 @@ class EmptyTensorList(TensorOp[TVariant]):
     """Makes a list of tensors without elements.
 
     TensorListPushBack adds elements, TensorListPopBack takes the last one off,
-    TensorListStack makes a tensor of all. Lists are what TensorFlow's loops put aside
-    in their forward pass; tf.TensorArray rests on them in eager-like code.
+    TensorListStack makes a tensor of all. While loops keep in lists what their
+    gradients need, and tf.TensorArray is made of them within tf.function.
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
@@ -96,8 +96,8 @@ class EmptyTensorList(TensorOp[TVariant]):
         """Makes a list of tensors without elements.
 
         TensorListPushBack adds elements, TensorListPopBack takes the last one off,
-        TensorListStack makes a tensor of all. Lists are what TensorFlow's loops put
-        aside in their forward pass; tf.TensorArray rests on them in eager-like code.
+        TensorListStack makes a tensor of all. While loops keep in lists what their
+        gradients need, and tf.TensorArray is made of them within tf.function.
 
         A list is a value, like any tensor: no op changes the one that it gets, each
         gives a new one back. No elements are copied for that, unless both are used
@@ -165,8 +165,8 @@ def empty_tensor_list(
     """Makes a list of tensors without elements.
 
     TensorListPushBack adds elements, TensorListPopBack takes the last one off,
-    TensorListStack makes a tensor of all. Lists are what TensorFlow's loops put aside
-    in their forward pass; tf.TensorArray rests on them in eager-like code.
+    TensorListStack makes a tensor of all. While loops keep in lists what their
+    gradients need, and tf.TensorArray is made of them within tf.function.
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.

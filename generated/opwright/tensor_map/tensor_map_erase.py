@@ -53,7 +53,7 @@ class TensorMapErase(TensorOp[TVariant]):
     the one that it gets, each gives a new one back. Keys are tensors, equal where
     dtype, shape and all elements are; values may be of any dtypes and shapes.
 
-    `value_dtype` says what the entry has, for the gradient; nothing compares it.
+    `value_dtype` says what the entry has; nothing compares it.
 
     Attributes:
         output_handle: variant, `scalar`. The map without the entry.
@@ -93,7 +93,7 @@ class TensorMapErase(TensorOp[TVariant]):
         changes the one that it gets, each gives a new one back. Keys are tensors, equal
         where dtype, shape and all elements are; values may be of any dtypes and shapes.
 
-        `value_dtype` says what the entry has, for the gradient; nothing compares it.
+        `value_dtype` says what the entry has; nothing compares it.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -152,7 +152,7 @@ def tensor_map_erase(
     the one that it gets, each gives a new one back. Keys are tensors, equal where
     dtype, shape and all elements are; values may be of any dtypes and shapes.
 
-    `value_dtype` says what the entry has, for the gradient; nothing compares it.
+    `value_dtype` says what the entry has; nothing compares it.
 
     `TensorMapErase.create` in the current scope.
 

@@ -98,7 +98,8 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
         >>> @tf.function
         ... def cut(key, coo):
         ...     return get_minibatch_splits_with_physical_replica(
-        ...         key, *coo, 64, 1, 1000, 16, 4, "films", "")
+        ...         key, coo.row_ids, coo.col_ids, coo.gains, 64, 1, 1000, 16, 4,
+        ...         "films", "")
     """
 
     OP_NAME = "GetMinibatchSplitsWithPhysicalReplica"
@@ -206,7 +207,8 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
             >>> @tf.function
             ... def cut(key, coo):
             ...     return get_minibatch_splits_with_physical_replica(
-            ...         key, *coo, 64, 1, 1000, 16, 4, "films", "")
+            ...         key, coo.row_ids, coo.col_ids, coo.gains, 64, 1, 1000, 16, 4,
+            ...         "films", "")
         """
         op: GetMinibatchSplitsWithPhysicalReplica = new(
             GetMinibatchSplitsWithPhysicalReplica
@@ -332,7 +334,8 @@ def get_minibatch_splits_with_physical_replica(
         >>> @tf.function
         ... def cut(key, coo):
         ...     return get_minibatch_splits_with_physical_replica(
-        ...         key, *coo, 64, 1, 1000, 16, 4, "films", "")
+        ...         key, coo.row_ids, coo.col_ids, coo.gains, 64, 1, 1000, 16, 4,
+        ...         "films", "")
     """
     if _unknown:
         raise GetMinibatchSplitsWithPhysicalReplica._unknown(_unknown)

@@ -126,10 +126,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, functions):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-        ...         max_valency=4, num_weights=0, table_name="films")
+        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput"
@@ -330,10 +329,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
         Example:
             >>> step = (
             ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput)
-            >>> def backward(scope, csr, saved, gradients, tables, functions):
+            >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
             ...     return step.create(
-            ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-            ...         max_valency=4, num_weights=0, table_name="films")
+            ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput
@@ -542,10 +540,9 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_inpu
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, functions):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-        ...         max_valency=4, num_weights=0, table_name="films")
+        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput._unknown(

@@ -140,10 +140,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-        ...         max_valency=4, num_weights=0, table_name="films", **rule)
+        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput"
@@ -374,10 +373,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
         Example:
             >>> step = (
             ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput)
-            >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+            >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
             ...     return step.create(
-            ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-            ...         max_valency=4, num_weights=0, table_name="films", **rule)
+            ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput = (
             new(
@@ -626,10 +624,9 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-        ...         max_valency=4, num_weights=0, table_name="films", **rule)
+        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput._unknown(

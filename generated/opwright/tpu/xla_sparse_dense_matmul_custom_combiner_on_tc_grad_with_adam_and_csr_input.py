@@ -136,10 +136,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-        ...         max_valency=4, num_weights=0, table_name="films", **rule)
+        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput"
@@ -362,10 +361,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
         Example:
             >>> step = (
             ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput)
-            >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+            >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
             ...     return step.create(
-            ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-            ...         max_valency=4, num_weights=0, table_name="films", **rule)
+            ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput
@@ -603,10 +601,9 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-        ...         max_valency=4, num_weights=0, table_name="films", **rule)
+        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput._unknown(

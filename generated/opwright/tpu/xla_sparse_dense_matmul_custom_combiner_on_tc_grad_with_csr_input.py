@@ -124,10 +124,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, rates, functions):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, tables, rates, 0.1, 4, 0,
-        ...         *functions, "films")
+        ...         scope, *csr, weights, *saved, gradients, tables, *rates, *rest)
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput"
@@ -303,10 +302,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
         Example:
             >>> step = (
             ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput)
-            >>> def backward(scope, csr, saved, gradients, tables, rates, functions):
+            >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
             ...     return step.create(
-            ...         scope, *csr, [], *saved, gradients, tables, rates, 0.1, 4, 0,
-            ...         *functions, "films")
+            ...         scope, *csr, weights, *saved, gradients, tables, *rates, *rest)
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput
@@ -500,10 +498,9 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, rates, functions):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, tables, rates, 0.1, 4, 0,
-        ...         *functions, "films")
+        ...         scope, *csr, weights, *saved, gradients, tables, *rates, *rest)
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._unknown(_unknown)

@@ -141,10 +141,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-        ...         max_valency=4, num_weights=0, table_name="films", **rule)
+        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput"
@@ -375,10 +374,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
         Example:
             >>> step = (
             ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput)
-            >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+            >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
             ...     return step.create(
-            ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-            ...         max_valency=4, num_weights=0, table_name="films", **rule)
+            ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput
@@ -628,10 +626,9 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input(
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, functions, **rule):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-        ...         max_valency=4, num_weights=0, table_name="films", **rule)
+        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput._unknown(

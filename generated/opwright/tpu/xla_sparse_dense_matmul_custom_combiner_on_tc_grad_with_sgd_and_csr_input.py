@@ -120,10 +120,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, functions):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-        ...         max_valency=4, num_weights=0, table_name="films")
+        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput"
@@ -314,10 +313,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
         Example:
             >>> step = (
             ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput)
-            >>> def backward(scope, csr, saved, gradients, tables, functions):
+            >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
             ...     return step.create(
-            ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-            ...         max_valency=4, num_weights=0, table_name="films")
+            ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
         """
         op: XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput = new(
             XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput
@@ -514,10 +512,9 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
     Example:
         >>> step = (
         ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput)
-        >>> def backward(scope, csr, saved, gradients, tables, functions):
+        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
         ...     return step.create(
-        ...         scope, *csr, [], *saved, gradients, 0.1, 0.1, *tables, **functions,
-        ...         max_valency=4, num_weights=0, table_name="films")
+        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
     """
     if _unknown:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput._unknown(

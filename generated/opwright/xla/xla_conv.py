@@ -73,14 +73,11 @@ class XlaConv(TensorOp[T]):
         output: `T`, `...`. The convolution.
 
     Example:
-        >>> from tensorflow.compiler.xla.xla_data_pb2 import ConvolutionDimensionNumbers
-        >>> axes = ConvolutionDimensionNumbers(input_feature_dimension=1)
-        >>> axes.kernel_output_feature_dimension = axes.output_feature_dimension = 1
-        >>> x, k, none = np.float32([[1, 2]]), np.float32([[10], [1]]), np.zeros([0], np.int32)
-        >>> pads, text = np.zeros([0, 2], np.int32), axes.SerializeToString()
-        >>> xla_conv(x, k, none, pads, none, none, 1, text, "").numpy()
-        Traceback (most recent call last):
-        OpExecutionError('XlaConv: <unknown>:0: error: loc(fused["XlaConv:", "XlaConv"]): \\'tf.XlaConvV2\\' op input tensor argument is 2 which is invalid, since input tensor argument must has a rank greater than 2.\\n\\n<unknown>:0: note: loc(fused["XlaConv:", "XlaConv"]): see current operation: %3 = "tf.XlaConvV2"(%arg0, %arg1, %0, %1, %0, %0, %2) <{batch_group_count = 1 : i64, dimension_numbers = " \\\\01@\\\\01P\\\\01", precision_config = ""}> {_XlaHasReferenceVars = false, device = "/job:localhost/replica:0/task:0/device:CPU:0"} : (tensor<1x2xf32>, tensor<2x1xf32>, tensor<0xi32>, tensor<0x2xi32>, tensor<0xi32>, tensor<0xi32>, tensor<i32>) -> tensor<*xf32>\\n\\n\\tFailure to legalize XlaConv using MlirXlaOpKernel in the tf2xla bridge.\\n\\t [[{{node XlaConv}}]] (given lhs: an array of float32[1,2], rhs: an array of float32[2,1], window_strides: an array of int32[0], padding: an array of int32[0,2], lhs_dilation: an array of int32[0], rhs_dilation: an array of int32[0], feature_group_count: 1)')
+        >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
+        >>> axes += b"\\x02\\x50\\x02\\x5a\\x01\\x01\\x62\\x01\\x01"
+        >>> x, k = np.float32([[[1], [2], [3]]]), np.float32([[[10]], [[1]]])
+        >>> xla_conv(x, k, [1], [[0, 0]], [1], [1], 1, axes, "").numpy().ravel()
+        array([12., 23.], dtype=float32)
     """
 
     OP_NAME = "XlaConv"
@@ -152,14 +149,11 @@ class XlaConv(TensorOp[T]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> from tensorflow.compiler.xla.xla_data_pb2 import ConvolutionDimensionNumbers
-            >>> axes = ConvolutionDimensionNumbers(input_feature_dimension=1)
-            >>> axes.kernel_output_feature_dimension = axes.output_feature_dimension = 1
-            >>> x, k, none = np.float32([[1, 2]]), np.float32([[10], [1]]), np.zeros([0], np.int32)
-            >>> pads, text = np.zeros([0, 2], np.int32), axes.SerializeToString()
-            >>> xla_conv(x, k, none, pads, none, none, 1, text, "").numpy()
-            Traceback (most recent call last):
-            OpExecutionError('XlaConv: <unknown>:0: error: loc(fused["XlaConv:", "XlaConv"]): \\'tf.XlaConvV2\\' op input tensor argument is 2 which is invalid, since input tensor argument must has a rank greater than 2.\\n\\n<unknown>:0: note: loc(fused["XlaConv:", "XlaConv"]): see current operation: %3 = "tf.XlaConvV2"(%arg0, %arg1, %0, %1, %0, %0, %2) <{batch_group_count = 1 : i64, dimension_numbers = " \\\\01@\\\\01P\\\\01", precision_config = ""}> {_XlaHasReferenceVars = false, device = "/job:localhost/replica:0/task:0/device:CPU:0"} : (tensor<1x2xf32>, tensor<2x1xf32>, tensor<0xi32>, tensor<0x2xi32>, tensor<0xi32>, tensor<0xi32>, tensor<i32>) -> tensor<*xf32>\\n\\n\\tFailure to legalize XlaConv using MlirXlaOpKernel in the tf2xla bridge.\\n\\t [[{{node XlaConv}}]] (given lhs: an array of float32[1,2], rhs: an array of float32[2,1], window_strides: an array of int32[0], padding: an array of int32[0,2], lhs_dilation: an array of int32[0], rhs_dilation: an array of int32[0], feature_group_count: 1)')
+            >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
+            >>> axes += b"\\x02\\x50\\x02\\x5a\\x01\\x01\\x62\\x01\\x01"
+            >>> x, k = np.float32([[[1], [2], [3]]]), np.float32([[[10]], [[1]]])
+            >>> xla_conv(x, k, [1], [[0, 0]], [1], [1], 1, axes, "").numpy().ravel()
+            array([12., 23.], dtype=float32)
         """
         op: XlaConv[U] = new(XlaConv)
         fast_path_error = None
@@ -255,14 +249,11 @@ def xla_conv(
         OpError: the op refuses an argument.
 
     Example:
-        >>> from tensorflow.compiler.xla.xla_data_pb2 import ConvolutionDimensionNumbers
-        >>> axes = ConvolutionDimensionNumbers(input_feature_dimension=1)
-        >>> axes.kernel_output_feature_dimension = axes.output_feature_dimension = 1
-        >>> x, k, none = np.float32([[1, 2]]), np.float32([[10], [1]]), np.zeros([0], np.int32)
-        >>> pads, text = np.zeros([0, 2], np.int32), axes.SerializeToString()
-        >>> xla_conv(x, k, none, pads, none, none, 1, text, "").numpy()
-        Traceback (most recent call last):
-        OpExecutionError('XlaConv: <unknown>:0: error: loc(fused["XlaConv:", "XlaConv"]): \\'tf.XlaConvV2\\' op input tensor argument is 2 which is invalid, since input tensor argument must has a rank greater than 2.\\n\\n<unknown>:0: note: loc(fused["XlaConv:", "XlaConv"]): see current operation: %3 = "tf.XlaConvV2"(%arg0, %arg1, %0, %1, %0, %0, %2) <{batch_group_count = 1 : i64, dimension_numbers = " \\\\01@\\\\01P\\\\01", precision_config = ""}> {_XlaHasReferenceVars = false, device = "/job:localhost/replica:0/task:0/device:CPU:0"} : (tensor<1x2xf32>, tensor<2x1xf32>, tensor<0xi32>, tensor<0x2xi32>, tensor<0xi32>, tensor<0xi32>, tensor<i32>) -> tensor<*xf32>\\n\\n\\tFailure to legalize XlaConv using MlirXlaOpKernel in the tf2xla bridge.\\n\\t [[{{node XlaConv}}]] (given lhs: an array of float32[1,2], rhs: an array of float32[2,1], window_strides: an array of int32[0], padding: an array of int32[0,2], lhs_dilation: an array of int32[0], rhs_dilation: an array of int32[0], feature_group_count: 1)')
+        >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
+        >>> axes += b"\\x02\\x50\\x02\\x5a\\x01\\x01\\x62\\x01\\x01"
+        >>> x, k = np.float32([[[1], [2], [3]]]), np.float32([[[10]], [[1]]])
+        >>> xla_conv(x, k, [1], [[0, 0]], [1], [1], 1, axes, "").numpy().ravel()
+        array([12., 23.], dtype=float32)
     """
     if _unknown:
         raise XlaConv._unknown(_unknown)

@@ -99,14 +99,12 @@ class XlaConvV2(TensorOp[PreferredElementType]):
         output: `preferred_element_type`, `...`. The convolution.
 
     Example:
-        >>> from tensorflow.compiler.xla.xla_data_pb2 import ConvolutionDimensionNumbers
-        >>> axes = ConvolutionDimensionNumbers(input_feature_dimension=1)
-        >>> axes.kernel_output_feature_dimension = axes.output_feature_dimension = 1
-        >>> x, k, none = np.float32([[1, 2]]), np.float32([[10], [1]]), np.zeros([0], np.int32)
-        >>> pads, text = np.zeros([0, 2], np.int32), axes.SerializeToString()
-        >>> xla_conv_v2(x, k, none, pads, none, none, 1, text, "", tf.float32).numpy()
-        Traceback (most recent call last):
-        OpExecutionError('XlaConvV2: <unknown>:0: error: loc(fused["XlaConvV2:", "XlaConvV2"]): \\'tf.XlaConvV2\\' op input tensor argument is 2 which is invalid, since input tensor argument must has a rank greater than 2.\\n\\n<unknown>:0: note: loc(fused["XlaConvV2:", "XlaConvV2"]): see current operation: %3 = "tf.XlaConvV2"(%arg0, %arg1, %0, %1, %0, %0, %2) <{batch_group_count = 1 : i64, dimension_numbers = " \\\\01@\\\\01P\\\\01", precision_config = ""}> {_XlaHasReferenceVars = false, device = "/job:localhost/replica:0/task:0/device:CPU:0"} : (tensor<1x2xf32>, tensor<2x1xf32>, tensor<0xi32>, tensor<0x2xi32>, tensor<0xi32>, tensor<0xi32>, tensor<i32>) -> tensor<*xf32>\\n\\n\\tFailure to legalize XlaConvV2 using MlirXlaOpKernel in the tf2xla bridge.\\n\\t [[{{node XlaConvV2}}]] (given lhs: an array of float32[1,2], rhs: an array of float32[2,1], window_strides: an array of int32[0], padding: an array of int32[0,2], lhs_dilation: an array of int32[0], rhs_dilation: an array of int32[0], feature_group_count: 1)')
+        >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
+        >>> axes += b"\\x02\\x50\\x02\\x5a\\x01\\x01\\x62\\x01\\x01"
+        >>> x, k = np.float32([[[1], [2], [3]]]), np.float32([[[10]], [[1]]])
+        >>> xla_conv_v2(x, k, [1], [[0, 0]], [1], [1], 1, axes, "", tf.float32).numpy()
+        array([[[12.],
+                [23.]]], dtype=float32)
     """
 
     OP_NAME = "XlaConvV2"
@@ -209,14 +207,12 @@ class XlaConvV2(TensorOp[PreferredElementType]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> from tensorflow.compiler.xla.xla_data_pb2 import ConvolutionDimensionNumbers
-            >>> axes = ConvolutionDimensionNumbers(input_feature_dimension=1)
-            >>> axes.kernel_output_feature_dimension = axes.output_feature_dimension = 1
-            >>> x, k, none = np.float32([[1, 2]]), np.float32([[10], [1]]), np.zeros([0], np.int32)
-            >>> pads, text = np.zeros([0, 2], np.int32), axes.SerializeToString()
-            >>> xla_conv_v2(x, k, none, pads, none, none, 1, text, "", tf.float32).numpy()
-            Traceback (most recent call last):
-            OpExecutionError('XlaConvV2: <unknown>:0: error: loc(fused["XlaConvV2:", "XlaConvV2"]): \\'tf.XlaConvV2\\' op input tensor argument is 2 which is invalid, since input tensor argument must has a rank greater than 2.\\n\\n<unknown>:0: note: loc(fused["XlaConvV2:", "XlaConvV2"]): see current operation: %3 = "tf.XlaConvV2"(%arg0, %arg1, %0, %1, %0, %0, %2) <{batch_group_count = 1 : i64, dimension_numbers = " \\\\01@\\\\01P\\\\01", precision_config = ""}> {_XlaHasReferenceVars = false, device = "/job:localhost/replica:0/task:0/device:CPU:0"} : (tensor<1x2xf32>, tensor<2x1xf32>, tensor<0xi32>, tensor<0x2xi32>, tensor<0xi32>, tensor<0xi32>, tensor<i32>) -> tensor<*xf32>\\n\\n\\tFailure to legalize XlaConvV2 using MlirXlaOpKernel in the tf2xla bridge.\\n\\t [[{{node XlaConvV2}}]] (given lhs: an array of float32[1,2], rhs: an array of float32[2,1], window_strides: an array of int32[0], padding: an array of int32[0,2], lhs_dilation: an array of int32[0], rhs_dilation: an array of int32[0], feature_group_count: 1)')
+            >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
+            >>> axes += b"\\x02\\x50\\x02\\x5a\\x01\\x01\\x62\\x01\\x01"
+            >>> x, k = np.float32([[[1], [2], [3]]]), np.float32([[[10]], [[1]]])
+            >>> xla_conv_v2(x, k, [1], [[0, 0]], [1], [1], 1, axes, "", tf.float32).numpy()
+            array([[[12.],
+                    [23.]]], dtype=float32)
         """
         op: XlaConvV2[UPreferredElementType] = new(XlaConvV2)
         opts = MERGE(options) if options else DEFAULTS
@@ -332,14 +328,12 @@ def xla_conv_v2(
         OpError: the op refuses an argument.
 
     Example:
-        >>> from tensorflow.compiler.xla.xla_data_pb2 import ConvolutionDimensionNumbers
-        >>> axes = ConvolutionDimensionNumbers(input_feature_dimension=1)
-        >>> axes.kernel_output_feature_dimension = axes.output_feature_dimension = 1
-        >>> x, k, none = np.float32([[1, 2]]), np.float32([[10], [1]]), np.zeros([0], np.int32)
-        >>> pads, text = np.zeros([0, 2], np.int32), axes.SerializeToString()
-        >>> xla_conv_v2(x, k, none, pads, none, none, 1, text, "", tf.float32).numpy()
-        Traceback (most recent call last):
-        OpExecutionError('XlaConvV2: <unknown>:0: error: loc(fused["XlaConvV2:", "XlaConvV2"]): \\'tf.XlaConvV2\\' op input tensor argument is 2 which is invalid, since input tensor argument must has a rank greater than 2.\\n\\n<unknown>:0: note: loc(fused["XlaConvV2:", "XlaConvV2"]): see current operation: %3 = "tf.XlaConvV2"(%arg0, %arg1, %0, %1, %0, %0, %2) <{batch_group_count = 1 : i64, dimension_numbers = " \\\\01@\\\\01P\\\\01", precision_config = ""}> {_XlaHasReferenceVars = false, device = "/job:localhost/replica:0/task:0/device:CPU:0"} : (tensor<1x2xf32>, tensor<2x1xf32>, tensor<0xi32>, tensor<0x2xi32>, tensor<0xi32>, tensor<0xi32>, tensor<i32>) -> tensor<*xf32>\\n\\n\\tFailure to legalize XlaConvV2 using MlirXlaOpKernel in the tf2xla bridge.\\n\\t [[{{node XlaConvV2}}]] (given lhs: an array of float32[1,2], rhs: an array of float32[2,1], window_strides: an array of int32[0], padding: an array of int32[0,2], lhs_dilation: an array of int32[0], rhs_dilation: an array of int32[0], feature_group_count: 1)')
+        >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
+        >>> axes += b"\\x02\\x50\\x02\\x5a\\x01\\x01\\x62\\x01\\x01"
+        >>> x, k = np.float32([[[1], [2], [3]]]), np.float32([[[10]], [[1]]])
+        >>> xla_conv_v2(x, k, [1], [[0, 0]], [1], [1], 1, axes, "", tf.float32).numpy()
+        array([[[12.],
+                [23.]]], dtype=float32)
     """
     if _unknown:
         raise XlaConvV2._unknown(_unknown)

@@ -40,14 +40,14 @@ class XlaDequantizeInputs(OpInputs):
 class XlaDequantize(TensorOp[TBfloat16]):
     """Unpacks bytes from 32-bit words, and makes bfloat16 of them.
 
-    Each word of `input` holds four bytes, the lowest first, along the last axis. A byte
-    q becomes
+    Each word of `input` holds four bytes, the highest first, along the last axis. A
+    byte q becomes
 
-      min_range + q * (max_range - min_range) / 255    in the mode MIN_COMBINED
+      min_range + q * (max_range - min_range) / 255
 
     So weights take a quarter of the memory until they are used. `transpose_output`
-    reverses the axes, which is faster for large tensors. Only MIN_COMBINED is
-    implemented; Dequantize has the others.
+    reverses the axes, which is faster for large tensors. Modes other than MIN_COMBINED
+    are refused; Dequantize has them.
 
     Stateful.
 
@@ -86,14 +86,14 @@ class XlaDequantize(TensorOp[TBfloat16]):
     ) -> XlaDequantize:
         """Unpacks bytes from 32-bit words, and makes bfloat16 of them.
 
-        Each word of `input` holds four bytes, the lowest first, along the last axis. A
+        Each word of `input` holds four bytes, the highest first, along the last axis. A
         byte q becomes
 
-          min_range + q * (max_range - min_range) / 255    in the mode MIN_COMBINED
+          min_range + q * (max_range - min_range) / 255
 
         So weights take a quarter of the memory until they are used. `transpose_output`
-        reverses the axes, which is faster for large tensors. Only MIN_COMBINED is
-        implemented; Dequantize has the others.
+        reverses the axes, which is faster for large tensors. Modes other than
+        MIN_COMBINED are refused; Dequantize has them.
 
         Stateful.
 
@@ -167,14 +167,14 @@ def xla_dequantize(
 ) -> Output[TBfloat16]:
     """Unpacks bytes from 32-bit words, and makes bfloat16 of them.
 
-    Each word of `input` holds four bytes, the lowest first, along the last axis. A byte
-    q becomes
+    Each word of `input` holds four bytes, the highest first, along the last axis. A
+    byte q becomes
 
-      min_range + q * (max_range - min_range) / 255    in the mode MIN_COMBINED
+      min_range + q * (max_range - min_range) / 255
 
     So weights take a quarter of the memory until they are used. `transpose_output`
-    reverses the axes, which is faster for large tensors. Only MIN_COMBINED is
-    implemented; Dequantize has the others.
+    reverses the axes, which is faster for large tensors. Modes other than MIN_COMBINED
+    are refused; Dequantize has them.
 
     Stateful.
 
