@@ -18,7 +18,6 @@ TO_COME = frozenset(
     {
         "array",
         # -
-        "audio",
         # -
         "bitwise",
         # -
@@ -54,9 +53,7 @@ TO_COME = frozenset(
         # -
         "math.special",
         # -
-        "nn",
         # -
-        "quantization",
         # -
         "queue",
         # -
