@@ -17,7 +17,6 @@ from support.places import OPDEFS
 TO_COME = frozenset(
     {
         # -
-        "audio",
         # -
         # -
         # -
@@ -36,9 +35,7 @@ TO_COME = frozenset(
         # -
         # -
         # -
-        "nn",
         # -
-        "quantization",
         # -
         # -
         # -
