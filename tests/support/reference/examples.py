@@ -56,12 +56,14 @@ class Outcome:
         failures: what doctest reports.
         wrong: where shapes are not those of the notation.
         calls: the op's own calls.
+        tried: whether there was one, which may have been refused.
         determined: whether an output had a rank or size that the notation says.
     """
 
     failures: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
+    tried: bool = False
     determined: bool = False
 
 
@@ -106,7 +108,7 @@ def run(op: Op) -> Outcome:
     outcome = Outcome()
     test = doctest.DocTest(parsed(op), namespace(op), op.name, op.source, 0, op.example)
     report = _Report(optionflags=FLAGS)
-    with recorded(op, outcome.calls), _elsewhere():
+    with recorded(op, outcome), _elsewhere():
         tf.random.set_seed(0)
         report.run(test, out=lambda text: None, clear_globs=True)
     outcome.failures = report.problems
@@ -207,7 +209,7 @@ def _elsewhere() -> Iterator[None]:
 
 
 @contextmanager
-def recorded(op: Op, calls: list[Call]) -> Iterator[None]:
+def recorded(op: Op, outcome: Outcome) -> Iterator[None]:
     """Writes down every call of an op."""
     cls: Any = opwright.op_class(op.name)
     module: Any = sys.modules[cls.__module__]
@@ -215,18 +217,20 @@ def recorded(op: Op, calls: list[Call]) -> Iterator[None]:
     count = len(op.inputs)
 
     def executed(context: Any, name: str, given: Any, *rest: Any) -> Any:
+        outcome.tried |= name == op.name
         result = execute(context, name, given, *rest)
         if name == op.name:
             attrs = dict(zip(rest[count::2], rest[count + 1 :: 2], strict=True))
             several = len(op.outputs) > 1
             outputs = tuple(result) if several else (result,)[: len(op.outputs)]
-            calls.append(Call(rest[:count], attrs, outputs))
+            outcome.calls.append(Call(rest[:count], attrs, outputs))
         return result
 
     def made(info: Any, scope: Any, inputs: Any, attrs: Any, error: Any) -> Any:
+        outcome.tried |= info.name == op.name
         operation, outputs = make(info, scope, inputs, attrs, error)
         if info.name == op.name:
-            calls.append(Call(tuple(inputs), dict(attrs), tuple(outputs)))
+            outcome.calls.append(Call(tuple(inputs), dict(attrs), tuple(outputs)))
         return operation, outputs
 
     module.execute = executed
