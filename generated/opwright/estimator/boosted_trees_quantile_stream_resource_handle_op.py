@@ -59,7 +59,8 @@ class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
         resource: resource, `scalar`. The handle.
 
     Example:
-        >>> streams = boosted_trees_quantile_stream_resource_handle_op("", "ages")
+        >>> op = BoostedTreesQuantileStreamResourceHandleOp
+        >>> streams = op.create(Scope.current(), op.Options(shared_name="ages"))
         >>> opwright.estimator.boosted_trees_create_quantile_stream_resource(
         ...     streams, epsilon=0.01, num_streams=1)
     """
@@ -136,7 +137,8 @@ class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> streams = boosted_trees_quantile_stream_resource_handle_op("", "ages")
+            >>> op = BoostedTreesQuantileStreamResourceHandleOp
+            >>> streams = op.create(Scope.current(), op.Options(shared_name="ages"))
             >>> opwright.estimator.boosted_trees_create_quantile_stream_resource(
             ...     streams, epsilon=0.01, num_streams=1)
         """
@@ -208,7 +210,8 @@ def boosted_trees_quantile_stream_resource_handle_op(
         OpError: the op refuses an argument.
 
     Example:
-        >>> streams = boosted_trees_quantile_stream_resource_handle_op("", "ages")
+        >>> op = BoostedTreesQuantileStreamResourceHandleOp
+        >>> streams = op.create(Scope.current(), op.Options(shared_name="ages"))
         >>> opwright.estimator.boosted_trees_create_quantile_stream_resource(
         ...     streams, epsilon=0.01, num_streams=1)
     """

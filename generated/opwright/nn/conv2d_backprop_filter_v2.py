@@ -77,8 +77,8 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
         output: `T`, `fh fw q k`. Gradients for the filter.
 
     Example:
-        >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
-        >>> grad = np.float32([1, 0, 10]).reshape(1, 1, 3, 1)
+        >>> row = np.reshape([1, 2, 4, 8], [1, 1, 4, 1]).astype("f")
+        >>> grad = np.reshape([1, 0, 10], [1, 1, 3, 1]).astype("f")
         >>> output = conv2d_backprop_filter_v2(
         ...     row, np.zeros([1, 2, 1, 1]), grad, [1, 1, 1, 1], "VALID"
         ... )
@@ -217,8 +217,8 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
-            >>> grad = np.float32([1, 0, 10]).reshape(1, 1, 3, 1)
+            >>> row = np.reshape([1, 2, 4, 8], [1, 1, 4, 1]).astype("f")
+            >>> grad = np.reshape([1, 0, 10], [1, 1, 3, 1]).astype("f")
             >>> output = conv2d_backprop_filter_v2(
             ...     row, np.zeros([1, 2, 1, 1]), grad, [1, 1, 1, 1], "VALID"
             ... )
@@ -334,8 +334,8 @@ def conv2d_backprop_filter_v2(
         OpError: the op refuses an argument.
 
     Example:
-        >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
-        >>> grad = np.float32([1, 0, 10]).reshape(1, 1, 3, 1)
+        >>> row = np.reshape([1, 2, 4, 8], [1, 1, 4, 1]).astype("f")
+        >>> grad = np.reshape([1, 0, 10], [1, 1, 3, 1]).astype("f")
         >>> output = conv2d_backprop_filter_v2(
         ...     row, np.zeros([1, 2, 1, 1]), grad, [1, 1, 1, 1], "VALID"
         ... )

@@ -76,8 +76,8 @@ class Conv2DBackpropInputV2(TensorOp[T]):
             Conv2D took as `input`.
 
     Example:
-        >>> small = np.float32([1, 10]).reshape(1, 1, 2, 1)
-        >>> spread = np.float32([1, 2]).reshape(1, 2, 1, 1)
+        >>> small = np.reshape([1, 10], [1, 1, 2, 1]).astype("f")
+        >>> spread = np.reshape([1, 2], [1, 2, 1, 1]).astype("f")
         >>> large = conv2d_backprop_input_v2(
         ...     np.zeros([1, 1, 4, 1]), spread, small, [1, 1, 2, 1], "VALID"
         ... )
@@ -216,8 +216,8 @@ class Conv2DBackpropInputV2(TensorOp[T]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> small = np.float32([1, 10]).reshape(1, 1, 2, 1)
-            >>> spread = np.float32([1, 2]).reshape(1, 2, 1, 1)
+            >>> small = np.reshape([1, 10], [1, 1, 2, 1]).astype("f")
+            >>> spread = np.reshape([1, 2], [1, 2, 1, 1]).astype("f")
             >>> large = conv2d_backprop_input_v2(
             ...     np.zeros([1, 1, 4, 1]), spread, small, [1, 1, 2, 1], "VALID"
             ... )
@@ -334,8 +334,8 @@ def conv2d_backprop_input_v2(
         OpError: the op refuses an argument.
 
     Example:
-        >>> small = np.float32([1, 10]).reshape(1, 1, 2, 1)
-        >>> spread = np.float32([1, 2]).reshape(1, 2, 1, 1)
+        >>> small = np.reshape([1, 10], [1, 1, 2, 1]).astype("f")
+        >>> spread = np.reshape([1, 2], [1, 2, 1, 1]).astype("f")
         >>> large = conv2d_backprop_input_v2(
         ...     np.zeros([1, 1, 4, 1]), spread, small, [1, 1, 2, 1], "VALID"
         ... )

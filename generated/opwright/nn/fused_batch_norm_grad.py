@@ -83,8 +83,9 @@ class FusedBatchNormGrad(Op, Generic[T]):
             `x`.
         scale_backprop: `T`, `c`. Gradients for the factors.
         offset_backprop: `T`, `c`. Gradients for the offsets.
-        reserve_space_3: `T`, `0`. Empty; stands in the place of the mean's gradient.
-        reserve_space_4: `T`, `0`. Empty; stands in the place of the variance's
+        reserve_space_3: `T`, `scalar | 0`. Empty; stands in the place of the mean's
+            gradient.
+        reserve_space_4: `T`, `scalar | 0`. Empty; stands in the place of the variance's
             gradient.
 
     Example:
@@ -105,8 +106,8 @@ class FusedBatchNormGrad(Op, Generic[T]):
         "x_backprop": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "scale_backprop": "(c,)",
         "offset_backprop": "(c,)",
-        "reserve_space_3": "(0,)",
-        "reserve_space_4": "(0,)",
+        "reserve_space_3": "either((), (0,))",
+        "reserve_space_4": "either((), (0,))",
     }
     __slots__ = (
         "x_backprop",
@@ -209,10 +210,10 @@ class FusedBatchNormGrad(Op, Generic[T]):
                 for `x`.
             scale_backprop: `T`, `c`. Gradients for the factors.
             offset_backprop: `T`, `c`. Gradients for the offsets.
-            reserve_space_3: `T`, `0`. Empty; stands in the place of the mean's
+            reserve_space_3: `T`, `scalar | 0`. Empty; stands in the place of the mean's
                 gradient.
-            reserve_space_4: `T`, `0`. Empty; stands in the place of the variance's
-                gradient.
+            reserve_space_4: `T`, `scalar | 0`. Empty; stands in the place of the
+                variance's gradient.
 
         Raises:
             OpError: the op refuses an argument.
@@ -321,8 +322,9 @@ def fused_batch_norm_grad(
             `x`.
         scale_backprop: `T`, `c`. Gradients for the factors.
         offset_backprop: `T`, `c`. Gradients for the offsets.
-        reserve_space_3: `T`, `0`. Empty; stands in the place of the mean's gradient.
-        reserve_space_4: `T`, `0`. Empty; stands in the place of the variance's
+        reserve_space_3: `T`, `scalar | 0`. Empty; stands in the place of the mean's
+            gradient.
+        reserve_space_4: `T`, `scalar | 0`. Empty; stands in the place of the variance's
             gradient.
 
     Raises:

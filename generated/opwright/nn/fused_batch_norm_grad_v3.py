@@ -96,8 +96,9 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
             Gradients for `x`.
         scale_backprop: `U`, `c`. Gradients for the factors.
         offset_backprop: `U`, `c`. Gradients for the offsets.
-        reserve_space_4: `U`, `0`. Empty; stands in the place of the mean's gradient.
-        reserve_space_5: `U`, `0`. Empty; stands in the place of the variance's
+        reserve_space_4: `U`, `scalar | 0`. Empty; stands in the place of the mean's
+            gradient.
+        reserve_space_5: `U`, `scalar | 0`. Empty; stands in the place of the variance's
             gradient.
 
     Example:
@@ -119,8 +120,8 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
         "x_backprop": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w) if data_format == 'NCHW' else (n, d, h, w, c) if data_format == 'NDHWC' else (n, c, d, h, w)",
         "scale_backprop": "(c,)",
         "offset_backprop": "(c,)",
-        "reserve_space_4": "(0,)",
-        "reserve_space_5": "(0,)",
+        "reserve_space_4": "either((), (0,))",
+        "reserve_space_5": "either((), (0,))",
     }
     __slots__ = (
         "x_backprop",
@@ -233,10 +234,10 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
                 d h w`. Gradients for `x`.
             scale_backprop: `U`, `c`. Gradients for the factors.
             offset_backprop: `U`, `c`. Gradients for the offsets.
-            reserve_space_4: `U`, `0`. Empty; stands in the place of the mean's
+            reserve_space_4: `U`, `scalar | 0`. Empty; stands in the place of the mean's
                 gradient.
-            reserve_space_5: `U`, `0`. Empty; stands in the place of the variance's
-                gradient.
+            reserve_space_5: `U`, `scalar | 0`. Empty; stands in the place of the
+                variance's gradient.
 
         Raises:
             OpError: the op refuses an argument.
@@ -352,8 +353,9 @@ def fused_batch_norm_grad_v3(
             Gradients for `x`.
         scale_backprop: `U`, `c`. Gradients for the factors.
         offset_backprop: `U`, `c`. Gradients for the offsets.
-        reserve_space_4: `U`, `0`. Empty; stands in the place of the mean's gradient.
-        reserve_space_5: `U`, `0`. Empty; stands in the place of the variance's
+        reserve_space_4: `U`, `scalar | 0`. Empty; stands in the place of the mean's
+            gradient.
+        reserve_space_5: `U`, `scalar | 0`. Empty; stands in the place of the variance's
             gradient.
 
     Raises:
