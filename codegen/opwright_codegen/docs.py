@@ -198,7 +198,7 @@ def _outputs(op: Op) -> list[_Entry]:
 
 def _shape(arg: Arg) -> str | None:
     if arg.shape is None:
-        return arg.shape_prose
+        return None
     text = " ".join(arg.shape.split())
     return f"`{text.replace(' ', _FIXED) if len(text) <= _SHORT else text}`"
 

@@ -101,7 +101,6 @@ def with_facts(written: Op, facts: Op) -> Op:
                     arg,
                     doc=by_name[arg.name].doc,
                     shape=by_name[arg.name].shape,
-                    shape_prose=by_name[arg.name].shape_prose,
                 )
                 if arg.name in by_name
                 else arg
@@ -198,12 +197,12 @@ def _prose(key: str, text: str | None, indent: str = "") -> list[str]:
 def _section(key: str, entries: list[dict[str, Any]]) -> list[str]:
     lines = [f"{key}:"] if entries else []
     for entry in entries:
-        if not {"doc", "shape", "shape_prose"} & set(entry):
+        if not {"doc", "shape"} & set(entry):
             lines.append(f"  - {_inline(entry)}")
             continue
         first = True
         for name, value in entry.items():
-            if name in ("doc", "shape", "shape_prose"):
+            if name in ("doc", "shape"):
                 rows = _prose(name, value, "    ")
             else:
                 rows = [f"    {name}: {_inline(value)}"]
@@ -228,8 +227,6 @@ def _arg(arg: Arg) -> dict[str, Any]:
         entry["full_type"] = _full_type(arg.full_type)
     if arg.shape is not None:
         entry["shape"] = arg.shape
-    if arg.shape_prose is not None:
-        entry["shape_prose"] = arg.shape_prose
     if arg.doc is not None:
         entry["doc"] = arg.doc
     return entry

@@ -406,7 +406,6 @@ class _OpReader(Reader):
         ref = table.take("ref", self.boolean)
         full_type = table.take("full_type", self.full_type)
         shape = table.take("shape", self.filled)
-        shape_prose = table.take("shape_prose", self.filled)
         doc = table.take("doc", self.filled)
         table.close()
         if "type" in table and "types" in table:
@@ -428,7 +427,6 @@ class _OpReader(Reader):
             full_type=full_type,
             doc=doc,
             shape=shape,
-            shape_prose=shape_prose,
         )
 
     def attr(self, node: yaml.Node, what: str) -> tuple[Mapping, Attr] | None:

@@ -61,7 +61,7 @@ class Arg:
 
     Exactly one of `dtype`, `type_attr` and `type_list_attr` is set. With `count` the
     argument is a list of that many tensors of one type. `shape` is in the notation of
-    `shapes.py`; `shape_prose` is what was written before there was one.
+    `shapes.py`.
     """
 
     name: str
@@ -73,7 +73,6 @@ class Arg:
     full_type: FullType | None = None
     doc: str | None = None
     shape: str | None = None
-    shape_prose: str | None = None
 
     @property
     def is_list(self) -> bool:

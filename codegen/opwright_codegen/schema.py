@@ -64,7 +64,6 @@ def schema() -> Schema:
         shape=_described(
             _TEXT, "By hand: m k if not transpose_a else k m; scalar; ..."
         ),
-        shape_prose=_described(_TEXT, "By hand, until `shape` says it: in words."),
         doc=_described(_TEXT, "By hand: what it is, in a sentence or two."),
     )
     arg["oneOf"] = [{"required": ["type"]}, {"required": ["types"]}]

@@ -78,7 +78,7 @@ def test_documented_in_full(name: str) -> None:
     op = load(name)
     assert op.summary is not None and op.description is not None
     assert [part.name for part in documented(op) if part.doc is None] == []
-    shapeless = [a.name for a in op.args() if not (a.shape or a.shape_prose)]
+    shapeless = [a.name for a in op.args() if not a.shape]
     assert shapeless == []
 
 
@@ -105,7 +105,8 @@ def test_is_of_readable_length(name: str) -> None:
 def test_fits_a_docstring(name: str) -> None:
     """Rows that keep their layout must not be longer than a docstring's lines."""
     rows = (load(name).description or "").split("\n")
-    assert [row for row in rows if len(row) > 84] == []
+    kept = [row for row in rows if row.startswith((" ", "-", "|"))]
+    assert [row for row in kept if len(row) > 84] == []
 
 
 @pytest.mark.parametrize("name", PATHS)

@@ -361,7 +361,6 @@ def args(draw: st.DrawFn, name: str, known: list[Attr]) -> Arg:
         is_ref=draw(st.booleans()),
         doc=draw(prose),
         shape=draw(st.sampled_from(SHAPES)),
-        shape_prose=draw(prose),
     )
     if among("list(type)") and draw(st.booleans()):
         several = draw(st.sampled_from(among("list(type)")))

@@ -95,7 +95,7 @@ AWKWARD = Op(
     group="odd.sub",
     inputs=(
         Arg("x", type_attr="T", shape="*a 3", doc="- looks: like a list"),
-        Arg("y", dtype=DTypeName("int32"), shape="2", shape_prose="[a] if c: d"),
+        Arg("y", dtype=DTypeName("int32"), shape="2"),
         Arg("in", dtype=DTypeName("string"), is_ref=True),
     ),
     outputs=(Arg("no", type_list_attr="Ts", doc="ends in backslash \\"),),

@@ -1,4 +1,4 @@
-"""The example of every op that has landed prints what it says."""
+"""The example of every op prints what it says."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from opwright_codegen.model import Op
 from support.places import ROOT
 from support.reference import examples
 from support.reference.judge import ran
-from support.reference.landed import every_op, landed
+from support.reference.opdefs import every_op
 
-RUN = sorted(name for name, op in landed().items() if examples.runs(op))
-TYPED = sorted(set(landed()) - set(RUN))
+RUN = sorted(name for name, op in every_op().items() if examples.runs(op))
+TYPED = sorted(set(every_op()) - set(RUN))
 
 
 @pytest.mark.parametrize("name", RUN)
 def test_example(name: str) -> None:
-    op = landed()[name]
+    op = every_op()[name]
     outcome = ran(op)
     assert [*outcome.failures, *outcome.wrong] == []
     assert outcome.tried or examples.is_gone(op), f"the example calls no {name}"
@@ -30,7 +30,7 @@ def test_example(name: str) -> None:
 def test_examples_that_cannot_run_pass_a_type_checker(tmp_path: Path) -> None:
     """They are shown all the same, for a device that is not here."""
     module = tmp_path / "shown.py"
-    module.write_text("\n".join(examples.source(landed()[name]) for name in TYPED))
+    module.write_text("\n".join(examples.source(every_op()[name]) for name in TYPED))
     # As programs are written: their own functions without types.
     untyped = [f"--allow-untyped-{what}" for what in ("calls", "decorators", "defs")]
     command = [sys.executable, "-m", "mypy", *untyped, "--check-untyped-defs"]

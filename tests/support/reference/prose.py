@@ -87,8 +87,7 @@ def incomplete(op: Op) -> Iterator[str]:
             yield f"the doc of {part.name} says no more than its name: {part.doc}"
     for arg in op.args():
         if arg.shape is None:
-            prose = ", only prose" if arg.shape_prose else ""
-            yield f"{arg.name} has no shape{prose}"
+            yield f"{arg.name} has no shape"
 
 
 def restates(name: str, doc: str) -> bool:
