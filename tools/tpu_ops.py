@@ -61,7 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--output", type=Path, help="another file, with these ops alone"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--lower-into", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.lower_into:
+        return lower_all(options.ops, options.lower_into)
     console = Console(stderr=True)
     try:
         compiler.require(tuple(CHIPS))
@@ -101,11 +104,8 @@ def tried(ops: Sequence[Op], jobs: int, console: Console) -> dict[str, Any]:
     ):
         folder = Path(name)
         task = progress.add_task("XLA", total=len(ops))
-        for op in ops:
-            row, module = lowered(op)
-            rows[op.name] = row
-            if module is not None:
-                (folder / f"{op.name.replace('>', '.')}.hlo").write_bytes(module)
+        for op_name, row in lowered_each([op.name for op in ops], folder):
+            rows[op_name] = row
             progress.advance(task)
         modules = sorted(folder.glob("*.hlo"))
         tasks = {chip: progress.add_task(chip, total=len(modules)) for chip in CHIPS}
@@ -122,6 +122,42 @@ def tried(ops: Sequence[Op], jobs: int, console: Console) -> dict[str, Any]:
                 if error is not None:
                     rows[stem.replace(".", ">")][chip] = _short(error)
     return rows
+
+
+def lowered_each(names: Sequence[str], folder: Path) -> Iterator[tuple[str, Any]]:
+    """The same of ops by name, in a process that TensorFlow may take down."""
+    left = list(names)
+    while left:
+        done = 0
+        process = subprocess.Popen(
+            [sys.executable, __file__, "--lower-into", str(folder), *left],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith('{"op"'):
+                result = json.loads(line)
+                yield result["op"], result["row"]
+                done += 1
+        process.wait()
+        if done < len(left):
+            died = "TensorFlow ends the process when it compiles this"
+            yield left[done], dict.fromkeys(runs_on.TARGETS, died)
+            done += 1
+        left = left[done:]
+
+
+def lower_all(names: Sequence[str], folder: Path) -> int:
+    """What such a process does: a line for each op, and a module for libtpu."""
+    known = {op.name: op for op in load.load_all(ROOT / "opdefs")[0]}
+    for name in names:
+        row, module = lowered(known[name])
+        if module is not None:
+            (folder / f"{name.replace('>', '.')}.hlo").write_bytes(module)
+        print(json.dumps({"op": name, "row": row}), flush=True)
+    return 0
 
 
 def lowered(op: Op) -> tuple[Any, bytes | None]:

@@ -17,11 +17,14 @@ class Facts:
     compiles: tuple[tuple[str, str], ...]
     gradient: str
     tf_names: tuple[str, ...]
+    #: The field's other words for it.
+    synonyms: tuple[str, ...]
 
 
 def of(op: Op) -> Facts:
     from opwright_runtime import kernels, runs_on
-    from opwright_runtime.search import tf_names
+    from opwright_runtime.search import synonyms, tf_names
+    from opwright_runtime.search.documents import parts_of
 
     _load()
     rows = kernels.kernels(op.name)
@@ -34,7 +37,8 @@ def of(op: Op) -> Facts:
     names = tf_names.callers().get(op.name, ())
     tried = runs_on.runs_on(op.name).reasons.items()
     compiles = tuple((target, why or "compiles") for target, why in tried)
-    return Facts(tuple(found), compiles, _gradient(op.name), names)
+    others = tuple(dict.fromkeys(synonyms.of(parts_of(op.name))))
+    return Facts(tuple(found), compiles, _gradient(op.name), names, others)
 
 
 @cache

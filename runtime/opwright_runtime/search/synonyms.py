@@ -245,6 +245,18 @@ def others(words: Sequence[str]) -> Iterator[tuple[Sequence[str], list[str], flo
                     yield other, rest, weight if other is not expression else 1.0
 
 
+def of(parts: Sequence[str]) -> Iterator[str]:
+    """Other words for what a name says: for Mat, Mul `matrix product` and others."""
+    stems = {stem(part.lower()) for part in parts}
+    name = "".join(parts).lower()
+    for expressions in _rows():
+        if any(
+            {stem(word) for word in one} == stems or "".join(one) == name
+            for one in expressions
+        ):
+            yield from (" ".join(one) for one in expressions if "".join(one) != name)
+
+
 @cache
 def _rows() -> Sequence[tuple[tuple[str, ...], ...]]:
     rows = (row.partition(" = ") for row in _SAME.strip().split("\n"))
