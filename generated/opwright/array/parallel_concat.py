@@ -56,8 +56,9 @@ class ParallelConcat(TensorOp[T]):
     it arrives, while ConcatV2 waits for all. So the shape must be known when the graph
     is made, all of it.
 
-    Tensors of other shapes are refused, and N must be the first size of `shape`. There
-    is no gradient: ConcatV2 has one.
+    Tensors of other shapes are refused. N must be the first size of `shape`, which
+    nothing checks: with fewer tensors, the last rows hold anything. There is no
+    gradient: ConcatV2 has one.
 
     Attributes:
         output: `T`, `*shape`. The rows in their order.
@@ -94,8 +95,9 @@ class ParallelConcat(TensorOp[T]):
         copied when it arrives, while ConcatV2 waits for all. So the shape must be known
         when the graph is made, all of it.
 
-        Tensors of other shapes are refused, and N must be the first size of `shape`.
-        There is no gradient: ConcatV2 has one.
+        Tensors of other shapes are refused. N must be the first size of `shape`, which
+        nothing checks: with fewer tensors, the last rows hold anything. There is no
+        gradient: ConcatV2 has one.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -151,8 +153,9 @@ def parallel_concat(
     it arrives, while ConcatV2 waits for all. So the shape must be known when the graph
     is made, all of it.
 
-    Tensors of other shapes are refused, and N must be the first size of `shape`. There
-    is no gradient: ConcatV2 has one.
+    Tensors of other shapes are refused. N must be the first size of `shape`, which
+    nothing checks: with fewer tensors, the last rows hold anything. There is no
+    gradient: ConcatV2 has one.
 
     `ParallelConcat.create` in the current scope.
 

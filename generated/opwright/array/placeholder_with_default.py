@@ -50,9 +50,9 @@ class PlaceholderWithDefault(TensorOp[Dtype]):
 
     A Placeholder that need not be fed: without a feed, it is `input`. What is fed must
     fit `shape`, which may be more general than the default's own, and is all that
-    inference knows of the output. A shape that the default does not fit is refused. As
-    inference cannot count on the default, what depends on it is never folded into a
-    constant.
+    inference knows of the output. A shape that the default does not fit is refused in a
+    graph. As inference cannot count on the default, what depends on it is never folded
+    into a constant.
 
     Attributes:
         output: `dtype`, `*shape`. What is fed, or the default.
@@ -86,8 +86,8 @@ class PlaceholderWithDefault(TensorOp[Dtype]):
         A Placeholder that need not be fed: without a feed, it is `input`. What is fed
         must fit `shape`, which may be more general than the default's own, and is all
         that inference knows of the output. A shape that the default does not fit is
-        refused. As inference cannot count on the default, what depends on it is never
-        folded into a constant.
+        refused in a graph. As inference cannot count on the default, what depends on it
+        is never folded into a constant.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,9 +138,9 @@ def placeholder_with_default(
 
     A Placeholder that need not be fed: without a feed, it is `input`. What is fed must
     fit `shape`, which may be more general than the default's own, and is all that
-    inference knows of the output. A shape that the default does not fit is refused. As
-    inference cannot count on the default, what depends on it is never folded into a
-    constant.
+    inference knows of the output. A shape that the default does not fit is refused in a
+    graph. As inference cannot count on the default, what depends on it is never folded
+    into a constant.
 
     `PlaceholderWithDefault.create` in the current scope.
 

@@ -39,9 +39,9 @@ class ZerosLike(TensorOp[T]):
     """Makes a tensor of zeros in the shape of another.
 
     Only shape and dtype of `x` count; its values are not read, and nan does no harm.
-    Strings become empty, bool False; a variant becomes what its type counts as zero,
-    lists of tensors one of zeros. No gradient flows back. Fill makes a tensor of any
-    value from sizes, OnesLike one of ones.
+    Strings become empty, bool False; a variant becomes what its type counts as zero:
+    for a list of tensors, a list of as many zero tensors. No gradient flows back. Fill
+    makes a tensor of any value from sizes, OnesLike one of ones.
 
     Attributes:
         y: `T`, `*x`. As many zeros.
@@ -71,8 +71,8 @@ class ZerosLike(TensorOp[T]):
 
         Only shape and dtype of `x` count; its values are not read, and nan does no
         harm. Strings become empty, bool False; a variant becomes what its type counts
-        as zero, lists of tensors one of zeros. No gradient flows back. Fill makes a
-        tensor of any value from sizes, OnesLike one of ones.
+        as zero: for a list of tensors, a list of as many zero tensors. No gradient
+        flows back. Fill makes a tensor of any value from sizes, OnesLike one of ones.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -109,9 +109,9 @@ def zeros_like(
     """Makes a tensor of zeros in the shape of another.
 
     Only shape and dtype of `x` count; its values are not read, and nan does no harm.
-    Strings become empty, bool False; a variant becomes what its type counts as zero,
-    lists of tensors one of zeros. No gradient flows back. Fill makes a tensor of any
-    value from sizes, OnesLike one of ones.
+    Strings become empty, bool False; a variant becomes what its type counts as zero:
+    for a list of tensors, a list of as many zero tensors. No gradient flows back. Fill
+    makes a tensor of any value from sizes, OnesLike one of ones.
 
     `ZerosLike.create` in the current scope.
 

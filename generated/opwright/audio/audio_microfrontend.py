@@ -131,7 +131,8 @@ class AudioMicrofrontend(TensorOp[OutType]):
             frame_stride: int. Of how many frames one comes out.
             zero_padding: bool. Whether missing frames of a context are zeros instead of
                 copies of the nearest.
-            out_scale: int. What floats are divided by.
+            out_scale: int. What features are divided by; of integers the remainder is
+                dropped.
         """
 
         __slots__ = (
@@ -368,9 +369,10 @@ class AudioMicrofrontend(TensorOp[OutType]):
                 frame_stride: int. Default 1. Of how many frames one comes out.
                 zero_padding: bool. Default False. Whether missing frames of a context
                     are zeros instead of copies of the nearest.
-                out_scale: int. Default 1. What floats are divided by.
+                out_scale: int. Default 1. What features are divided by; of integers the
+                    remainder is dropped.
             out_type: dtype, one of uint16, float32. Default uint16. Dtype of the
-                features; floats are divided by `out_scale`.
+                features, integers or the same numbers as floats.
 
         Returns:
             filterbanks: `out_type`, `_ num_channels*(1+left_context+right_context)`.
@@ -610,9 +612,10 @@ def audio_microfrontend(
         frame_stride: int. Default 1. Of how many frames one comes out.
         zero_padding: bool. Default False. Whether missing frames of a context are zeros
             instead of copies of the nearest.
-        out_scale: int. Default 1. What floats are divided by.
-        out_type: dtype, one of uint16, float32. Default uint16. Dtype of the features;
-            floats are divided by `out_scale`.
+        out_scale: int. Default 1. What features are divided by; of integers the
+            remainder is dropped.
+        out_type: dtype, one of uint16, float32. Default uint16. Dtype of the features,
+            integers or the same numbers as floats.
         name: what the op is called in a graph.
 
     Returns:

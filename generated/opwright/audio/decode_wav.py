@@ -56,7 +56,10 @@ class DecodeWav(Op):
 
       audio[i, c] = sample / 32768
 
-    Other encodings and files that break off are refused. EncodeWav writes such files.
+    Other encodings, other widths, and files that break off are refused. Where more
+    samples are asked for than the file has, zeros follow; where more channels are, its
+    last one is repeated; where fewer are, the rest is dropped, and not mixed in. So
+    clips of any length fit one batch. EncodeWav writes such files.
 
     Attributes:
         audio: float32, `_ _ if desired_samples == -1 and desired_channels == -1 else _
@@ -126,8 +129,10 @@ class DecodeWav(Op):
 
           audio[i, c] = sample / 32768
 
-        Other encodings and files that break off are refused. EncodeWav writes such
-        files.
+        Other encodings, other widths, and files that break off are refused. Where more
+        samples are asked for than the file has, zeros follow; where more channels are,
+        its last one is repeated; where fewer are, the rest is dropped, and not mixed
+        in. So clips of any length fit one batch. EncodeWav writes such files.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -204,7 +209,10 @@ def decode_wav(
 
       audio[i, c] = sample / 32768
 
-    Other encodings and files that break off are refused. EncodeWav writes such files.
+    Other encodings, other widths, and files that break off are refused. Where more
+    samples are asked for than the file has, zeros follow; where more channels are, its
+    last one is repeated; where fewer are, the rest is dropped, and not mixed in. So
+    clips of any length fit one batch. EncodeWav writes such files.
 
     `DecodeWav.create` in the current scope, with DecodeWav.Options as keywords.
 

@@ -38,7 +38,8 @@ class EncodeWav(TensorOp[TString]):
 
     Samples become integers of 16 bits, 32767 times as large and rounded, and what lies
     outside of -1 to 1 is cut off. A header with the rate and the number of channels
-    goes in front. DecodeWav reads it.
+    goes in front. A rate or a number of channels that is 0 is refused, no samples make
+    a file of the header alone. DecodeWav reads it.
 
     Attributes:
         contents: string, `scalar`. The file as bytes.
@@ -71,7 +72,8 @@ class EncodeWav(TensorOp[TString]):
 
         Samples become integers of 16 bits, 32767 times as large and rounded, and what
         lies outside of -1 to 1 is cut off. A header with the rate and the number of
-        channels goes in front. DecodeWav reads it.
+        channels goes in front. A rate or a number of channels that is 0 is refused, no
+        samples make a file of the header alone. DecodeWav reads it.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,7 +119,8 @@ def encode_wav(
 
     Samples become integers of 16 bits, 32767 times as large and rounded, and what lies
     outside of -1 to 1 is cut off. A header with the rate and the number of channels
-    goes in front. DecodeWav reads it.
+    goes in front. A rate or a number of channels that is 0 is refused, no samples make
+    a file of the header alone. DecodeWav reads it.
 
     `EncodeWav.create` in the current scope.
 

@@ -47,7 +47,9 @@ class Mfcc(TensorOp[TFloat32]):
     spread on the mel scale, which goes by how people hear; then logarithms are taken,
     and a cosine transform, of which the first `dct_coefficient_count` numbers come out.
 
-    AudioSpectrogram with `magnitude_squared` makes the input.
+    AudioSpectrogram with `magnitude_squared` makes the input. More coefficients than
+    triangles, limits that are not in ascending order or negative, and less than two
+    bins are refused; an upper limit beyond half of `sample_rate` is not.
 
     Attributes:
         output: float32, `channels windows dct_coefficient_count`. The features of each
@@ -140,7 +142,9 @@ class Mfcc(TensorOp[TFloat32]):
         are taken, and a cosine transform, of which the first `dct_coefficient_count`
         numbers come out.
 
-        AudioSpectrogram with `magnitude_squared` makes the input.
+        AudioSpectrogram with `magnitude_squared` makes the input. More coefficients
+        than triangles, limits that are not in ascending order or negative, and less
+        than two bins are refused; an upper limit beyond half of `sample_rate` is not.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -232,7 +236,9 @@ def mfcc(
     spread on the mel scale, which goes by how people hear; then logarithms are taken,
     and a cosine transform, of which the first `dct_coefficient_count` numbers come out.
 
-    AudioSpectrogram with `magnitude_squared` makes the input.
+    AudioSpectrogram with `magnitude_squared` makes the input. More coefficients than
+    triangles, limits that are not in ascending order or negative, and less than two
+    bins are refused; an upper limit beyond half of `sample_rate` is not.
 
     `Mfcc.create` in the current scope, with Mfcc.Options as keywords.
 

@@ -32,16 +32,18 @@ class ControlTriggerInputs(OpInputs):
 class ControlTrigger(Op):
     """Does nothing, even where what it waits for is dead.
 
-    An op with a dead control input, from the side of a Switch that was not taken, is
-    dead itself; this one runs all the same. Gradients of loops are ordered by it. NoOp
-    is the usual one.
+    An op that waits for a dead one, on the side of a Switch that was not taken, is dead
+    itself; this one runs all the same. Gradients of loops are ordered by it. NoOp,
+    which is dead then, is the usual one.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     off, on = opwright.control_flow.switch(tf.constant(3.0), True)
-        ...     with tf.control_dependencies([off]):
+        ...     with tf.control_dependencies([off * 2]):  # dead, as its input is
         ...         done = control_trigger()
-        ...     session.run(done)
+        ...     with tf.control_dependencies([done]):
+        ...         print(session.run(on * 2))
+        6.0
     """
 
     OP_NAME = "ControlTrigger"
@@ -56,9 +58,9 @@ class ControlTrigger(Op):
     def create(scope: Scope) -> ControlTrigger:
         """Does nothing, even where what it waits for is dead.
 
-        An op with a dead control input, from the side of a Switch that was not taken,
-        is dead itself; this one runs all the same. Gradients of loops are ordered by
-        it. NoOp is the usual one.
+        An op that waits for a dead one, on the side of a Switch that was not taken, is
+        dead itself; this one runs all the same. Gradients of loops are ordered by it.
+        NoOp, which is dead then, is the usual one.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -71,9 +73,11 @@ class ControlTrigger(Op):
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             ...     off, on = opwright.control_flow.switch(tf.constant(3.0), True)
-            ...     with tf.control_dependencies([off]):
+            ...     with tf.control_dependencies([off * 2]):  # dead, as its input is
             ...         done = control_trigger()
-            ...     session.run(done)
+            ...     with tf.control_dependencies([done]):
+            ...         print(session.run(on * 2))
+            6.0
         """
         op: ControlTrigger = new(ControlTrigger)
         fast_path_error = None
@@ -90,9 +94,9 @@ class ControlTrigger(Op):
 def control_trigger(*, name: str | None = None, **_unknown: Never) -> Operation | None:
     """Does nothing, even where what it waits for is dead.
 
-    An op with a dead control input, from the side of a Switch that was not taken, is
-    dead itself; this one runs all the same. Gradients of loops are ordered by it. NoOp
-    is the usual one.
+    An op that waits for a dead one, on the side of a Switch that was not taken, is dead
+    itself; this one runs all the same. Gradients of loops are ordered by it. NoOp,
+    which is dead then, is the usual one.
 
     `ControlTrigger.create` in the current scope: the operation in a graph, None
     eagerly.
@@ -106,9 +110,11 @@ def control_trigger(*, name: str | None = None, **_unknown: Never) -> Operation 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     off, on = opwright.control_flow.switch(tf.constant(3.0), True)
-        ...     with tf.control_dependencies([off]):
+        ...     with tf.control_dependencies([off * 2]):  # dead, as its input is
         ...         done = control_trigger()
-        ...     session.run(done)
+        ...     with tf.control_dependencies([done]):
+        ...         print(session.run(on * 2))
+        6.0
     """
     if _unknown:
         raise ControlTrigger._unknown(_unknown)

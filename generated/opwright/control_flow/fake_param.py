@@ -50,7 +50,7 @@ class FakeParam(TensorOp[Dtype]):
 
     Branches of If must return the same number of tensors: the gradient of one makes
     some that the other does not have, and this op fills their places. What it gives
-    when run is memory as it happens to be, and not even of the shape that it claims.
+    when run is memory as it happens to be, where sizes that are not known are 0.
     ZerosLike gives zeros.
 
     Attributes:
@@ -82,8 +82,8 @@ class FakeParam(TensorOp[Dtype]):
 
         Branches of If must return the same number of tensors: the gradient of one makes
         some that the other does not have, and this op fills their places. What it gives
-        when run is memory as it happens to be, and not even of the shape that it
-        claims. ZerosLike gives zeros.
+        when run is memory as it happens to be, where sizes that are not known are 0.
+        ZerosLike gives zeros.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,7 +134,7 @@ def fake_param(
 
     Branches of If must return the same number of tensors: the gradient of one makes
     some that the other does not have, and this op fills their places. What it gives
-    when run is memory as it happens to be, and not even of the shape that it claims.
+    when run is memory as it happens to be, where sizes that are not known are 0.
     ZerosLike gives zeros.
 
     `FakeParam.create` in the current scope.

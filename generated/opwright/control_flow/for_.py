@@ -53,8 +53,9 @@ class For(Op):
       for i in range(start, limit, delta): output = body(i, *output)
 
     The body takes the number, an int32, and then the values, and returns values of the
-    same dtypes. A step of 0, and one that leads away from the limit, are refused; start
-    and limit may be equal. While has any condition, and gradients.
+    same dtypes. Where start and limit are equal, no turn is taken, whatever the step;
+    otherwise a step of 0, and one that leads away from the limit, are refused. While
+    has any condition, and gradients.
 
     Attributes:
         output: list of tensors of `T`, `...`. What the last turn returned, or the input
@@ -98,8 +99,9 @@ class For(Op):
           for i in range(start, limit, delta): output = body(i, *output)
 
         The body takes the number, an int32, and then the values, and returns values of
-        the same dtypes. A step of 0, and one that leads away from the limit, are
-        refused; start and limit may be equal. While has any condition, and gradients.
+        the same dtypes. Where start and limit are equal, no turn is taken, whatever the
+        step; otherwise a step of 0, and one that leads away from the limit, are
+        refused. While has any condition, and gradients.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -107,7 +109,8 @@ class For(Op):
             scope: graph, name, device and control dependencies of the op.
             start: int32, `scalar`. The first number.
             limit: int32, `scalar`. Where the range ends; this number is not in it.
-            delta: int32, `scalar`. What is added from turn to turn; not 0.
+            delta: int32, `scalar`. What is added from turn to turn; below 0 to count
+                down.
             input: list of tensors of `T`, `*x[i]`. What the first turn gets.
             body: func. One turn: a concrete function, or the name of one in the graph.
 
@@ -164,15 +167,16 @@ def for_(
       for i in range(start, limit, delta): output = body(i, *output)
 
     The body takes the number, an int32, and then the values, and returns values of the
-    same dtypes. A step of 0, and one that leads away from the limit, are refused; start
-    and limit may be equal. While has any condition, and gradients.
+    same dtypes. Where start and limit are equal, no turn is taken, whatever the step;
+    otherwise a step of 0, and one that leads away from the limit, are refused. While
+    has any condition, and gradients.
 
     `For.create` in the current scope.
 
     Args:
         start: int32, `scalar`. The first number.
         limit: int32, `scalar`. Where the range ends; this number is not in it.
-        delta: int32, `scalar`. What is added from turn to turn; not 0.
+        delta: int32, `scalar`. What is added from turn to turn; below 0 to count down.
         input: list of tensors of `T`, `*x[i]`. What the first turn gets.
         body: func. One turn: a concrete function, or the name of one in the graph.
         name: what the op is called in a graph.

@@ -33,8 +33,9 @@ class NoOp(Op):
     """Does nothing.
 
     In a graph it gathers control dependencies: to run it is to run all that it waits
-    for, as tf.group does. A program that is turned into a graph may have it where an op
-    was left out. ControlTrigger waits for dead inputs as well.
+    for, as tf.group does. Grappler puts it where an op was optimized away but others
+    still wait. If what it waits for is dead, on the side of a Switch that was not
+    taken, it is dead itself; ControlTrigger runs even then.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -55,8 +56,9 @@ class NoOp(Op):
         """Does nothing.
 
         In a graph it gathers control dependencies: to run it is to run all that it
-        waits for, as tf.group does. A program that is turned into a graph may have it
-        where an op was left out. ControlTrigger waits for dead inputs as well.
+        waits for, as tf.group does. Grappler puts it where an op was optimized away but
+        others still wait. If what it waits for is dead, on the side of a Switch that
+        was not taken, it is dead itself; ControlTrigger runs even then.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -87,8 +89,9 @@ def no_op(*, name: str | None = None, **_unknown: Never) -> Operation | None:
     """Does nothing.
 
     In a graph it gathers control dependencies: to run it is to run all that it waits
-    for, as tf.group does. A program that is turned into a graph may have it where an op
-    was left out. ControlTrigger waits for dead inputs as well.
+    for, as tf.group does. Grappler puts it where an op was optimized away but others
+    still wait. If what it waits for is dead, on the side of a Switch that was not
+    taken, it is dead itself; ControlTrigger runs even then.
 
     `NoOp.create` in the current scope: the operation in a graph, None eagerly.
 

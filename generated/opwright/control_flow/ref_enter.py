@@ -52,7 +52,7 @@ class RefEnterInputs(OpInputs, Generic[U]):
 class RefEnter(TensorOp[T]):
     """Brings a reference to a variable into a loop.
 
-    Enter for references: see there how loops are built. References of TensorFlow 1 keep
+    Enter for references: it tells how loops are built. References of TensorFlow 1 keep
     pointing to their variable. Resource variables need none of this.
 
     Attributes:
@@ -114,7 +114,7 @@ class RefEnter(TensorOp[T]):
     ) -> RefEnter[U]:
         """Brings a reference to a variable into a loop.
 
-        Enter for references: see there how loops are built. References of TensorFlow 1
+        Enter for references: it tells how loops are built. References of TensorFlow 1
         keep pointing to their variable. Resource variables need none of this.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -192,7 +192,7 @@ def ref_enter(
 ) -> Output[U]:
     """Brings a reference to a variable into a loop.
 
-    Enter for references: see there how loops are built. References of TensorFlow 1 keep
+    Enter for references: it tells how loops are built. References of TensorFlow 1 keep
     pointing to their variable. Resource variables need none of this.
 
     `RefEnter.create` in the current scope, with RefEnter.Options as keywords.

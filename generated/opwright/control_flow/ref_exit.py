@@ -38,8 +38,8 @@ class RefExitInputs(OpInputs, Generic[U]):
 class RefExit(TensorOp[T]):
     """Brings a reference to a variable out of a loop.
 
-    Exit for references: see Enter how loops are built. References of TensorFlow 1 keep
-    pointing to their variable. Resource variables need none of this.
+    Exit for references; Enter tells how loops are built. References of TensorFlow 1
+    keep pointing to their variable. Resource variables need none of this.
 
     Attributes:
         output: reference to `T`, `*x`. The same reference, outside.
@@ -70,7 +70,7 @@ class RefExit(TensorOp[T]):
     def create(scope: Scope, data: TensorOperand[U]) -> RefExit[U]:
         """Brings a reference to a variable out of a loop.
 
-        Exit for references: see Enter how loops are built. References of TensorFlow 1
+        Exit for references; Enter tells how loops are built. References of TensorFlow 1
         keep pointing to their variable. Resource variables need none of this.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -110,8 +110,8 @@ def ref_exit(
 ) -> Output[U]:
     """Brings a reference to a variable out of a loop.
 
-    Exit for references: see Enter how loops are built. References of TensorFlow 1 keep
-    pointing to their variable. Resource variables need none of this.
+    Exit for references; Enter tells how loops are built. References of TensorFlow 1
+    keep pointing to their variable. Resource variables need none of this.
 
     `RefExit.create` in the current scope.
 

@@ -57,16 +57,17 @@ class ChooseFastestDataset(TensorOp[TVariant]):
     elements in the same order: that is not checked. Their number, if known, must be the
     same.
 
-    It is an experiment of tf.data with ways to run one input.
+    It was an experiment of tf.data, to choose between ways to make the same data set.
+    ChooseFastestBranchDataset does it for functions of one input.
 
     Attributes:
         handle: variant, `scalar`. The data set of these elements.
 
     Example:
-        >>> ten = tf.data.Dataset.range(3)
-        >>> ways = [ten._variant_tensor, ten.prefetch(1)._variant_tensor]
+        >>> three = tf.data.Dataset.range(3)
+        >>> ways = [three._variant_tensor, three.prefetch(1)._variant_tensor]
         >>> fast = choose_fastest_dataset(ways, 2, [tf.int64], [[]])
-        >>> data = tf.data.experimental.from_variant(fast, ten.element_spec)
+        >>> data = tf.data.experimental.from_variant(fast, three.element_spec)
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
@@ -99,7 +100,8 @@ class ChooseFastestDataset(TensorOp[TVariant]):
         hold the same elements in the same order: that is not checked. Their number, if
         known, must be the same.
 
-        It is an experiment of tf.data with ways to run one input.
+        It was an experiment of tf.data, to choose between ways to make the same data
+        set. ChooseFastestBranchDataset does it for functions of one input.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,10 +122,10 @@ class ChooseFastestDataset(TensorOp[TVariant]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> ten = tf.data.Dataset.range(3)
-            >>> ways = [ten._variant_tensor, ten.prefetch(1)._variant_tensor]
+            >>> three = tf.data.Dataset.range(3)
+            >>> ways = [three._variant_tensor, three.prefetch(1)._variant_tensor]
             >>> fast = choose_fastest_dataset(ways, 2, [tf.int64], [[]])
-            >>> data = tf.data.experimental.from_variant(fast, ten.element_spec)
+            >>> data = tf.data.experimental.from_variant(fast, three.element_spec)
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
@@ -175,7 +177,8 @@ def choose_fastest_dataset(
     elements in the same order: that is not checked. Their number, if known, must be the
     same.
 
-    It is an experiment of tf.data with ways to run one input.
+    It was an experiment of tf.data, to choose between ways to make the same data set.
+    ChooseFastestBranchDataset does it for functions of one input.
 
     `ChooseFastestDataset.create` in the current scope.
 
@@ -196,10 +199,10 @@ def choose_fastest_dataset(
         OpError: the op refuses an argument.
 
     Example:
-        >>> ten = tf.data.Dataset.range(3)
-        >>> ways = [ten._variant_tensor, ten.prefetch(1)._variant_tensor]
+        >>> three = tf.data.Dataset.range(3)
+        >>> ways = [three._variant_tensor, three.prefetch(1)._variant_tensor]
         >>> fast = choose_fastest_dataset(ways, 2, [tf.int64], [[]])
-        >>> data = tf.data.experimental.from_variant(fast, ten.element_spec)
+        >>> data = tf.data.experimental.from_variant(fast, three.element_spec)
         >>> [int(x) for x in data]
         [0, 1, 2]
     """

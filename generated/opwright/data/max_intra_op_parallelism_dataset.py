@@ -55,8 +55,9 @@ class MaxIntraOpParallelismDataset(TensorOp[TVariant]):
 
     Elements are passed on. Ops within `input_dataset`, such as those of functions that
     map, that divide their work among threads use at most as many. With many calls
-    running at once, 1 is often fastest. 0 sets no limit; negative numbers are refused.
-    The options of tf.data.Options are the usual way to set it.
+    running at once, 1 is often fastest. 0 counts as 1, and negative numbers are
+    refused. The usual way to set it is `threading.max_intra_op_parallelism` of
+    tf.data.Options, where 0 stands for all processors.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -96,8 +97,9 @@ class MaxIntraOpParallelismDataset(TensorOp[TVariant]):
 
         Elements are passed on. Ops within `input_dataset`, such as those of functions
         that map, that divide their work among threads use at most as many. With many
-        calls running at once, 1 is often fastest. 0 sets no limit; negative numbers are
-        refused. The options of tf.data.Options are the usual way to set it.
+        calls running at once, 1 is often fastest. 0 counts as 1, and negative numbers
+        are refused. The usual way to set it is `threading.max_intra_op_parallelism` of
+        tf.data.Options, where 0 stands for all processors.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -105,7 +107,7 @@ class MaxIntraOpParallelismDataset(TensorOp[TVariant]):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant, `scalar`. The data set whose ops are limited.
             max_intra_op_parallelism: int64, `scalar`. Threads that one op may use; 0
-                for no limit.
+                and 1 both mean one thread.
             output_types: list(dtype). At least 1 value. Dtypes of the components of an
                 element, which stay as they are.
             output_shapes: list(shape). At least 1 value. Shapes of the components of an
@@ -165,15 +167,16 @@ def max_intra_op_parallelism_dataset(
 
     Elements are passed on. Ops within `input_dataset`, such as those of functions that
     map, that divide their work among threads use at most as many. With many calls
-    running at once, 1 is often fastest. 0 sets no limit; negative numbers are refused.
-    The options of tf.data.Options are the usual way to set it.
+    running at once, 1 is often fastest. 0 counts as 1, and negative numbers are
+    refused. The usual way to set it is `threading.max_intra_op_parallelism` of
+    tf.data.Options, where 0 stands for all processors.
 
     `MaxIntraOpParallelismDataset.create` in the current scope.
 
     Args:
         input_dataset: variant, `scalar`. The data set whose ops are limited.
-        max_intra_op_parallelism: int64, `scalar`. Threads that one op may use; 0 for no
-            limit.
+        max_intra_op_parallelism: int64, `scalar`. Threads that one op may use; 0 and 1
+            both mean one thread.
         output_types: list(dtype). At least 1 value. Dtypes of the components of an
             element, which stay as they are.
         output_shapes: list(shape). At least 1 value. Shapes of the components of an

@@ -56,8 +56,8 @@ class ModelDataset(TensorOp[TVariant]):
 
     Elements are passed on. Steps of `input_dataset` whose parallelism or buffer is -1
     are set by a model of the time that each step takes, again and again, within the
-    budgets. tf.data adds it to each data set that is read, unless autotune.enabled of
-    tf.data.Options is unset; IteratorGetModelProto shows the model.
+    budgets. tf.data adds it to each data set that is read, unless `autotune.enabled` of
+    tf.data.Options is False; IteratorGetModelProto shows the model.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -131,7 +131,7 @@ class ModelDataset(TensorOp[TVariant]):
         Elements are passed on. Steps of `input_dataset` whose parallelism or buffer is
         -1 are set by a model of the time that each step takes, again and again, within
         the budgets. tf.data adds it to each data set that is read, unless
-        autotune.enabled of tf.data.Options is unset; IteratorGetModelProto shows the
+        `autotune.enabled` of tf.data.Options is False; IteratorGetModelProto shows the
         model.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -223,8 +223,8 @@ def model_dataset(
 
     Elements are passed on. Steps of `input_dataset` whose parallelism or buffer is -1
     are set by a model of the time that each step takes, again and again, within the
-    budgets. tf.data adds it to each data set that is read, unless autotune.enabled of
-    tf.data.Options is unset; IteratorGetModelProto shows the model.
+    budgets. tf.data adds it to each data set that is read, unless `autotune.enabled` of
+    tf.data.Options is False; IteratorGetModelProto shows the model.
 
     `ModelDataset.create` in the current scope, with ModelDataset.Options as keywords.
 

@@ -62,7 +62,7 @@ class MultiDeviceIteratorGetNextFromShard(Op):
     Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
     element is there, and so for a shard whose buffer is full: all shards should be read
     at about the same pace. At the end it fails with OutOfRange. The number of an
-    earlier run is refused, while a shard that there is none of is not checked for, and
+    earlier run is refused, while a shard that does not exist is not checked for, and
     may end the process.
 
     Stateful.
@@ -110,8 +110,8 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
         element is there, and so for a shard whose buffer is full: all shards should be
         read at about the same pace. At the end it fails with OutOfRange. The number of
-        an earlier run is refused, while a shard that there is none of is not checked
-        for, and may end the process.
+        an earlier run is refused, while a shard that does not exist is not checked for,
+        and may end the process.
 
         Stateful.
 
@@ -189,7 +189,7 @@ def multi_device_iterator_get_next_from_shard(
     Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
     element is there, and so for a shard whose buffer is full: all shards should be read
     at about the same pace. At the end it fails with OutOfRange. The number of an
-    earlier run is refused, while a shard that there is none of is not checked for, and
+    earlier run is refused, while a shard that does not exist is not checked for, and
     may end the process.
 
     Stateful.

@@ -57,7 +57,9 @@ class OptimizeDataset(TensorOp[TVariant]):
     """Rewrites the graph of a data set; OptimizeDatasetV2 replaces it.
 
     It applies the rewrites that `optimizations` names to the graph of `input_dataset`,
-    as OptimizeDatasetV2 does, which can tell those that are wanted from defaults.
+    as OptimizeDatasetV2 does, which can tell those that are wanted from defaults. A
+    name that is no rewrite is passed over, without an error; a setting that is not in
+    three parts is refused.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements, made another way.
@@ -120,7 +122,8 @@ class OptimizeDataset(TensorOp[TVariant]):
 
         It applies the rewrites that `optimizations` names to the graph of
         `input_dataset`, as OptimizeDatasetV2 does, which can tell those that are wanted
-        from defaults.
+        from defaults. A name that is no rewrite is passed over, without an error; a
+        setting that is not in three parts is refused.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -202,7 +205,9 @@ def optimize_dataset(
     """Rewrites the graph of a data set; OptimizeDatasetV2 replaces it.
 
     It applies the rewrites that `optimizations` names to the graph of `input_dataset`,
-    as OptimizeDatasetV2 does, which can tell those that are wanted from defaults.
+    as OptimizeDatasetV2 does, which can tell those that are wanted from defaults. A
+    name that is no rewrite is passed over, without an error; a setting that is not in
+    three parts is refused.
 
     `OptimizeDataset.create` in the current scope, with OptimizeDataset.Options as
     keywords.

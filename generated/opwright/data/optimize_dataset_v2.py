@@ -60,8 +60,9 @@ class OptimizeDatasetV2(TensorOp[TVariant]):
 
     Rewrites are named as fields of tf.data.experimental.OptimizationOptions are, such
     as map_and_batch_fusion, map_parallelization or noop_elimination. Those that are
-    enabled are applied, and the default ones that are not disabled. A data set that
-    cannot be written as a graph is passed on as it is.
+    enabled are applied, and the default ones that are not disabled. A name that is no
+    rewrite is passed over, without an error. A data set that cannot be written as a
+    graph is passed on as it is.
 
     tf.data adds it to each data set that is read; FinalizeDataset does it at once.
 
@@ -131,8 +132,9 @@ class OptimizeDatasetV2(TensorOp[TVariant]):
 
         Rewrites are named as fields of tf.data.experimental.OptimizationOptions are,
         such as map_and_batch_fusion, map_parallelization or noop_elimination. Those
-        that are enabled are applied, and the default ones that are not disabled. A data
-        set that cannot be written as a graph is passed on as it is.
+        that are enabled are applied, and the default ones that are not disabled. A name
+        that is no rewrite is passed over, without an error. A data set that cannot be
+        written as a graph is passed on as it is.
 
         tf.data adds it to each data set that is read; FinalizeDataset does it at once.
 
@@ -230,8 +232,9 @@ def optimize_dataset_v2(
 
     Rewrites are named as fields of tf.data.experimental.OptimizationOptions are, such
     as map_and_batch_fusion, map_parallelization or noop_elimination. Those that are
-    enabled are applied, and the default ones that are not disabled. A data set that
-    cannot be written as a graph is passed on as it is.
+    enabled are applied, and the default ones that are not disabled. A name that is no
+    rewrite is passed over, without an error. A data set that cannot be written as a
+    graph is passed on as it is.
 
     tf.data adds it to each data set that is read; FinalizeDataset does it at once.
 

@@ -59,8 +59,8 @@ class RebatchDatasetV2(TensorOp[TVariant]):
     batch may be smaller, unless `drop_remainder` leaves it out.
 
     Distribution uses it to give each of several replicas its part of a global batch.
-    Sizes should be positive: 0 gives empty batches, and a negative one is not refused,
-    but ends the process.
+    Sizes should be positive: 0 gives empty batches, without end if there is no other,
+    and a negative one is not refused, but ends the process.
 
     Attributes:
         handle: variant, `scalar`. The data set of new batches.
@@ -107,8 +107,8 @@ class RebatchDatasetV2(TensorOp[TVariant]):
         out.
 
         Distribution uses it to give each of several replicas its part of a global
-        batch. Sizes should be positive: 0 gives empty batches, and a negative one is
-        not refused, but ends the process.
+        batch. Sizes should be positive: 0 gives empty batches, without end if there is
+        no other, and a negative one is not refused, but ends the process.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -184,8 +184,8 @@ def rebatch_dataset_v2(
     batch may be smaller, unless `drop_remainder` leaves it out.
 
     Distribution uses it to give each of several replicas its part of a global batch.
-    Sizes should be positive: 0 gives empty batches, and a negative one is not refused,
-    but ends the process.
+    Sizes should be positive: 0 gives empty batches, without end if there is no other,
+    and a negative one is not refused, but ends the process.
 
     `RebatchDatasetV2.create` in the current scope.
 

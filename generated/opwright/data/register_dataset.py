@@ -52,8 +52,10 @@ class RegisterDatasetInputs(OpInputs):
 class RegisterDataset(TensorOp[TInt64]):
     """Gives a data set to tf.data service; RegisterDatasetV2 replaces it.
 
-    It does what RegisterDatasetV2 does, with ids that are numbers and that the
-    dispatcher chooses.
+    The graph of the data set goes to the dispatcher at `address`, which keeps it for
+    the workers; DataServiceDataset with the id that comes out reads it.
+    RegisterDatasetV2 has ids that are strings, and can be given one; here the
+    dispatcher chooses a number.
 
     Attributes:
         dataset_id: int64, `scalar`. The id under which the service has the data set.
@@ -120,8 +122,10 @@ class RegisterDataset(TensorOp[TInt64]):
     ) -> RegisterDataset:
         """Gives a data set to tf.data service; RegisterDatasetV2 replaces it.
 
-        It does what RegisterDatasetV2 does, with ids that are numbers and that the
-        dispatcher chooses.
+        The graph of the data set goes to the dispatcher at `address`, which keeps it
+        for the workers; DataServiceDataset with the id that comes out reads it.
+        RegisterDatasetV2 has ids that are strings, and can be given one; here the
+        dispatcher chooses a number.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,8 +210,10 @@ def register_dataset(
 ) -> Output[TInt64]:
     """Gives a data set to tf.data service; RegisterDatasetV2 replaces it.
 
-    It does what RegisterDatasetV2 does, with ids that are numbers and that the
-    dispatcher chooses.
+    The graph of the data set goes to the dispatcher at `address`, which keeps it for
+    the workers; DataServiceDataset with the id that comes out reads it.
+    RegisterDatasetV2 has ids that are strings, and can be given one; here the
+    dispatcher chooses a number.
 
     `RegisterDataset.create` in the current scope, with RegisterDataset.Options as
     keywords.

@@ -52,7 +52,7 @@ class RewriteDataset(TensorOp[TVariant]):
     """Applies one rewrite to the graph of a data set.
 
     The graph of `input_dataset` goes through the rewrite that `rewrite_name` names, one
-    of tf.data's, such as "replicate_on_split"; a name that there is none of changes
+    of tf.data's, such as "replicate_on_split"; a name that does not exist changes
     nothing. tf.distribute prepares data sets for tf.data service with it;
     OptimizeDatasetV2 applies several.
 
@@ -93,7 +93,7 @@ class RewriteDataset(TensorOp[TVariant]):
         """Applies one rewrite to the graph of a data set.
 
         The graph of `input_dataset` goes through the rewrite that `rewrite_name` names,
-        one of tf.data's, such as "replicate_on_split"; a name that there is none of
+        one of tf.data's, such as "replicate_on_split"; a name that does not exist
         changes nothing. tf.distribute prepares data sets for tf.data service with it;
         OptimizeDatasetV2 applies several.
 
@@ -163,7 +163,7 @@ def rewrite_dataset(
     """Applies one rewrite to the graph of a data set.
 
     The graph of `input_dataset` goes through the rewrite that `rewrite_name` names, one
-    of tf.data's, such as "replicate_on_split"; a name that there is none of changes
+    of tf.data's, such as "replicate_on_split"; a name that does not exist changes
     nothing. tf.distribute prepares data sets for tf.data service with it;
     OptimizeDatasetV2 applies several.
 

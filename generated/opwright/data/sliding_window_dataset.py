@@ -61,7 +61,7 @@ class SlidingWindowDataset(TensorOp[TVariant]):
     Window k begins at element k * window_shift of the input and stacks `window_size`
     elements from there, each `window_stride` elements after the one before, along a new
     first dimension. Elements need the same shapes, as in BatchDatasetV2. At the end,
-    windows that are not full are left out, unless `drop_remainder` is unset.
+    windows that are not full are left out, unless `drop_remainder` is False.
 
     With shift and size alike and a stride of 1 it is BatchDatasetV2; WindowDataset
     gives windows as data sets. Values below 1 are refused.
@@ -132,7 +132,7 @@ class SlidingWindowDataset(TensorOp[TVariant]):
         `window_size` elements from there, each `window_stride` elements after the one
         before, along a new first dimension. Elements need the same shapes, as in
         BatchDatasetV2. At the end, windows that are not full are left out, unless
-        `drop_remainder` is unset.
+        `drop_remainder` is False.
 
         With shift and size alike and a stride of 1 it is BatchDatasetV2; WindowDataset
         gives windows as data sets. Values below 1 are refused.
@@ -226,7 +226,7 @@ def sliding_window_dataset(
     Window k begins at element k * window_shift of the input and stacks `window_size`
     elements from there, each `window_stride` elements after the one before, along a new
     first dimension. Elements need the same shapes, as in BatchDatasetV2. At the end,
-    windows that are not full are left out, unless `drop_remainder` is unset.
+    windows that are not full are left out, unless `drop_remainder` is False.
 
     With shift and size alike and a stride of 1 it is BatchDatasetV2; WindowDataset
     gives windows as data sets. Values below 1 are refused.

@@ -72,7 +72,8 @@ class ThreadPoolHandle(TensorOp[TResource]):
         """Optional attributes of ThreadPoolHandle.
 
         Attributes:
-            max_intra_op_parallelism: int. How many threads one op may use.
+            max_intra_op_parallelism: int. How many threads one op may use; 0 and 1 both
+                mean one, a negative number sets no limit.
             container: string. Container of resources that it lies in; the default one
                 where empty.
             shared_name: string. Name under which several calls share a pool; empty for
@@ -126,11 +127,12 @@ class ThreadPoolHandle(TensorOp[TResource]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            num_threads: int. How many threads it has.
+            num_threads: int. How many threads it has; 0 for as many as there are
+                processors. Negative numbers, and 65536 or more, are refused.
             display_name: string. What the threads are called in profiles.
             options: merged field by field; the last explicit one wins.
                 max_intra_op_parallelism: int. Default 1. How many threads one op may
-                    use.
+                    use; 0 and 1 both mean one, a negative number sets no limit.
                 container: string. Default "". Container of resources that it lies in;
                     the default one where empty.
                 shared_name: string. Default "". Name under which several calls share a
@@ -214,9 +216,11 @@ def thread_pool_handle(
     keywords.
 
     Args:
-        num_threads: int. How many threads it has.
+        num_threads: int. How many threads it has; 0 for as many as there are
+            processors. Negative numbers, and 65536 or more, are refused.
         display_name: string. What the threads are called in profiles.
-        max_intra_op_parallelism: int. Default 1. How many threads one op may use.
+        max_intra_op_parallelism: int. Default 1. How many threads one op may use; 0 and
+            1 both mean one, a negative number sets no limit.
         container: string. Default "". Container of resources that it lies in; the
             default one where empty.
         shared_name: string. Default "". Name under which several calls share a pool;

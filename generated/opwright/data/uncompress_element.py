@@ -51,7 +51,9 @@ class UncompressElementInputs(OpInputs):
 class UncompressElement(Op):
     """Unpacks the components of an element that CompressElement packed.
 
-    Another number of components, or other dtypes, than were packed are refused.
+    tf.data service sends elements packed, and this op is what takes them out on the
+    side that reads. `output_types` must be those that were packed, one for each
+    component, or the call is refused.
 
     Attributes:
         components: list of tensors of `output_types`, `*output_shapes[i]`. The
@@ -86,7 +88,9 @@ class UncompressElement(Op):
     ) -> UncompressElement:
         """Unpacks the components of an element that CompressElement packed.
 
-        Another number of components, or other dtypes, than were packed are refused.
+        tf.data service sends elements packed, and this op is what takes them out on the
+        side that reads. `output_types` must be those that were packed, one for each
+        component, or the call is refused.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -146,7 +150,9 @@ def uncompress_element(
 ) -> list[Output[AnyDType]]:
     """Unpacks the components of an element that CompressElement packed.
 
-    Another number of components, or other dtypes, than were packed are refused.
+    tf.data service sends elements packed, and this op is what takes them out on the
+    side that reads. `output_types` must be those that were packed, one for each
+    component, or the call is refused.
 
     `UncompressElement.create` in the current scope.
 

@@ -60,8 +60,8 @@ class DebugIdentityV2(TensorOp[T]):
     """Passes on a tensor and writes it to a log of version 2 of the debugger.
 
     The log is a folder of event files that TensorBoard's debugger reads, as
-    tf.debugging.experimental. enable_dump_debug_info makes them. What is logged is the
-    input, usually a summary that DebugNumericSummaryV2 made of another tensor;
+    `enable_dump_debug_info` of tf.debugging.experimental makes them. What is logged is
+    the input, usually a summary that DebugNumericSummaryV2 made of another tensor;
     `tensor_debug_mode` says which. Only the last `circular_buffer_size` of them are
     kept, and written when the buffer is flushed.
 
@@ -172,10 +172,10 @@ class DebugIdentityV2(TensorOp[T]):
         """Passes on a tensor and writes it to a log of version 2 of the debugger.
 
         The log is a folder of event files that TensorBoard's debugger reads, as
-        tf.debugging.experimental. enable_dump_debug_info makes them. What is logged is
-        the input, usually a summary that DebugNumericSummaryV2 made of another tensor;
-        `tensor_debug_mode` says which. Only the last `circular_buffer_size` of them are
-        kept, and written when the buffer is flushed.
+        `enable_dump_debug_info` of tf.debugging.experimental makes them. What is logged
+        is the input, usually a summary that DebugNumericSummaryV2 made of another
+        tensor; `tensor_debug_mode` says which. Only the last `circular_buffer_size` of
+        them are kept, and written when the buffer is flushed.
 
         Stateful.
 
@@ -278,8 +278,8 @@ def debug_identity_v2(
     """Passes on a tensor and writes it to a log of version 2 of the debugger.
 
     The log is a folder of event files that TensorBoard's debugger reads, as
-    tf.debugging.experimental. enable_dump_debug_info makes them. What is logged is the
-    input, usually a summary that DebugNumericSummaryV2 made of another tensor;
+    `enable_dump_debug_info` of tf.debugging.experimental makes them. What is logged is
+    the input, usually a summary that DebugNumericSummaryV2 made of another tensor;
     `tensor_debug_mode` says which. Only the last `circular_buffer_size` of them are
     kept, and written when the buffer is flushed.
 

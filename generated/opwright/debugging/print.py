@@ -55,10 +55,10 @@ class PrintInputs(OpInputs, Generic[V]):
 class Print(TensorOp[T]):
     """Passes on a tensor and prints others to the log.
 
-    A line with `message` and `data` is logged on standard error when the op runs; that
-    it does, something must use the output, even only as a control dependency. PrintV2
-    prints a string, without passing anything on, and can go to standard output:
-    tf.print makes it, with StringFormat. New programs use that.
+    A line with `message` and `data` is logged on standard error when the op runs. In a
+    graph without tf.function, that takes something which uses the output, if only as a
+    control dependency. PrintV2 prints a string, without passing anything on, and can go
+    to standard output: tf.print makes it, with StringFormat. New programs use that.
 
     Stateful.
 
@@ -125,10 +125,11 @@ class Print(TensorOp[T]):
     ) -> Print[V]:
         """Passes on a tensor and prints others to the log.
 
-        A line with `message` and `data` is logged on standard error when the op runs;
-        that it does, something must use the output, even only as a control dependency.
-        PrintV2 prints a string, without passing anything on, and can go to standard
-        output: tf.print makes it, with StringFormat. New programs use that.
+        A line with `message` and `data` is logged on standard error when the op runs.
+        In a graph without tf.function, that takes something which uses the output, if
+        only as a control dependency. PrintV2 prints a string, without passing anything
+        on, and can go to standard output: tf.print makes it, with StringFormat. New
+        programs use that.
 
         Stateful.
 
@@ -205,10 +206,10 @@ def print(
 ) -> Output[V]:
     """Passes on a tensor and prints others to the log.
 
-    A line with `message` and `data` is logged on standard error when the op runs; that
-    it does, something must use the output, even only as a control dependency. PrintV2
-    prints a string, without passing anything on, and can go to standard output:
-    tf.print makes it, with StringFormat. New programs use that.
+    A line with `message` and `data` is logged on standard error when the op runs. In a
+    graph without tf.function, that takes something which uses the output, if only as a
+    control dependency. PrintV2 prints a string, without passing anything on, and can go
+    to standard output: tf.print makes it, with StringFormat. New programs use that.
 
     Stateful.
 

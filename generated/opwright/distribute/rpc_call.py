@@ -120,7 +120,8 @@ class RpcCall(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             client: resource, `scalar`. What RpcClient made.
-            method_name: string, `scalar`. Name of the function.
+            method_name: string, `scalar`. Name by which RpcServerRegister gave the
+                server the function.
             args: list of tensors of `Tin`, `...`. Arguments of the call.
             timeout_in_ms: int64, `scalar`. Milliseconds until the call counts as
                 failed; 0 or less for the default.
@@ -184,7 +185,8 @@ def rpc_call(
 
     Args:
         client: resource, `scalar`. What RpcClient made.
-        method_name: string, `scalar`. Name of the function.
+        method_name: string, `scalar`. Name by which RpcServerRegister gave the server
+            the function.
         args: list of tensors of `Tin`, `...`. Arguments of the call.
         timeout_in_ms: int64, `scalar`. Milliseconds until the call counts as failed; 0
             or less for the default.

@@ -55,8 +55,8 @@ class Cast(TensorOp[DstT]):
 
     What a dtype cannot hold is treated as C does it:
 
-    - Floats lose what is behind the point when they become integers: -1.9 gives
-      -1. Out of range, and of nan, the result depends on the device.
+    - Floats lose what is behind the point when they become integers: -1.9
+      gives -1. Out of range, and of nan, the result depends on the device.
     - Integers that are too wide lose their upper bits: 300 gives 44 as uint8.
     - Floats that become narrower are rounded to the nearest, and overflow to inf;
       with `Truncate`, bits are cut off.
@@ -124,8 +124,8 @@ class Cast(TensorOp[DstT]):
 
         What a dtype cannot hold is treated as C does it:
 
-        - Floats lose what is behind the point when they become integers: -1.9 gives
-          -1. Out of range, and of nan, the result depends on the device.
+        - Floats lose what is behind the point when they become integers: -1.9
+          gives -1. Out of range, and of nan, the result depends on the device.
         - Integers that are too wide lose their upper bits: 300 gives 44 as uint8.
         - Floats that become narrower are rounded to the nearest, and overflow to inf;
           with `Truncate`, bits are cut off.
@@ -200,8 +200,8 @@ def cast(
 
     What a dtype cannot hold is treated as C does it:
 
-    - Floats lose what is behind the point when they become integers: -1.9 gives
-      -1. Out of range, and of nan, the result depends on the device.
+    - Floats lose what is behind the point when they become integers: -1.9
+      gives -1. Out of range, and of nan, the result depends on the device.
     - Integers that are too wide lose their upper bits: 300 gives 44 as uint8.
     - Floats that become narrower are rounded to the nearest, and overflow to inf;
       with `Truncate`, bits are cut off.

@@ -56,7 +56,7 @@ class RemoteCall(Op):
     tf.config.experimental_connect_to_cluster does. tf.data uses it to call functions
     for data sets on GPUs.
 
-    A device that there is none of is refused.
+    A device that does not exist is refused.
 
     Stateful.
 
@@ -101,7 +101,7 @@ class RemoteCall(Op):
         tf.config.experimental_connect_to_cluster does. tf.data uses it to call
         functions for data sets on GPUs.
 
-        A device that there is none of is refused.
+        A device that does not exist is refused.
 
         Stateful.
 
@@ -167,7 +167,7 @@ def remote_call(
     tf.config.experimental_connect_to_cluster does. tf.data uses it to call functions
     for data sets on GPUs.
 
-    A device that there is none of is refused.
+    A device that does not exist is refused.
 
     Stateful.
 

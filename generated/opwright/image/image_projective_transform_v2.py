@@ -69,8 +69,8 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
 
     `fill_mode` says what is beyond the image: one value (CONSTANT), the image mirrored,
     edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). Other
-    names are not refused. The value is 0; ImageProjectiveTransformV3 takes another one,
-    and is what new programs should call.
+    names are not refused; what they give is undefined. The value is 0;
+    ImageProjectiveTransformV3 takes another one, and is what new programs should call.
 
     `dtype`: uint8, int32, int64, float16, bfloat16, float32 or float64.
 
@@ -146,9 +146,9 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
 
         `fill_mode` says what is beyond the image: one value (CONSTANT), the image
         mirrored, edges twice (REFLECT), the image repeated (WRAP), or its border
-        (NEAREST). Other names are not refused. The value is 0;
-        ImageProjectiveTransformV3 takes another one, and is what new programs should
-        call.
+        (NEAREST). Other names are not refused; what they give is undefined. The value
+        is 0; ImageProjectiveTransformV3 takes another one, and is what new programs
+        should call.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -158,7 +158,7 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
             transforms: float32, `1 8 | b 8`. One row for all of them, or one for each.
             output_shape: int32, `2`. Height and width of the result, above 0.
             interpolation: string. "NEAREST" for the nearest pixel, "BILINEAR" for
-                interpolation between four.
+                interpolation between four; others are not refused, but undefined.
             options: merged field by field; the last explicit one wins.
                 fill_mode: string. Default "CONSTANT". What is beyond the image:
                     "CONSTANT", "REFLECT", "WRAP" or "NEAREST".
@@ -236,8 +236,8 @@ def image_projective_transform_v2(
 
     `fill_mode` says what is beyond the image: one value (CONSTANT), the image mirrored,
     edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). Other
-    names are not refused. The value is 0; ImageProjectiveTransformV3 takes another one,
-    and is what new programs should call.
+    names are not refused; what they give is undefined. The value is 0;
+    ImageProjectiveTransformV3 takes another one, and is what new programs should call.
 
     `ImageProjectiveTransformV2.create` in the current scope, with
     ImageProjectiveTransformV2.Options as keywords.
@@ -247,7 +247,7 @@ def image_projective_transform_v2(
         transforms: float32, `1 8 | b 8`. One row for all of them, or one for each.
         output_shape: int32, `2`. Height and width of the result, above 0.
         interpolation: string. "NEAREST" for the nearest pixel, "BILINEAR" for
-            interpolation between four.
+            interpolation between four; others are not refused, but undefined.
         fill_mode: string. Default "CONSTANT". What is beyond the image: "CONSTANT",
             "REFLECT", "WRAP" or "NEAREST".
         name: what the op is called in a graph.

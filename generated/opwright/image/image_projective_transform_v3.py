@@ -68,7 +68,7 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
 
     `fill_mode` says what is beyond the image: one value (CONSTANT), the image mirrored,
     edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). Other
-    names are not refused.
+    names are not refused; what they give is undefined.
 
     Nothing is smoothed where images become smaller. Layers of Keras 2 for random
     rotation, translation and zoom call it. CropAndResize cuts out upright boxes.
@@ -149,7 +149,7 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
 
         `fill_mode` says what is beyond the image: one value (CONSTANT), the image
         mirrored, edges twice (REFLECT), the image repeated (WRAP), or its border
-        (NEAREST). Other names are not refused.
+        (NEAREST). Other names are not refused; what they give is undefined.
 
         Nothing is smoothed where images become smaller. Layers of Keras 2 for random
         rotation, translation and zoom call it. CropAndResize cuts out upright boxes.
@@ -163,7 +163,7 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
             output_shape: int32, `2`. Height and width of the result, above 0.
             fill_value: float32, `scalar`. The value beyond the image, for "CONSTANT".
             interpolation: string. "NEAREST" for the nearest pixel, "BILINEAR" for
-                interpolation between four.
+                interpolation between four; others are not refused, but undefined.
             options: merged field by field; the last explicit one wins.
                 fill_mode: string. Default "CONSTANT". What is beyond the image:
                     "CONSTANT", "REFLECT", "WRAP" or "NEAREST".
@@ -243,7 +243,7 @@ def image_projective_transform_v3(
 
     `fill_mode` says what is beyond the image: one value (CONSTANT), the image mirrored,
     edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). Other
-    names are not refused.
+    names are not refused; what they give is undefined.
 
     Nothing is smoothed where images become smaller. Layers of Keras 2 for random
     rotation, translation and zoom call it. CropAndResize cuts out upright boxes.
@@ -257,7 +257,7 @@ def image_projective_transform_v3(
         output_shape: int32, `2`. Height and width of the result, above 0.
         fill_value: float32, `scalar`. The value beyond the image, for "CONSTANT".
         interpolation: string. "NEAREST" for the nearest pixel, "BILINEAR" for
-            interpolation between four.
+            interpolation between four; others are not refused, but undefined.
         fill_mode: string. Default "CONSTANT". What is beyond the image: "CONSTANT",
             "REFLECT", "WRAP" or "NEAREST".
         name: what the op is called in a graph.

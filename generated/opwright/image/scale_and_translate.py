@@ -60,7 +60,8 @@ class ScaleAndTranslateInputs(OpInputs):
 class ScaleAndTranslate(TensorOp[TFloat32]):
     """Resizes and moves images, with a kernel that smooths what is made smaller.
 
-    A pixel at (y, x) of the image, counted from the middle of squares, goes to
+    A point (y, x) of the image, with (0.5, 0.5) as the middle of its first pixel, goes
+    to
 
       (y * scale[0] + translation[0],  x * scale[1] + translation[1])
 
@@ -141,7 +142,8 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
     ) -> ScaleAndTranslate:
         """Resizes and moves images, with a kernel that smooths what is made smaller.
 
-        A pixel at (y, x) of the image, counted from the middle of squares, goes to
+        A point (y, x) of the image, with (0.5, 0.5) as the middle of its first pixel,
+        goes to
 
           (y * scale[0] + translation[0],  x * scale[1] + translation[1])
 
@@ -232,7 +234,8 @@ def scale_and_translate(
 ) -> Output[TFloat32]:
     """Resizes and moves images, with a kernel that smooths what is made smaller.
 
-    A pixel at (y, x) of the image, counted from the middle of squares, goes to
+    A point (y, x) of the image, with (0.5, 0.5) as the middle of its first pixel, goes
+    to
 
       (y * scale[0] + translation[0],  x * scale[1] + translation[1])
 

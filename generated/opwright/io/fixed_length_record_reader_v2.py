@@ -49,9 +49,10 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
     ends. Here the key is the name of the file, a colon and the number of the record,
     the value the record.
 
-    Whoever has no queue already takes a data set instead. A record begins `hop_bytes`
-    after the one before; 0 means right after it. What is left at the end and shorter
-    than a record is dropped. FixedLengthRecordDatasetV2 does the same for a data set.
+    New programs read files with data sets, which need no queue. A record begins
+    `hop_bytes` after the one before; 0 means right after it. What is left at the end
+    and shorter than a record is dropped. FixedLengthRecordDatasetV2 does the same for a
+    data set.
 
     Stateful.
 
@@ -159,7 +160,7 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
         where a file ends. Here the key is the name of the file, a colon and the number
         of the record, the value the record.
 
-        Whoever has no queue already takes a data set instead. A record begins
+        New programs read files with data sets, which need no queue. A record begins
         `hop_bytes` after the one before; 0 means right after it. What is left at the
         end and shorter than a record is dropped. FixedLengthRecordDatasetV2 does the
         same for a data set.
@@ -266,9 +267,10 @@ def fixed_length_record_reader_v2(
     ends. Here the key is the name of the file, a colon and the number of the record,
     the value the record.
 
-    Whoever has no queue already takes a data set instead. A record begins `hop_bytes`
-    after the one before; 0 means right after it. What is left at the end and shorter
-    than a record is dropped. FixedLengthRecordDatasetV2 does the same for a data set.
+    New programs read files with data sets, which need no queue. A record begins
+    `hop_bytes` after the one before; 0 means right after it. What is left at the end
+    and shorter than a record is dropped. FixedLengthRecordDatasetV2 does the same for a
+    data set.
 
     Stateful.
 

@@ -43,8 +43,8 @@ class IdentityReaderV2(TensorOp[TResource]):
     ReaderReadV2 gives the next record, with a key, and takes the next name where a file
     ends. Here the key is the name, the value the name again.
 
-    Whoever has no queue already takes a data set instead. It opens no file: the names
-    may be any work that is to be shared out.
+    New programs read files with data sets, which need no queue. It opens no file: the
+    names may be any work that is to be shared out.
 
     Stateful.
 
@@ -109,8 +109,8 @@ class IdentityReaderV2(TensorOp[TResource]):
         at: ReaderReadV2 gives the next record, with a key, and takes the next name
         where a file ends. Here the key is the name, the value the name again.
 
-        Whoever has no queue already takes a data set instead. It opens no file: the
-        names may be any work that is to be shared out.
+        New programs read files with data sets, which need no queue. It opens no file:
+        the names may be any work that is to be shared out.
 
         Stateful.
 
@@ -182,8 +182,8 @@ def identity_reader_v2(
     ReaderReadV2 gives the next record, with a key, and takes the next name where a file
     ends. Here the key is the name, the value the name again.
 
-    Whoever has no queue already takes a data set instead. It opens no file: the names
-    may be any work that is to be shared out.
+    New programs read files with data sets, which need no queue. It opens no file: the
+    names may be any work that is to be shared out.
 
     Stateful.
 

@@ -41,7 +41,7 @@ class LMDBReader(TensorOp[TString]):
 
     Readers take names from a queue, and keep the place in the file that they are at:
     ReaderRead gives the next record, with a key, and takes the next name where a file
-    ends. Here the key is the key, the value the value.
+    ends. Here keys and values are those of the database.
 
     TensorFlow no longer has a reader of LMDB in it: to run the op is refused.
 
@@ -108,7 +108,7 @@ class LMDBReader(TensorOp[TString]):
 
         Readers take names from a queue, and keep the place in the file that they are
         at: ReaderRead gives the next record, with a key, and takes the next name where
-        a file ends. Here the key is the key, the value the value.
+        a file ends. Here keys and values are those of the database.
 
         TensorFlow no longer has a reader of LMDB in it: to run the op is refused.
 
@@ -182,7 +182,7 @@ def lmdb_reader(
 
     Readers take names from a queue, and keep the place in the file that they are at:
     ReaderRead gives the next record, with a key, and takes the next name where a file
-    ends. Here the key is the key, the value the value.
+    ends. Here keys and values are those of the database.
 
     TensorFlow no longer has a reader of LMDB in it: to run the op is refused.
 

@@ -49,7 +49,10 @@ class ParseTensor(TensorOp[OutType]):
 
     The string is a tensorflow.TensorProto, as SerializeTensor writes it, and says shape
     and dtype. The dtype has to be the one that is asked for; bytes that are no such
-    message are refused.
+    message are refused, and so is an empty string.
+
+    In a graph the shape is unknown until it runs; EnsureShape states it for what
+    follows. DecodeRaw reads bytes without a message around them.
 
     Attributes:
         output: `out_type`, `...`. The tensor that it holds.
@@ -81,7 +84,10 @@ class ParseTensor(TensorOp[OutType]):
 
         The string is a tensorflow.TensorProto, as SerializeTensor writes it, and says
         shape and dtype. The dtype has to be the one that is asked for; bytes that are
-        no such message are refused.
+        no such message are refused, and so is an empty string.
+
+        In a graph the shape is unknown until it runs; EnsureShape states it for what
+        follows. DecodeRaw reads bytes without a message around them.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -131,7 +137,10 @@ def parse_tensor(
 
     The string is a tensorflow.TensorProto, as SerializeTensor writes it, and says shape
     and dtype. The dtype has to be the one that is asked for; bytes that are no such
-    message are refused.
+    message are refused, and so is an empty string.
+
+    In a graph the shape is unknown until it runs; EnsureShape states it for what
+    follows. DecodeRaw reads bytes without a message around them.
 
     `ParseTensor.create` in the current scope.
 

@@ -38,8 +38,8 @@ class ReaderNumRecordsProduced(TensorOp[TInt64]):
     It counts from when the reader was made, or reset by ReaderReset.
     ReaderNumWorkUnitsCompleted counts files.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Attributes:
         records_produced: int64, `scalar`. How many records there were.
@@ -73,8 +73,8 @@ class ReaderNumRecordsProduced(TensorOp[TInt64]):
         It counts from when the reader was made, or reset by ReaderReset.
         ReaderNumWorkUnitsCompleted counts files.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,8 +117,8 @@ def reader_num_records_produced(
     It counts from when the reader was made, or reset by ReaderReset.
     ReaderNumWorkUnitsCompleted counts files.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `ReaderNumRecordsProduced.create` in the current scope.
 

@@ -40,8 +40,8 @@ class ReaderNumWorkUnitsCompleted(TensorOp[TInt64]):
     A reader knows that a file has ended only when it looks for the next record.
     ReaderNumRecordsProduced counts records.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Attributes:
         units_completed: int64, `scalar`. How many names from the queue are done with.
@@ -75,8 +75,8 @@ class ReaderNumWorkUnitsCompleted(TensorOp[TInt64]):
         A reader knows that a file has ended only when it looks for the next record.
         ReaderNumRecordsProduced counts records.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,8 +120,8 @@ def reader_num_work_units_completed(
     A reader knows that a file has ended only when it looks for the next record.
     ReaderNumRecordsProduced counts records.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `ReaderNumWorkUnitsCompleted.create` in the current scope.
 

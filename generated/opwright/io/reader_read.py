@@ -46,8 +46,8 @@ class ReaderRead(Op):
     queue, which waits if it is empty and open, and refuses the call if it is empty and
     closed. ReaderReadUpTo reads several.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Attributes:
         key: string, `scalar`. Where the record comes from, in the words of its reader.
@@ -92,8 +92,8 @@ class ReaderRead(Op):
         queue, which waits if it is empty and open, and refuses the call if it is empty
         and closed. ReaderReadUpTo reads several.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -148,8 +148,8 @@ def reader_read(
     queue, which waits if it is empty and open, and refuses the call if it is empty and
     closed. ReaderReadUpTo reads several.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `ReaderRead.create` in the current scope.
 

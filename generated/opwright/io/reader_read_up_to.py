@@ -47,8 +47,8 @@ class ReaderReadUpTo(Op):
     waits if that is empty and open, and is refused if it is empty and closed.
     ReaderRead reads one.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Attributes:
         keys: string, `_read`. Where each record comes from.
@@ -95,8 +95,8 @@ class ReaderReadUpTo(Op):
         waits if that is empty and open, and is refused if it is empty and closed.
         ReaderRead reads one.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -159,8 +159,8 @@ def reader_read_up_to(
     waits if that is empty and open, and is refused if it is empty and closed.
     ReaderRead reads one.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `ReaderReadUpTo.create` in the current scope.
 

@@ -37,8 +37,8 @@ class ReaderReset(Op):
     Its place in a file is forgotten and its counts are 0 again, as if it were new. The
     queue keeps what it has: names that were taken do not come back.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -65,8 +65,8 @@ class ReaderReset(Op):
         Its place in a file is forgotten and its counts are 0 again, as if it were new.
         The queue keeps what it has: names that were taken do not come back.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -104,8 +104,8 @@ def reader_reset(
     Its place in a file is forgotten and its counts are 0 again, as if it were new. The
     queue keeps what it has: names that were taken do not come back.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `ReaderReset.create` in the current scope: the operation in a graph, None eagerly.
 

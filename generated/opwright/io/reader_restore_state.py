@@ -45,8 +45,8 @@ class ReaderRestoreState(Op):
     come from ReaderSerializeState of a reader of the same kind, or it is refused. Of
     TensorFlow's own readers only IdentityReaderV2 can do it, others refuse.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -79,8 +79,8 @@ class ReaderRestoreState(Op):
         refused. Of TensorFlow's own readers only IdentityReaderV2 can do it, others
         refuse.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -127,8 +127,8 @@ def reader_restore_state(
     come from ReaderSerializeState of a reader of the same kind, or it is refused. Of
     TensorFlow's own readers only IdentityReaderV2 can do it, others refuse.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `ReaderRestoreState.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -39,8 +39,8 @@ class ReaderSerializeState(TensorOp[TString]):
     reader is at; ReaderRestoreState takes it. Of TensorFlow's own readers only
     IdentityReaderV2 can do it, others refuse.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Attributes:
         state: string, `scalar`. The state, serialized.
@@ -75,8 +75,8 @@ class ReaderSerializeState(TensorOp[TString]):
         the reader is at; ReaderRestoreState takes it. Of TensorFlow's own readers only
         IdentityReaderV2 can do it, others refuse.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,8 +120,8 @@ def reader_serialize_state(
     reader is at; ReaderRestoreState takes it. Of TensorFlow's own readers only
     IdentityReaderV2 can do it, others refuse.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `ReaderSerializeState.create` in the current scope.
 

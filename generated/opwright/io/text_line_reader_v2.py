@@ -45,8 +45,7 @@ class TextLineReaderV2(TensorOp[TResource]):
     ends. Here the key is the name of the file, a colon and the number of the line, from
     1, the value the line without its line break.
 
-    Whoever has no queue already takes a data set instead. TextLineDataset does the same
-    for a data set.
+    New programs read such files with TextLineDataset, which needs no queue.
 
     Stateful.
 
@@ -123,8 +122,7 @@ class TextLineReaderV2(TensorOp[TResource]):
         where a file ends. Here the key is the name of the file, a colon and the number
         of the line, from 1, the value the line without its line break.
 
-        Whoever has no queue already takes a data set instead. TextLineDataset does the
-        same for a data set.
+        New programs read such files with TextLineDataset, which needs no queue.
 
         Stateful.
 
@@ -207,8 +205,7 @@ def text_line_reader_v2(
     ends. Here the key is the name of the file, a colon and the number of the line, from
     1, the value the line without its line break.
 
-    Whoever has no queue already takes a data set instead. TextLineDataset does the same
-    for a data set.
+    New programs read such files with TextLineDataset, which needs no queue.
 
     Stateful.
 

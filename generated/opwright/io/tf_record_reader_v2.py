@@ -45,8 +45,8 @@ class TFRecordReaderV2(TensorOp[TResource]):
     ends. Here the key is the name of the file, a colon and the offset of the record,
     the value the record.
 
-    Whoever has no queue already takes a data set instead. A record whose checksum is
-    wrong is refused. TFRecordDatasetV2 does the same for a data set.
+    A record whose checksum is wrong is refused. New programs read such files with
+    TFRecordDatasetV2, which needs no queue.
 
     Stateful.
 
@@ -124,8 +124,8 @@ class TFRecordReaderV2(TensorOp[TResource]):
         where a file ends. Here the key is the name of the file, a colon and the offset
         of the record, the value the record.
 
-        Whoever has no queue already takes a data set instead. A record whose checksum
-        is wrong is refused. TFRecordDatasetV2 does the same for a data set.
+        A record whose checksum is wrong is refused. New programs read such files with
+        TFRecordDatasetV2, which needs no queue.
 
         Stateful.
 
@@ -208,8 +208,8 @@ def tf_record_reader_v2(
     ends. Here the key is the name of the file, a colon and the offset of the record,
     the value the record.
 
-    Whoever has no queue already takes a data set instead. A record whose checksum is
-    wrong is refused. TFRecordDatasetV2 does the same for a data set.
+    A record whose checksum is wrong is refused. New programs read such files with
+    TFRecordDatasetV2, which needs no queue.
 
     Stateful.
 

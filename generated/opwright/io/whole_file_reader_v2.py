@@ -43,8 +43,8 @@ class WholeFileReaderV2(TensorOp[TResource]):
     ReaderReadV2 gives the next record, with a key, and takes the next name where a file
     ends. Here the key is the name of the file, the value all of its contents.
 
-    Whoever has no queue already takes a data set instead. ReadFile reads one file by
-    name.
+    New programs read files with data sets, which need no queue. ReadFile reads one file
+    by name.
 
     Stateful.
 
@@ -111,8 +111,8 @@ class WholeFileReaderV2(TensorOp[TResource]):
         where a file ends. Here the key is the name of the file, the value all of its
         contents.
 
-        Whoever has no queue already takes a data set instead. ReadFile reads one file
-        by name.
+        New programs read files with data sets, which need no queue. ReadFile reads one
+        file by name.
 
         Stateful.
 
@@ -185,8 +185,8 @@ def whole_file_reader_v2(
     ReaderReadV2 gives the next record, with a key, and takes the next name where a file
     ends. Here the key is the name of the file, the value all of its contents.
 
-    Whoever has no queue already takes a data set instead. ReadFile reads one file by
-    name.
+    New programs read files with data sets, which need no queue. ReadFile reads one file
+    by name.
 
     Stateful.
 

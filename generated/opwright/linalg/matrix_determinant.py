@@ -51,10 +51,10 @@ class MatrixDeterminant(TensorOp[T]):
     diagonal multiplied up, with the sign of the permutation. That of a matrix of size 0
     is 1.
 
-    The product leaves the range of floats soon: the identity of size 3, times 1e30, has
-    inf. LogMatrixDeterminant returns the logarithm of its magnitude, and is what
-    likelihoods want. A determinant near 0 says little about how well equations can be
-    solved; Svd does.
+    The product leaves the range of floats soon: in float32, that of the identity of
+    size 3 times 1e30 is inf. LogMatrixDeterminant returns the logarithm of its
+    magnitude, and is what likelihoods want. A determinant near 0 says little about how
+    well equations can be solved; Svd does.
 
     `T`: float16, float32, float64, complex64 or complex128.
 
@@ -88,10 +88,10 @@ class MatrixDeterminant(TensorOp[T]):
         its diagonal multiplied up, with the sign of the permutation. That of a matrix
         of size 0 is 1.
 
-        The product leaves the range of floats soon: the identity of size 3, times 1e30,
-        has inf. LogMatrixDeterminant returns the logarithm of its magnitude, and is
-        what likelihoods want. A determinant near 0 says little about how well equations
-        can be solved; Svd does.
+        The product leaves the range of floats soon: in float32, that of the identity of
+        size 3 times 1e30 is inf. LogMatrixDeterminant returns the logarithm of its
+        magnitude, and is what likelihoods want. A determinant near 0 says little about
+        how well equations can be solved; Svd does.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -131,10 +131,10 @@ def matrix_determinant(
     diagonal multiplied up, with the sign of the permutation. That of a matrix of size 0
     is 1.
 
-    The product leaves the range of floats soon: the identity of size 3, times 1e30, has
-    inf. LogMatrixDeterminant returns the logarithm of its magnitude, and is what
-    likelihoods want. A determinant near 0 says little about how well equations can be
-    solved; Svd does.
+    The product leaves the range of floats soon: in float32, that of the identity of
+    size 3 times 1e30 is inf. LogMatrixDeterminant returns the logarithm of its
+    magnitude, and is what likelihoods want. A determinant near 0 says little about how
+    well equations can be solved; Svd does.
 
     `MatrixDeterminant.create` in the current scope.
 

@@ -51,14 +51,14 @@ class InitializeTable(Op):
     """Fills a table that can be filled once, by reference.
 
     Key i leads to value i. A key that is there twice is refused, unless both have the
-    same value. A table that has been filled before stays as it is, whatever is given
-    now, and nothing is said.
+    same value. A table that has been filled before stays as it is: as many keys as it
+    has are taken and ignored, another number is refused.
 
     InitializeTableFromTextFile reads a file, InitializeTableFromDataset a data set.
     Tables that may change take LookupTableInsert.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -92,14 +92,14 @@ class InitializeTable(Op):
         """Fills a table that can be filled once, by reference.
 
         Key i leads to value i. A key that is there twice is refused, unless both have
-        the same value. A table that has been filled before stays as it is, whatever is
-        given now, and nothing is said.
+        the same value. A table that has been filled before stays as it is: as many keys
+        as it has are taken and ignored, another number is refused.
 
         InitializeTableFromTextFile reads a file, InitializeTableFromDataset a data set.
         Tables that may change take LookupTableInsert.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -151,14 +151,14 @@ def initialize_table(
     """Fills a table that can be filled once, by reference.
 
     Key i leads to value i. A key that is there twice is refused, unless both have the
-    same value. A table that has been filled before stays as it is, whatever is given
-    now, and nothing is said.
+    same value. A table that has been filled before stays as it is: as many keys as it
+    has are taken and ignored, another number is refused.
 
     InitializeTableFromTextFile reads a file, InitializeTableFromDataset a data set.
     Tables that may change take LookupTableInsert.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `InitializeTable.create` in the current scope: the operation in a graph, None
     eagerly.

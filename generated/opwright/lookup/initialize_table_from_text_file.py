@@ -61,8 +61,8 @@ class InitializeTableFromTextFile(Op):
     table that has been filled before stays as it is. InitializeTable takes tensors
     instead.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Example:
         >>> _ = open("words.txt", "w").write("red\\nblue\\n")
@@ -137,8 +137,8 @@ class InitializeTableFromTextFile(Op):
         table that has been filled before stays as it is. InitializeTable takes tensors
         instead.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -235,8 +235,8 @@ def initialize_table_from_text_file(
     table that has been filled before stays as it is. InitializeTable takes tensors
     instead.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `InitializeTableFromTextFile.create` in the current scope, with
     InitializeTableFromTextFile.Options as keywords: the operation in a graph, None

@@ -63,8 +63,8 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
 
     LookupTableImport writes them back. LookupTableFind reads the values of given keys.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Attributes:
         keys: `Tkeys`, `_entries ...`. All keys of the table.
@@ -113,8 +113,8 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
         LookupTableImport writes them back. LookupTableFind reads the values of given
         keys.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -183,8 +183,8 @@ def lookup_table_export(
 
     LookupTableImport writes them back. LookupTableFind reads the values of given keys.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `LookupTableExport.create` in the current scope.
 

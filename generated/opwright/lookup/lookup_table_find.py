@@ -60,8 +60,8 @@ class LookupTableFind(TensorOp[Tout]):
     wants one for all. A table that was never filled, or that has other dtypes, is
     refused.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Attributes:
         values: `Tout`, `...`. The values that were found, or the default.
@@ -110,8 +110,8 @@ class LookupTableFind(TensorOp[Tout]):
         wants one for all. A table that was never filled, or that has other dtypes, is
         refused.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -179,8 +179,8 @@ def lookup_table_find(
     wants one for all. A table that was never filled, or that has other dtypes, is
     refused.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `LookupTableFind.create` in the current scope.
 

@@ -54,12 +54,15 @@ class LookupTableImport(Op):
     from a checkpoint, with what LookupTableExport gave; LookupTableInsert keeps the
     other keys.
 
-    A dense table takes the buckets that it exported, those without a key included; with
-    scalars as keys its import ends the process. A table that is filled once takes an
-    import as it takes InitializeTable, and refuses other data later.
+    A table that is filled once takes an import as it takes InitializeTable: the first
+    one fills it, later ones change nothing or are refused.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    A dense table takes what LookupTableExport gave, buckets without a key included.
+    Keys need the second dimension that they have there, even if they are scalars: a
+    vector of keys is refused, or ends the process.
+
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -95,19 +98,22 @@ class LookupTableImport(Op):
         table from a checkpoint, with what LookupTableExport gave; LookupTableInsert
         keeps the other keys.
 
-        A dense table takes the buckets that it exported, those without a key included;
-        with scalars as keys its import ends the process. A table that is filled once
-        takes an import as it takes InitializeTable, and refuses other data later.
+        A table that is filled once takes an import as it takes InitializeTable: the
+        first one fills it, later ones change nothing or are refused.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        A dense table takes what LookupTableExport gave, buckets without a key included.
+        Keys need the second dimension that they have there, even if they are scalars: a
+        vector of keys is refused, or ends the process.
+
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             table_handle: reference to string, `2`. Reference to a table, such as
-                HashTable makes.
+                MutableHashTable makes.
             keys: `Tin`, `n`. All keys that the table shall have.
             values: `Tout`, `n ...`. Their values, as many, each of the shape that the
                 table's values have.
@@ -155,19 +161,22 @@ def lookup_table_import(
     from a checkpoint, with what LookupTableExport gave; LookupTableInsert keeps the
     other keys.
 
-    A dense table takes the buckets that it exported, those without a key included; with
-    scalars as keys its import ends the process. A table that is filled once takes an
-    import as it takes InitializeTable, and refuses other data later.
+    A table that is filled once takes an import as it takes InitializeTable: the first
+    one fills it, later ones change nothing or are refused.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    A dense table takes what LookupTableExport gave, buckets without a key included.
+    Keys need the second dimension that they have there, even if they are scalars: a
+    vector of keys is refused, or ends the process.
+
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `LookupTableImport.create` in the current scope: the operation in a graph, None
     eagerly.
 
     Args:
-        table_handle: reference to string, `2`. Reference to a table, such as HashTable
-            makes.
+        table_handle: reference to string, `2`. Reference to a table, such as
+            MutableHashTable makes.
         keys: `Tin`, `n`. All keys that the table shall have.
         values: `Tout`, `n ...`. Their values, as many, each of the shape that the
             table's values have.

@@ -54,9 +54,12 @@ class LookupTableImportV2(Op):
     from a checkpoint, with what LookupTableExportV2 gave; LookupTableInsertV2 keeps the
     other keys.
 
-    A dense table takes the buckets that it exported, those without a key included; with
-    scalars as keys its import ends the process. A table that is filled once takes an
-    import as it takes InitializeTableV2, and refuses other data later.
+    A table that is filled once takes an import as it takes InitializeTableV2: the first
+    one fills it, later ones change nothing or are refused.
+
+    A dense table takes what LookupTableExportV2 gave, buckets without a key included.
+    Keys need the second dimension that they have there, even if they are scalars: a
+    vector of keys is refused, or ends the process.
 
     Stateful.
 
@@ -95,9 +98,12 @@ class LookupTableImportV2(Op):
         table from a checkpoint, with what LookupTableExportV2 gave; LookupTableInsertV2
         keeps the other keys.
 
-        A dense table takes the buckets that it exported, those without a key included;
-        with scalars as keys its import ends the process. A table that is filled once
-        takes an import as it takes InitializeTableV2, and refuses other data later.
+        A table that is filled once takes an import as it takes InitializeTableV2: the
+        first one fills it, later ones change nothing or are refused.
+
+        A dense table takes what LookupTableExportV2 gave, buckets without a key
+        included. Keys need the second dimension that they have there, even if they are
+        scalars: a vector of keys is refused, or ends the process.
 
         Stateful.
 
@@ -105,7 +111,8 @@ class LookupTableImportV2(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            table_handle: resource, `scalar`. Handle, such as AnonymousHashTable makes.
+            table_handle: resource, `scalar`. Handle of a table, such as
+                AnonymousMutableHashTable makes.
             keys: `Tin`, `n`. All keys that the table shall have.
             values: `Tout`, `n ...`. Their values, as many, each of the shape that the
                 table's values have.
@@ -154,9 +161,12 @@ def lookup_table_import_v2(
     from a checkpoint, with what LookupTableExportV2 gave; LookupTableInsertV2 keeps the
     other keys.
 
-    A dense table takes the buckets that it exported, those without a key included; with
-    scalars as keys its import ends the process. A table that is filled once takes an
-    import as it takes InitializeTableV2, and refuses other data later.
+    A table that is filled once takes an import as it takes InitializeTableV2: the first
+    one fills it, later ones change nothing or are refused.
+
+    A dense table takes what LookupTableExportV2 gave, buckets without a key included.
+    Keys need the second dimension that they have there, even if they are scalars: a
+    vector of keys is refused, or ends the process.
 
     Stateful.
 
@@ -164,7 +174,8 @@ def lookup_table_import_v2(
     eagerly.
 
     Args:
-        table_handle: resource, `scalar`. Handle, such as AnonymousHashTable makes.
+        table_handle: resource, `scalar`. Handle of a table, such as
+            AnonymousMutableHashTable makes.
         keys: `Tin`, `n`. All keys that the table shall have.
         values: `Tout`, `n ...`. Their values, as many, each of the shape that the
             table's values have.

@@ -56,12 +56,12 @@ class LookupTableInsert(Op):
     stays. Keys that the table has and that are not given stay too: LookupTableImport
     drops them.
 
-    A table that is filled once is refused, as InitializeTable is for it; so are keys
-    and values whose numbers differ, and the two keys that a dense table keeps for
-    itself.
+    A table of the kind that is filled once is refused: InitializeTable fills it. Keys
+    and values whose numbers differ are refused too, and so are the two keys that a
+    dense table keeps for itself.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -97,19 +97,19 @@ class LookupTableInsert(Op):
         stays. Keys that the table has and that are not given stay too:
         LookupTableImport drops them.
 
-        A table that is filled once is refused, as InitializeTable is for it; so are
-        keys and values whose numbers differ, and the two keys that a dense table keeps
-        for itself.
+        A table of the kind that is filled once is refused: InitializeTable fills it.
+        Keys and values whose numbers differ are refused too, and so are the two keys
+        that a dense table keeps for itself.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             table_handle: reference to string, `2`. Reference to a table, such as
-                HashTable makes.
+                MutableHashTable makes.
             keys: `Tin`, `...`. The keys, of the table's dtype.
             values: `Tout`, `...`. Their values: as many, each of the shape that the
                 table's values have.
@@ -157,19 +157,19 @@ def lookup_table_insert(
     stays. Keys that the table has and that are not given stay too: LookupTableImport
     drops them.
 
-    A table that is filled once is refused, as InitializeTable is for it; so are keys
-    and values whose numbers differ, and the two keys that a dense table keeps for
-    itself.
+    A table of the kind that is filled once is refused: InitializeTable fills it. Keys
+    and values whose numbers differ are refused too, and so are the two keys that a
+    dense table keeps for itself.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `LookupTableInsert.create` in the current scope: the operation in a graph, None
     eagerly.
 
     Args:
-        table_handle: reference to string, `2`. Reference to a table, such as HashTable
-            makes.
+        table_handle: reference to string, `2`. Reference to a table, such as
+            MutableHashTable makes.
         keys: `Tin`, `...`. The keys, of the table's dtype.
         values: `Tout`, `...`. Their values: as many, each of the shape that the table's
             values have.

@@ -54,9 +54,9 @@ class LookupTableInsertV2(Op):
     stays. Keys that the table has and that are not given stay too: LookupTableImportV2
     drops them.
 
-    A table that is filled once is refused, as InitializeTableV2 is for it; so are keys
-    and values whose numbers differ, and the two keys that a dense table keeps for
-    itself.
+    A table of the kind that is filled once is refused: InitializeTableV2 fills it. Keys
+    and values whose numbers differ are refused too, and so are the two keys that a
+    dense table keeps for itself.
 
     Stateful.
 
@@ -95,9 +95,9 @@ class LookupTableInsertV2(Op):
         stays. Keys that the table has and that are not given stay too:
         LookupTableImportV2 drops them.
 
-        A table that is filled once is refused, as InitializeTableV2 is for it; so are
-        keys and values whose numbers differ, and the two keys that a dense table keeps
-        for itself.
+        A table of the kind that is filled once is refused: InitializeTableV2 fills it.
+        Keys and values whose numbers differ are refused too, and so are the two keys
+        that a dense table keeps for itself.
 
         Stateful.
 
@@ -105,7 +105,8 @@ class LookupTableInsertV2(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            table_handle: resource, `scalar`. Handle, such as AnonymousHashTable makes.
+            table_handle: resource, `scalar`. Handle of a table, such as
+                AnonymousMutableHashTable makes.
             keys: `Tin`, `...`. The keys, of the table's dtype.
             values: `Tout`, `...`. Their values: as many, each of the shape that the
                 table's values have.
@@ -154,9 +155,9 @@ def lookup_table_insert_v2(
     stays. Keys that the table has and that are not given stay too: LookupTableImportV2
     drops them.
 
-    A table that is filled once is refused, as InitializeTableV2 is for it; so are keys
-    and values whose numbers differ, and the two keys that a dense table keeps for
-    itself.
+    A table of the kind that is filled once is refused: InitializeTableV2 fills it. Keys
+    and values whose numbers differ are refused too, and so are the two keys that a
+    dense table keeps for itself.
 
     Stateful.
 
@@ -164,7 +165,8 @@ def lookup_table_insert_v2(
     eagerly.
 
     Args:
-        table_handle: resource, `scalar`. Handle, such as AnonymousHashTable makes.
+        table_handle: resource, `scalar`. Handle of a table, such as
+            AnonymousMutableHashTable makes.
         keys: `Tin`, `...`. The keys, of the table's dtype.
         values: `Tout`, `...`. Their values: as many, each of the shape that the table's
             values have.

@@ -47,8 +47,9 @@ class LookupTableRemoveV2Inputs(OpInputs):
 class LookupTableRemoveV2(Op):
     """Removes keys from a table.
 
-    Keys that the table lacks are passed over. A table that is filled once is refused.
-    In a dense table the bucket is marked and stays used until the table grows.
+    Keys that the table lacks are passed over. A table of the kind that is filled once
+    is refused. In a dense table the bucket is marked and stays used until the table
+    grows.
 
     Stateful.
 
@@ -78,9 +79,9 @@ class LookupTableRemoveV2(Op):
     ) -> LookupTableRemoveV2:
         """Removes keys from a table.
 
-        Keys that the table lacks are passed over. A table that is filled once is
-        refused. In a dense table the bucket is marked and stays used until the table
-        grows.
+        Keys that the table lacks are passed over. A table of the kind that is filled
+        once is refused. In a dense table the bucket is marked and stays used until the
+        table grows.
 
         Stateful.
 
@@ -88,7 +89,8 @@ class LookupTableRemoveV2(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            table_handle: resource, `scalar`. Handle, such as AnonymousHashTable makes.
+            table_handle: resource, `scalar`. Handle of a table, such as
+                AnonymousMutableHashTable makes.
             keys: `Tin`, `n ...`. The keys to remove, of the table's dtype.
 
         Raises:
@@ -124,8 +126,9 @@ def lookup_table_remove_v2(
 ) -> Operation | None:
     """Removes keys from a table.
 
-    Keys that the table lacks are passed over. A table that is filled once is refused.
-    In a dense table the bucket is marked and stays used until the table grows.
+    Keys that the table lacks are passed over. A table of the kind that is filled once
+    is refused. In a dense table the bucket is marked and stays used until the table
+    grows.
 
     Stateful.
 
@@ -133,7 +136,8 @@ def lookup_table_remove_v2(
     eagerly.
 
     Args:
-        table_handle: resource, `scalar`. Handle, such as AnonymousHashTable makes.
+        table_handle: resource, `scalar`. Handle of a table, such as
+            AnonymousMutableHashTable makes.
         keys: `Tin`, `n ...`. The keys to remove, of the table's dtype.
         name: what the op is called in a graph.
 

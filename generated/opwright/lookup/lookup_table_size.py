@@ -38,8 +38,8 @@ class LookupTableSize(TensorOp[TInt64]):
     A table that was not filled yet has 0. Of a dense table, buckets without a key do
     not count. LookupTableExport gives the keys themselves.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     Attributes:
         size: int64, `scalar`. How many keys there are.
@@ -74,8 +74,8 @@ class LookupTableSize(TensorOp[TInt64]):
         A table that was not filled yet has 0. Of a dense table, buckets without a key
         do not count. LookupTableExport gives the keys themselves.
 
-         Prefer the op that ends in V2: this one takes the references that work in
-        graphs alone.
+        Its handle is a reference, which works in graphs alone: prefer the op that ends
+        in V2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -121,8 +121,8 @@ def lookup_table_size(
     A table that was not filled yet has 0. Of a dense table, buckets without a key do
     not count. LookupTableExport gives the keys themselves.
 
-     Prefer the op that ends in V2: this one takes the references that work in graphs
-    alone.
+    Its handle is a reference, which works in graphs alone: prefer the op that ends in
+    V2.
 
     `LookupTableSize.create` in the current scope.
 

@@ -57,9 +57,9 @@ class Bucketize(TensorOp[TInt32]):
     on, and an element on a boundary belongs to the bucket above. nan goes to the last
     bucket. Boundaries that are not sorted are refused; without any, all is bucket 0.
 
-    They are attrs, fixed when a graph is built, and rounded to float32. SearchSorted of
-    other libraries is LowerBound and UpperBound here, which take boundaries from
-    tensors.
+    They are attrs, fixed when a graph is built, and rounded to float32. What other
+    libraries call searchsorted is LowerBound and UpperBound here, which take boundaries
+    from tensors.
 
     `T`: int32, int64, float32 or float64.
 
@@ -100,8 +100,8 @@ class Bucketize(TensorOp[TInt32]):
         the last bucket. Boundaries that are not sorted are refused; without any, all is
         bucket 0.
 
-        They are attrs, fixed when a graph is built, and rounded to float32.
-        SearchSorted of other libraries is LowerBound and UpperBound here, which take
+        They are attrs, fixed when a graph is built, and rounded to float32. What other
+        libraries call searchsorted is LowerBound and UpperBound here, which take
         boundaries from tensors.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -154,9 +154,9 @@ def bucketize(
     on, and an element on a boundary belongs to the bucket above. nan goes to the last
     bucket. Boundaries that are not sorted are refused; without any, all is bucket 0.
 
-    They are attrs, fixed when a graph is built, and rounded to float32. SearchSorted of
-    other libraries is LowerBound and UpperBound here, which take boundaries from
-    tensors.
+    They are attrs, fixed when a graph is built, and rounded to float32. What other
+    libraries call searchsorted is LowerBound and UpperBound here, which take boundaries
+    from tensors.
 
     `Bucketize.create` in the current scope.
 

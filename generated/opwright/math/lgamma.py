@@ -44,8 +44,8 @@ class Lgamma(TensorOp[T]):
 
     Factorials overflow soon, their logarithms do not: so likelihoods and counts of
     combinations are computed with it. It is inf at 0 and at negative whole numbers,
-    where gamma has its poles, and for inf. The sign of gamma, negative for x between -1
-    and 0, is not told. Digamma is its derivative.
+    where gamma has its poles, and for inf and -inf. The sign of gamma, which is
+    negative for x between -1 and 0, is lost. Digamma is its derivative.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -84,8 +84,8 @@ class Lgamma(TensorOp[T]):
 
         Factorials overflow soon, their logarithms do not: so likelihoods and counts of
         combinations are computed with it. It is inf at 0 and at negative whole numbers,
-        where gamma has its poles, and for inf. The sign of gamma, negative for x
-        between -1 and 0, is not told. Digamma is its derivative.
+        where gamma has its poles, and for inf and -inf. The sign of gamma, which is
+        negative for x between -1 and 0, is lost. Digamma is its derivative.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,8 +128,8 @@ def lgamma(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
 
     Factorials overflow soon, their logarithms do not: so likelihoods and counts of
     combinations are computed with it. It is inf at 0 and at negative whole numbers,
-    where gamma has its poles, and for inf. The sign of gamma, negative for x between -1
-    and 0, is not told. Digamma is its derivative.
+    where gamma has its poles, and for inf and -inf. The sign of gamma, which is
+    negative for x between -1 and 0, is lost. Digamma is its derivative.
 
     `Lgamma.create` in the current scope.
 

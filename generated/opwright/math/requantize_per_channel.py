@@ -68,14 +68,19 @@ class RequantizePerChannelOutputs(NamedTuple, Generic[OutType]):
 class RequantizePerChannel(Op, Generic[OutType]):
     """Makes 8 bits of 32, of quantized channels with ranges of their own.
 
-    An element q in channel c of `input` stands for `q / 2^31` of the greater of the
-    ends, `input_min[c]` and `input_max[c]`. All of them are rounded to one scale: that
-    of quint8 has 255 steps from 0 to `requested_output_max`, that of qint8 127 from 0
-    to the greater of the requested ends, and as many below. What does not fit is
-    clipped, so negative numbers are 0 in quint8.
+    With the larger absolute value of two ends as their reach, so that r is the reach of
+    the requested ends and r[c] that of `input_min[c]` and `input_max[c]`,
+
+      output = clip(round(steps * input / 2^31 * r[c] / r))
+
+    where steps is 255 for quint8 and 127 for qint8: channels of different scales come
+    out on one, on which q stands for q * r / steps. What does not fit the dtype is
+    clipped, so negative numbers are 0 in quint8. For qint8 a `requested_output_min` of
+    0 or more is refused.
 
     RequantizationRangePerChannel finds a range to request. Inputs of other than four
-    axes are refused. Requantize is for one range.
+    axes are refused; whether there is a range for each channel is not checked.
+    Requantize is for one range.
 
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -156,14 +161,19 @@ class RequantizePerChannel(Op, Generic[OutType]):
     ) -> RequantizePerChannel[UOutType]:
         """Makes 8 bits of 32, of quantized channels with ranges of their own.
 
-        An element q in channel c of `input` stands for `q / 2^31` of the greater of the
-        ends, `input_min[c]` and `input_max[c]`. All of them are rounded to one scale:
-        that of quint8 has 255 steps from 0 to `requested_output_max`, that of qint8 127
-        from 0 to the greater of the requested ends, and as many below. What does not
-        fit is clipped, so negative numbers are 0 in quint8.
+        With the larger absolute value of two ends as their reach, so that r is the
+        reach of the requested ends and r[c] that of `input_min[c]` and `input_max[c]`,
+
+          output = clip(round(steps * input / 2^31 * r[c] / r))
+
+        where steps is 255 for quint8 and 127 for qint8: channels of different scales
+        come out on one, on which q stands for q * r / steps. What does not fit the
+        dtype is clipped, so negative numbers are 0 in quint8. For qint8 a
+        `requested_output_min` of 0 or more is refused.
 
         RequantizationRangePerChannel finds a range to request. Inputs of other than
-        four axes are refused. Requantize is for one range.
+        four axes are refused; whether there is a range for each channel is not checked.
+        Requantize is for one range.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -174,10 +184,10 @@ class RequantizePerChannel(Op, Generic[OutType]):
                 for.
             input_max: float32, `c`. What the greatest number of each channel stands
                 for.
-            requested_output_min: float32, `scalar`. What the smallest number of the
-                result should stand for.
-            requested_output_max: float32, `scalar`. What the greatest number of the
-                result should stand for.
+            requested_output_min: float32, `scalar`. Lower end of the requested range;
+                only its absolute value counts.
+            requested_output_max: float32, `scalar`. Upper end of the requested range;
+                only its absolute value counts.
             out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default
                 quint8. Dtype of the result: quint8, or qint8 where there are negative
                 numbers.
@@ -265,14 +275,19 @@ def requantize_per_channel(
 ) -> RequantizePerChannelOutputs[UOutType]:
     """Makes 8 bits of 32, of quantized channels with ranges of their own.
 
-    An element q in channel c of `input` stands for `q / 2^31` of the greater of the
-    ends, `input_min[c]` and `input_max[c]`. All of them are rounded to one scale: that
-    of quint8 has 255 steps from 0 to `requested_output_max`, that of qint8 127 from 0
-    to the greater of the requested ends, and as many below. What does not fit is
-    clipped, so negative numbers are 0 in quint8.
+    With the larger absolute value of two ends as their reach, so that r is the reach of
+    the requested ends and r[c] that of `input_min[c]` and `input_max[c]`,
+
+      output = clip(round(steps * input / 2^31 * r[c] / r))
+
+    where steps is 255 for quint8 and 127 for qint8: channels of different scales come
+    out on one, on which q stands for q * r / steps. What does not fit the dtype is
+    clipped, so negative numbers are 0 in quint8. For qint8 a `requested_output_min` of
+    0 or more is refused.
 
     RequantizationRangePerChannel finds a range to request. Inputs of other than four
-    axes are refused. Requantize is for one range.
+    axes are refused; whether there is a range for each channel is not checked.
+    Requantize is for one range.
 
     `RequantizePerChannel.create` in the current scope.
 
@@ -280,10 +295,10 @@ def requantize_per_channel(
         input: `T`, `n h w c`. Sums of a convolution, with channels last.
         input_min: float32, `c`. What the smallest number of each channel stands for.
         input_max: float32, `c`. What the greatest number of each channel stands for.
-        requested_output_min: float32, `scalar`. What the smallest number of the result
-            should stand for.
-        requested_output_max: float32, `scalar`. What the greatest number of the result
-            should stand for.
+        requested_output_min: float32, `scalar`. Lower end of the requested range; only
+            its absolute value counts.
+        requested_output_max: float32, `scalar`. Upper end of the requested range; only
+            its absolute value counts.
         out_type: dtype, one of qint8, quint8, qint32, qint16, quint16. Default quint8.
             Dtype of the result: quint8, or qint8 where there are negative numbers.
         name: what the op is called in a graph.

@@ -57,7 +57,8 @@ class SegmentMean(TensorOp[T]):
 
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. There is no op of the family with unsorted
-    ids: divide UnsortedSegmentSum by the counts. SparseSegmentMean picks rows first.
+    ids: tf.math.unsorted_segment_mean divides UnsortedSegmentSum by the counts.
+    SparseSegmentMean picks rows first.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -102,8 +103,8 @@ class SegmentMean(TensorOp[T]):
 
         Ids have to be sorted, and 0 or more: on the CPU a call with others is refused,
         on GPUs what comes out is not specified. There is no op of the family with
-        unsorted ids: divide UnsortedSegmentSum by the counts. SparseSegmentMean picks
-        rows first.
+        unsorted ids: tf.math.unsorted_segment_mean divides UnsortedSegmentSum by the
+        counts. SparseSegmentMean picks rows first.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -155,7 +156,8 @@ def segment_mean(
 
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. There is no op of the family with unsorted
-    ids: divide UnsortedSegmentSum by the counts. SparseSegmentMean picks rows first.
+    ids: tf.math.unsorted_segment_mean divides UnsortedSegmentSum by the counts.
+    SparseSegmentMean picks rows first.
 
     `SegmentMean.create` in the current scope.
 

@@ -48,8 +48,9 @@ class SegmentMin(TensorOp[T]):
       output[i] = smallest data[j] over all j with segment_ids[j] = i
 
     There are as many groups as the last id says, plus 1; a group without rows is 0,
-    even where all others are positive. No rows at all give no groups. A nan makes its
-    group nan.
+    even where all others are positive. No rows at all give no groups. A nan may come
+    out or be lost, which depends on its place in the group: of [1, nan] comes nan, of
+    [nan, 1] comes 1.
 
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. UnsortedSegmentMin takes ids in any order and
@@ -94,8 +95,9 @@ class SegmentMin(TensorOp[T]):
           output[i] = smallest data[j] over all j with segment_ids[j] = i
 
         There are as many groups as the last id says, plus 1; a group without rows is 0,
-        even where all others are positive. No rows at all give no groups. A nan makes
-        its group nan.
+        even where all others are positive. No rows at all give no groups. A nan may
+        come out or be lost, which depends on its place in the group: of [1, nan] comes
+        nan, of [nan, 1] comes 1.
 
         Ids have to be sorted, and 0 or more: on the CPU a call with others is refused,
         on GPUs what comes out is not specified. UnsortedSegmentMin takes ids in any
@@ -147,8 +149,9 @@ def segment_min(
       output[i] = smallest data[j] over all j with segment_ids[j] = i
 
     There are as many groups as the last id says, plus 1; a group without rows is 0,
-    even where all others are positive. No rows at all give no groups. A nan makes its
-    group nan.
+    even where all others are positive. No rows at all give no groups. A nan may come
+    out or be lost, which depends on its place in the group: of [1, nan] comes nan, of
+    [nan, 1] comes 1.
 
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. UnsortedSegmentMin takes ids in any order and

@@ -53,7 +53,8 @@ class UnsortedSegmentMax(TensorOp[T]):
     where j counts along as many axes as `segment_ids` has. A group without elements is
     the lowest finite number of the dtype, -3.4e38 in float32. What has a negative id is
     left out; one of `num_segments` or more is refused on the CPU, and may be left out
-    on GPUs. A nan makes its group nan.
+    on GPUs. A nan may come out or be lost, which depends on its place in the group: on
+    the CPU [1, nan] gives nan, and [nan, 1] gives 1.
 
     SegmentMax is for sorted ids, finds the number of groups by itself and gives 0 for
     those without elements.
@@ -105,7 +106,8 @@ class UnsortedSegmentMax(TensorOp[T]):
         where j counts along as many axes as `segment_ids` has. A group without elements
         is the lowest finite number of the dtype, -3.4e38 in float32. What has a
         negative id is left out; one of `num_segments` or more is refused on the CPU,
-        and may be left out on GPUs. A nan makes its group nan.
+        and may be left out on GPUs. A nan may come out or be lost, which depends on its
+        place in the group: on the CPU [1, nan] gives nan, and [nan, 1] gives 1.
 
         SegmentMax is for sorted ids, finds the number of groups by itself and gives 0
         for those without elements.
@@ -167,7 +169,8 @@ def unsorted_segment_max(
     where j counts along as many axes as `segment_ids` has. A group without elements is
     the lowest finite number of the dtype, -3.4e38 in float32. What has a negative id is
     left out; one of `num_segments` or more is refused on the CPU, and may be left out
-    on GPUs. A nan makes its group nan.
+    on GPUs. A nan may come out or be lost, which depends on its place in the group: on
+    the CPU [1, nan] gives nan, and [nan, 1] gives 1.
 
     SegmentMax is for sorted ids, finds the number of groups by itself and gives 0 for
     those without elements.

@@ -54,8 +54,9 @@ class AvgPool(TensorOp[T]):
     a mean at the border is taken over fewer elements. With a window as large as the
     image, Mean over the axes of height and width does the same.
 
-    A window with sizes other than 1 along the batch or the channels is refused. MaxPool
-    takes the maximum, AvgPool3D has one axis more.
+    A window with sizes other than 1 along the batch or the channels is refused; for one
+    along the channels, oneDNN gives an empty tensor instead. MaxPool takes the maximum,
+    AvgPool3D has one axis more.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -88,7 +89,7 @@ class AvgPool(TensorOp[T]):
         Attributes:
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
                 the channels last, `NCHW` behind the batch. Most kernels for the CPU
-                take `NHWC` alone.
+                take `NHWC` alone, but for those of oneDNN.
         """
 
         __slots__ = ("data_format",)
@@ -126,8 +127,9 @@ class AvgPool(TensorOp[T]):
         count: a mean at the border is taken over fewer elements. With a window as large
         as the image, Mean over the axes of height and width does the same.
 
-        A window with sizes other than 1 along the batch or the channels is refused.
-        MaxPool takes the maximum, AvgPool3D has one axis more.
+        A window with sizes other than 1 along the batch or the channels is refused; for
+        one along the channels, oneDNN gives an empty tensor instead. MaxPool takes the
+        maximum, AvgPool3D has one axis more.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -146,7 +148,7 @@ class AvgPool(TensorOp[T]):
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
                     axes: `NHWC` has the channels last, `NCHW` behind the batch. Most
-                    kernels for the CPU take `NHWC` alone.
+                    kernels for the CPU take `NHWC` alone, but for those of oneDNN.
 
         Returns:
             output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -223,8 +225,9 @@ def avg_pool(
     a mean at the border is taken over fewer elements. With a window as large as the
     image, Mean over the axes of height and width does the same.
 
-    A window with sizes other than 1 along the batch or the channels is refused. MaxPool
-    takes the maximum, AvgPool3D has one axis more.
+    A window with sizes other than 1 along the batch or the channels is refused; for one
+    along the channels, oneDNN gives an empty tensor instead. MaxPool takes the maximum,
+    AvgPool3D has one axis more.
 
     `AvgPool.create` in the current scope, with AvgPool.Options as keywords.
 
@@ -239,7 +242,7 @@ def avg_pool(
             rounded up.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
             `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone.
+            CPU take `NHWC` alone, but for those of oneDNN.
         name: what the op is called in a graph.
 
     Returns:

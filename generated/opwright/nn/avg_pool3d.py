@@ -88,7 +88,7 @@ class AvgPool3D(TensorOp[T]):
         Attributes:
             data_format: string, one of "NDHWC", "NCDHW". Order of the axes: `NDHWC` has
                 the channels last, `NCDHW` behind the batch. Kernels for the CPU take
-                `NDHWC` alone.
+                `NDHWC` alone, but for those of oneDNN.
         """
 
         __slots__ = ("data_format",)
@@ -146,7 +146,7 @@ class AvgPool3D(TensorOp[T]):
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of
                     the axes: `NDHWC` has the channels last, `NCDHW` behind the batch.
-                    Kernels for the CPU take `NDHWC` alone.
+                    Kernels for the CPU take `NDHWC` alone, but for those of oneDNN.
 
         Returns:
             output: `T`, `n window(d, ksize[1], strides[1], padding) window(h, ksize[2],
@@ -240,7 +240,7 @@ def avg_pool3d(
             rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
             axes: `NDHWC` has the channels last, `NCDHW` behind the batch. Kernels for
-            the CPU take `NDHWC` alone.
+            the CPU take `NDHWC` alone, but for those of oneDNN.
         name: what the op is called in a graph.
 
     Returns:

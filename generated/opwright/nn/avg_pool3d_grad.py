@@ -91,7 +91,7 @@ class AvgPool3DGrad(TensorOp[T]):
         Attributes:
             data_format: string, one of "NDHWC", "NCDHW". Order of the axes: `NDHWC` has
                 the channels last, `NCDHW` behind the batch. Kernels for the CPU take
-                `NDHWC` alone.
+                `NDHWC` alone, but for those of oneDNN.
         """
 
         __slots__ = ("data_format",)
@@ -153,7 +153,7 @@ class AvgPool3DGrad(TensorOp[T]):
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of
                     the axes: `NDHWC` has the channels last, `NCDHW` behind the batch.
-                    Kernels for the CPU take `NDHWC` alone.
+                    Kernels for the CPU take `NDHWC` alone, but for those of oneDNN.
 
         Returns:
             output: `T`, `*orig_input_shape`. Gradients for what AvgPool3D took.
@@ -250,7 +250,7 @@ def avg_pool3d_grad(
             rounded up.
         data_format: string, one of "NDHWC", "NCDHW". Default "NDHWC". Order of the
             axes: `NDHWC` has the channels last, `NCDHW` behind the batch. Kernels for
-            the CPU take `NDHWC` alone.
+            the CPU take `NDHWC` alone, but for those of oneDNN.
         name: what the op is called in a graph.
 
     Returns:

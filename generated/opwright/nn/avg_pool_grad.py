@@ -91,7 +91,7 @@ class AvgPoolGrad(TensorOp[T]):
         Attributes:
             data_format: string, one of "NHWC", "NCHW". Order of the axes: `NHWC` has
                 the channels last, `NCHW` behind the batch. Most kernels for the CPU
-                take `NHWC` alone.
+                take `NHWC` alone, but for those of oneDNN.
         """
 
         __slots__ = ("data_format",)
@@ -151,7 +151,7 @@ class AvgPoolGrad(TensorOp[T]):
             options: merged field by field; the last explicit one wins.
                 data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the
                     axes: `NHWC` has the channels last, `NCHW` behind the batch. Most
-                    kernels for the CPU take `NHWC` alone.
+                    kernels for the CPU take `NHWC` alone, but for those of oneDNN.
 
         Returns:
             output: `T`, `*orig_input_shape`. Gradients for what AvgPool took.
@@ -246,7 +246,7 @@ def avg_pool_grad(
             rounded up.
         data_format: string, one of "NHWC", "NCHW". Default "NHWC". Order of the axes:
             `NHWC` has the channels last, `NCHW` behind the batch. Most kernels for the
-            CPU take `NHWC` alone.
+            CPU take `NHWC` alone, but for those of oneDNN.
         name: what the op is called in a graph.
 
     Returns:

@@ -68,9 +68,10 @@ class Conv2D(TensorOp[T]):
     filter has fewer channels than the input, the channels fall into c / q groups, each
     of which has its own share of the k filters.
 
-    On the CPU, kernels take `NHWC` alone. Numbers may differ in the last bits between
-    devices, which add up in other orders. DepthwiseConv2dNative filters each channel
-    alone, Conv2DBackpropInput is the transposed convolution, Conv3D has one axis more.
+    On the CPU, kernels take `NHWC` alone, but for those of oneDNN. Numbers may differ
+    in the last bits between devices, which add up in other orders.
+    DepthwiseConv2dNative filters each channel alone, Conv2DBackpropInput is the
+    transposed convolution, Conv3D has one axis more.
 
     `T`: float16, bfloat16, float32, float64 or int32.
 
@@ -178,10 +179,10 @@ class Conv2D(TensorOp[T]):
         the filter has fewer channels than the input, the channels fall into c / q
         groups, each of which has its own share of the k filters.
 
-        On the CPU, kernels take `NHWC` alone. Numbers may differ in the last bits
-        between devices, which add up in other orders. DepthwiseConv2dNative filters
-        each channel alone, Conv2DBackpropInput is the transposed convolution, Conv3D
-        has one axis more.
+        On the CPU, kernels take `NHWC` alone, but for those of oneDNN. Numbers may
+        differ in the last bits between devices, which add up in other orders.
+        DepthwiseConv2dNative filters each channel alone, Conv2DBackpropInput is the
+        transposed convolution, Conv3D has one axis more.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -301,9 +302,10 @@ def conv2d(
     filter has fewer channels than the input, the channels fall into c / q groups, each
     of which has its own share of the k filters.
 
-    On the CPU, kernels take `NHWC` alone. Numbers may differ in the last bits between
-    devices, which add up in other orders. DepthwiseConv2dNative filters each channel
-    alone, Conv2DBackpropInput is the transposed convolution, Conv3D has one axis more.
+    On the CPU, kernels take `NHWC` alone, but for those of oneDNN. Numbers may differ
+    in the last bits between devices, which add up in other orders.
+    DepthwiseConv2dNative filters each channel alone, Conv2DBackpropInput is the
+    transposed convolution, Conv3D has one axis more.
 
     `Conv2D.create` in the current scope, with Conv2D.Options as keywords.
 

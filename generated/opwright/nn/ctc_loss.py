@@ -69,11 +69,11 @@ class CTCLoss(Op, Generic[T]):
     blanks dropped. The loss is -log of the summed probability of all paths of the right
     transcript, with Softmax over the scores (Graves et al., 2006).
 
-    A transcript that no path can give, since it is longer than the frames with a blank
-    between equal labels, is refused, and so is an empty one, unless
-    `ignore_longer_outputs_than_inputs` gives the first a loss and a gradient of 0.
-    Lengths longer than the frames and labels that are the blank or past it are not to
-    be used.
+    A transcript with more labels than there are frames is refused, unless
+    `ignore_longer_outputs_than_inputs` gives it a loss and a gradient of 0; an empty
+    one is refused. One that fits but for the blanks that equal labels need between them
+    has no path, and the loss inf. Lengths longer than the frames and labels that are
+    the blank or past it are not to be used.
 
     CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
@@ -114,7 +114,7 @@ class CTCLoss(Op, Generic[T]):
             ctc_merge_repeated: bool. Whether repetitions along a path are merged; false
                 makes each frame's label count.
             ignore_longer_outputs_than_inputs: bool. Whether sequences whose transcript
-                has no path get a loss of 0 instead of an error.
+                has more labels than frames get a loss of 0, instead of an error.
         """
 
         __slots__ = (
@@ -174,11 +174,11 @@ class CTCLoss(Op, Generic[T]):
         and then blanks dropped. The loss is -log of the summed probability of all paths
         of the right transcript, with Softmax over the scores (Graves et al., 2006).
 
-        A transcript that no path can give, since it is longer than the frames with a
-        blank between equal labels, is refused, and so is an empty one, unless
-        `ignore_longer_outputs_than_inputs` gives the first a loss and a gradient of 0.
-        Lengths longer than the frames and labels that are the blank or past it are not
-        to be used.
+        A transcript with more labels than there are frames is refused, unless
+        `ignore_longer_outputs_than_inputs` gives it a loss and a gradient of 0; an
+        empty one is refused. One that fits but for the blanks that equal labels need
+        between them has no path, and the loss inf. Lengths longer than the frames and
+        labels that are the blank or past it are not to be used.
 
         CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
@@ -199,8 +199,8 @@ class CTCLoss(Op, Generic[T]):
                 ctc_merge_repeated: bool. Default True. Whether repetitions along a path
                     are merged; false makes each frame's label count.
                 ignore_longer_outputs_than_inputs: bool. Default False. Whether
-                    sequences whose transcript has no path get a loss of 0 instead of an
-                    error.
+                    sequences whose transcript has more labels than frames get a loss of
+                    0, instead of an error.
 
         Returns:
             loss: `T`, `batch`. Loss of each sequence, in nats.
@@ -274,11 +274,11 @@ def ctc_loss(
     blanks dropped. The loss is -log of the summed probability of all paths of the right
     transcript, with Softmax over the scores (Graves et al., 2006).
 
-    A transcript that no path can give, since it is longer than the frames with a blank
-    between equal labels, is refused, and so is an empty one, unless
-    `ignore_longer_outputs_than_inputs` gives the first a loss and a gradient of 0.
-    Lengths longer than the frames and labels that are the blank or past it are not to
-    be used.
+    A transcript with more labels than there are frames is refused, unless
+    `ignore_longer_outputs_than_inputs` gives it a loss and a gradient of 0; an empty
+    one is refused. One that fits but for the blanks that equal labels need between them
+    has no path, and the loss inf. Lengths longer than the frames and labels that are
+    the blank or past it are not to be used.
 
     CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
@@ -297,7 +297,7 @@ def ctc_loss(
         ctc_merge_repeated: bool. Default True. Whether repetitions along a path are
             merged; false makes each frame's label count.
         ignore_longer_outputs_than_inputs: bool. Default False. Whether sequences whose
-            transcript has no path get a loss of 0 instead of an error.
+            transcript has more labels than frames get a loss of 0, instead of an error.
         name: what the op is called in a graph.
 
     Returns:

@@ -66,8 +66,9 @@ class DepthwiseConv2dNative(TensorOp[T]):
     Followed by a Conv2D with filters of size 1, it is the separable convolution of
     networks for phones, with a fraction of the multiplications of Conv2D alone.
 
-    Strides of rows and columns have to be equal, and dilations 1 on the CPU outside of
-    XLA: tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
+    On the CPU, strides of rows and columns that differ, and dilations other than 1, are
+    refused, but oneDNN takes both for float32, and XLA takes dilations;
+    tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -162,9 +163,9 @@ class DepthwiseConv2dNative(TensorOp[T]):
         convolution of networks for phones, with a fraction of the multiplications of
         Conv2D alone.
 
-        Strides of rows and columns have to be equal, and dilations 1 on the CPU outside
-        of XLA: tf.nn.depthwise_conv2d gets dilations by moving the image around
-        instead.
+        On the CPU, strides of rows and columns that differ, and dilations other than 1,
+        are refused, but oneDNN takes both for float32, and XLA takes dilations;
+        tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -275,8 +276,9 @@ def depthwise_conv2d_native(
     Followed by a Conv2D with filters of size 1, it is the separable convolution of
     networks for phones, with a fraction of the multiplications of Conv2D alone.
 
-    Strides of rows and columns have to be equal, and dilations 1 on the CPU outside of
-    XLA: tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
+    On the CPU, strides of rows and columns that differ, and dilations other than 1, are
+    refused, but oneDNN takes both for float32, and XLA takes dilations;
+    tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
 
     `DepthwiseConv2dNative.create` in the current scope, with
     DepthwiseConv2dNative.Options as keywords.

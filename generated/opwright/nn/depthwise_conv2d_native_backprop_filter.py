@@ -68,7 +68,9 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
           * out_backprop[n, i, j, q * m + k]
 
     with s = strides; where windows stick out, zeros are read. An `out_backprop` that
-    DepthwiseConv2dNative would not give is refused.
+    DepthwiseConv2dNative would not give is refused. On the CPU, dilations other than 1
+    fail, and strides of rows and columns that differ do too, but for float32 with
+    oneDNN.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -159,7 +161,9 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
               * out_backprop[n, i, j, q * m + k]
 
         with s = strides; where windows stick out, zeros are read. An `out_backprop`
-        that DepthwiseConv2dNative would not give is refused.
+        that DepthwiseConv2dNative would not give is refused. On the CPU, dilations
+        other than 1 fail, and strides of rows and columns that differ do too, but for
+        float32 with oneDNN.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -275,7 +279,9 @@ def depthwise_conv2d_native_backprop_filter(
           * out_backprop[n, i, j, q * m + k]
 
     with s = strides; where windows stick out, zeros are read. An `out_backprop` that
-    DepthwiseConv2dNative would not give is refused.
+    DepthwiseConv2dNative would not give is refused. On the CPU, dilations other than 1
+    fail, and strides of rows and columns that differ do too, but for float32 with
+    oneDNN.
 
     `DepthwiseConv2dNativeBackpropFilter.create` in the current scope, with
     DepthwiseConv2dNativeBackpropFilter.Options as keywords.

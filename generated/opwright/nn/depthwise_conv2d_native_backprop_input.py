@@ -67,7 +67,9 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
           sum over k of out_backprop[n, i, j, q * m + k] * filter[di, dj, q, k]
 
     for all i, j, di and dj, with s = strides; what falls on the padding is dropped. An
-    `out_backprop` that DepthwiseConv2dNative would not give is refused.
+    `out_backprop` that DepthwiseConv2dNative would not give is refused. On the CPU,
+    dilations other than 1 fail, and strides of rows and columns that differ do too, but
+    for float32 with oneDNN.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -158,7 +160,9 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
               sum over k of out_backprop[n, i, j, q * m + k] * filter[di, dj, q, k]
 
         for all i, j, di and dj, with s = strides; what falls on the padding is dropped.
-        An `out_backprop` that DepthwiseConv2dNative would not give is refused.
+        An `out_backprop` that DepthwiseConv2dNative would not give is refused. On the
+        CPU, dilations other than 1 fail, and strides of rows and columns that differ do
+        too, but for float32 with oneDNN.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -274,7 +278,9 @@ def depthwise_conv2d_native_backprop_input(
           sum over k of out_backprop[n, i, j, q * m + k] * filter[di, dj, q, k]
 
     for all i, j, di and dj, with s = strides; what falls on the padding is dropped. An
-    `out_backprop` that DepthwiseConv2dNative would not give is refused.
+    `out_backprop` that DepthwiseConv2dNative would not give is refused. On the CPU,
+    dilations other than 1 fail, and strides of rows and columns that differ do too, but
+    for float32 with oneDNN.
 
     `DepthwiseConv2dNativeBackpropInput.create` in the current scope, with
     DepthwiseConv2dNativeBackpropInput.Options as keywords.

@@ -108,7 +108,7 @@ class MaxPool(TensorOp[T]):
             data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Order of the
                 axes: `NHWC` has the channels last, `NCHW` behind the batch;
                 `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis.
-                Kernels for the CPU take `NHWC` alone.
+                Kernels for the CPU take `NHWC` alone, but for those of oneDNN.
         """
 
         __slots__ = ("explicit_paddings", "data_format")
@@ -179,7 +179,8 @@ class MaxPool(TensorOp[T]):
                 data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default
                     "NHWC". Order of the axes: `NHWC` has the channels last, `NCHW`
                     behind the batch; `NCHW_VECT_C` holds channels of qint8 in groups of
-                    4, the last axis. Kernels for the CPU take `NHWC` alone.
+                    4, the last axis. Kernels for the CPU take `NHWC` alone, but for
+                    those of oneDNN.
 
         Returns:
             output: `T`, `n window(h, ksize[1], strides[1], padding) window(w, ksize[2],
@@ -281,7 +282,7 @@ def max_pool(
         data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default "NHWC". Order
             of the axes: `NHWC` has the channels last, `NCHW` behind the batch;
             `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis. Kernels
-            for the CPU take `NHWC` alone.
+            for the CPU take `NHWC` alone, but for those of oneDNN.
         name: what the op is called in a graph.
 
     Returns:

@@ -78,8 +78,8 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
     the batch, or of all the batch, by adding n * height * width * channels, where
     `include_batch_in_index` is set. The first of equal maxima counts on the CPU.
 
-    Channels come last. Windows along the batch or the channels are refused. MaxPool
-    does it without the places.
+    Channels come last. Windows along the batch are refused; sizes and strides along the
+    channels are passed over on the CPU. MaxPool does it without the places.
 
     `Targmax`: int32 or int64.
 
@@ -184,8 +184,8 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         where `include_batch_in_index` is set. The first of equal maxima counts on the
         CPU.
 
-        Channels come last. Windows along the batch or the channels are refused. MaxPool
-        does it without the places.
+        Channels come last. Windows along the batch are refused; sizes and strides along
+        the channels are passed over on the CPU. MaxPool does it without the places.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -313,8 +313,8 @@ def max_pool_with_argmax(
     the batch, or of all the batch, by adding n * height * width * channels, where
     `include_batch_in_index` is set. The first of equal maxima counts on the CPU.
 
-    Channels come last. Windows along the batch or the channels are refused. MaxPool
-    does it without the places.
+    Channels come last. Windows along the batch are refused; sizes and strides along the
+    channels are passed over on the CPU. MaxPool does it without the places.
 
     `MaxPoolWithArgmax.create` in the current scope, with MaxPoolWithArgmax.Options as
     keywords.

@@ -43,9 +43,10 @@ class TopKUnique(Op):
     """Finds the largest different elements of each row on TPUs.
 
     Elements that are equal count once, with the highest of their positions. Rows with
-    fewer than `k` different numbers are filled up with -inf and the position -1; a nan
-    is never found, and subnormal numbers count as 0. Time grows with `k` times the size
-    of a row, so for a large `k` sorting is faster.
+    fewer than `k` different numbers are filled up with -inf and the position -1, or the
+    last position of a -inf that the row has; a nan is never found, and subnormal
+    numbers count as 0. Time grows with `k` times the size of a row, so for a large `k`
+    sorting is faster.
 
     Other devices have no kernel: TopKV2 runs anywhere. TopKWithUnique makes elements
     different first.
@@ -83,8 +84,9 @@ class TopKUnique(Op):
 
         Elements that are equal count once, with the highest of their positions. Rows
         with fewer than `k` different numbers are filled up with -inf and the position
-        -1; a nan is never found, and subnormal numbers count as 0. Time grows with `k`
-        times the size of a row, so for a large `k` sorting is faster.
+        -1, or the last position of a -inf that the row has; a nan is never found, and
+        subnormal numbers count as 0. Time grows with `k` times the size of a row, so
+        for a large `k` sorting is faster.
 
         Other devices have no kernel: TopKV2 runs anywhere. TopKWithUnique makes
         elements different first.
@@ -130,9 +132,10 @@ def top_k_unique(
     """Finds the largest different elements of each row on TPUs.
 
     Elements that are equal count once, with the highest of their positions. Rows with
-    fewer than `k` different numbers are filled up with -inf and the position -1; a nan
-    is never found, and subnormal numbers count as 0. Time grows with `k` times the size
-    of a row, so for a large `k` sorting is faster.
+    fewer than `k` different numbers are filled up with -inf and the position -1, or the
+    last position of a -inf that the row has; a nan is never found, and subnormal
+    numbers count as 0. Time grows with `k` times the size of a row, so for a large `k`
+    sorting is faster.
 
     Other devices have no kernel: TopKV2 runs anywhere. TopKWithUnique makes elements
     different first.

@@ -63,9 +63,17 @@ class Dequantize(TensorOp[Dtype]):
 
       output = min_range + (input - low) * (max_range - min_range) / (high - low)
 
-    MIN_FIRST differs in how the lower end is rounded. SCALED multiplies by one factor,
-    so that the integer 0 is 0. Mode and range have to be those that QuantizeV2 had and
-    gave.
+    MIN_FIRST starts at the nearest multiple of (max_range - min_range) / (high - low)
+    in place of `min_range`, so that 0 is met exactly. SCALED multiplies by one factor,
+    large enough for both ends,
+
+      output = input * max(min_range / low, max_range / high)
+
+    or max_range / high for unsigned ones. Mode and range have to be those that
+    QuantizeV2 had and gave; nothing shows that they are not.
+
+    With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone.
+    SCALED does not serve qint32.
 
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -169,19 +177,27 @@ class Dequantize(TensorOp[Dtype]):
 
           output = min_range + (input - low) * (max_range - min_range) / (high - low)
 
-        MIN_FIRST differs in how the lower end is rounded. SCALED multiplies by one
-        factor, so that the integer 0 is 0. Mode and range have to be those that
-        QuantizeV2 had and gave.
+        MIN_FIRST starts at the nearest multiple of (max_range - min_range) / (high -
+        low) in place of `min_range`, so that 0 is met exactly. SCALED multiplies by one
+        factor, large enough for both ends,
+
+          output = input * max(min_range / low, max_range / high)
+
+        or max_range / high for unsigned ones. Mode and range have to be those that
+        QuantizeV2 had and gave; nothing shows that they are not.
+
+        With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone.
+        SCALED does not serve qint32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             input: `T`, `*x where len(x) > axis`. Integers, as QuantizeV2 makes them.
-            min_range: float32, `scalar if axis == -1 else x[axis]`. The number that the
-                lowest integer stands for, or one for each slice.
-            max_range: float32, `scalar if axis == -1 else x[axis]`. The number that the
-                highest integer stands for, or one for each slice.
+            min_range: float32, `scalar if axis == -1 else x[axis]`. Lower end of the
+                range, or of each slice's range, as QuantizeV2 gave it.
+            max_range: float32, `scalar if axis == -1 else x[axis]`. Upper end of the
+                range, or of each slice's range, as QuantizeV2 gave it.
             options: merged field by field; the last explicit one wins.
                 mode: string, one of "MIN_COMBINED", "MIN_FIRST", "SCALED". Default
                     "MIN_COMBINED". How integers go to numbers, as QuantizeV2 had it.
@@ -291,18 +307,26 @@ def dequantize(
 
       output = min_range + (input - low) * (max_range - min_range) / (high - low)
 
-    MIN_FIRST differs in how the lower end is rounded. SCALED multiplies by one factor,
-    so that the integer 0 is 0. Mode and range have to be those that QuantizeV2 had and
-    gave.
+    MIN_FIRST starts at the nearest multiple of (max_range - min_range) / (high - low)
+    in place of `min_range`, so that 0 is met exactly. SCALED multiplies by one factor,
+    large enough for both ends,
+
+      output = input * max(min_range / low, max_range / high)
+
+    or max_range / high for unsigned ones. Mode and range have to be those that
+    QuantizeV2 had and gave; nothing shows that they are not.
+
+    With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone.
+    SCALED does not serve qint32.
 
     `Dequantize.create` in the current scope, with Dequantize.Options as keywords.
 
     Args:
         input: `T`, `*x where len(x) > axis`. Integers, as QuantizeV2 makes them.
-        min_range: float32, `scalar if axis == -1 else x[axis]`. The number that the
-            lowest integer stands for, or one for each slice.
-        max_range: float32, `scalar if axis == -1 else x[axis]`. The number that the
-            highest integer stands for, or one for each slice.
+        min_range: float32, `scalar if axis == -1 else x[axis]`. Lower end of the range,
+            or of each slice's range, as QuantizeV2 gave it.
+        max_range: float32, `scalar if axis == -1 else x[axis]`. Upper end of the range,
+            or of each slice's range, as QuantizeV2 gave it.
         mode: string, one of "MIN_COMBINED", "MIN_FIRST", "SCALED". Default
             "MIN_COMBINED". How integers go to numbers, as QuantizeV2 had it.
         narrow_range: bool. Default False. For `SCALED`, whether the lowest integer was

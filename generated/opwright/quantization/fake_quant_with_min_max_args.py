@@ -45,8 +45,8 @@ class FakeQuantWithMinMaxArgsInputs(OpInputs):
 class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
     """Rounds to the numbers that integers of few bits could tell.
 
-    With s = (max - min) / (2^num_bits - 1), and the range moved a little so that 0 can
-    be told exactly,
+    With s = (max - min) / (2^num_bits - 1), and the range moved a little so that 0
+    stays exactly 0,
 
       outputs = round((clip(inputs, min, max) - min) / s) * s + min
 
@@ -54,8 +54,9 @@ class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
     with the rounding. With `narrow_range` one integer is left out, and 2^num_bits - 2
     stands in s.
 
-    `min` must be below `max`, or the call is refused. FakeQuantWithMinMaxVars takes the
-    range as inputs, which can be trained.
+    `min` must be below `max`, or the call is refused; a range without 0 is moved until
+    0 is its end. FakeQuantWithMinMaxVars takes the range as inputs, which can be
+    trained.
 
     Attributes:
         outputs: float32, `*x`. `inputs`, rounded and cut off to the range.
@@ -125,7 +126,7 @@ class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
         """Rounds to the numbers that integers of few bits could tell.
 
         With s = (max - min) / (2^num_bits - 1), and the range moved a little so that 0
-        can be told exactly,
+        stays exactly 0,
 
           outputs = round((clip(inputs, min, max) - min) / s) * s + min
 
@@ -133,8 +134,9 @@ class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
         live with the rounding. With `narrow_range` one integer is left out, and
         2^num_bits - 2 stands in s.
 
-        `min` must be below `max`, or the call is refused. FakeQuantWithMinMaxVars takes
-        the range as inputs, which can be trained.
+        `min` must be below `max`, or the call is refused; a range without 0 is moved
+        until 0 is its end. FakeQuantWithMinMaxVars takes the range as inputs, which can
+        be trained.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -212,8 +214,8 @@ def fake_quant_with_min_max_args(
 ) -> Output[TFloat32]:
     """Rounds to the numbers that integers of few bits could tell.
 
-    With s = (max - min) / (2^num_bits - 1), and the range moved a little so that 0 can
-    be told exactly,
+    With s = (max - min) / (2^num_bits - 1), and the range moved a little so that 0
+    stays exactly 0,
 
       outputs = round((clip(inputs, min, max) - min) / s) * s + min
 
@@ -221,8 +223,9 @@ def fake_quant_with_min_max_args(
     with the rounding. With `narrow_range` one integer is left out, and 2^num_bits - 2
     stands in s.
 
-    `min` must be below `max`, or the call is refused. FakeQuantWithMinMaxVars takes the
-    range as inputs, which can be trained.
+    `min` must be below `max`, or the call is refused; a range without 0 is moved until
+    0 is its end. FakeQuantWithMinMaxVars takes the range as inputs, which can be
+    trained.
 
     `FakeQuantWithMinMaxArgs.create` in the current scope, with
     FakeQuantWithMinMaxArgs.Options as keywords.

@@ -46,7 +46,7 @@ class FakeQuantWithMinMaxArgsGradient(TensorOp[TFloat32]):
 
       backprops = gradients where min <= inputs <= max, else 0
 
-    with the range that was moved so that 0 can be told. Rounding itself has slope 0
+    with the range that was moved so that 0 stays exactly 0. Rounding itself has slope 0
     nearly everywhere; it is passed as if it were not there.
 
     Attributes:
@@ -122,8 +122,8 @@ class FakeQuantWithMinMaxArgsGradient(TensorOp[TFloat32]):
 
           backprops = gradients where min <= inputs <= max, else 0
 
-        with the range that was moved so that 0 can be told. Rounding itself has slope 0
-        nearly everywhere; it is passed as if it were not there.
+        with the range that was moved so that 0 stays exactly 0. Rounding itself has
+        slope 0 nearly everywhere; it is passed as if it were not there.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,7 +206,7 @@ def fake_quant_with_min_max_args_gradient(
 
       backprops = gradients where min <= inputs <= max, else 0
 
-    with the range that was moved so that 0 can be told. Rounding itself has slope 0
+    with the range that was moved so that 0 stays exactly 0. Rounding itself has slope 0
     nearly everywhere; it is passed as if it were not there.
 
     `FakeQuantWithMinMaxArgsGradient.create` in the current scope, with

@@ -45,14 +45,16 @@ class FakeQuantWithMinMaxVarsInputs(OpInputs):
 class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
     """Rounds as integers of few bits would, in a range that can be trained.
 
-    With s = (max - min) / (2^num_bits - 1), and the range moved a little so that 0 can
-    be told exactly,
+    With s = (max - min) / (2^num_bits - 1), and the range moved a little so that 0
+    stays exactly 0,
 
       outputs = round((clip(inputs, min, max) - min) / s) * s + min
 
-    It is FakeQuantWithMinMaxArgs with a range that is computed or trained. A range of 0
-    and 0 gives zeros, other ranges have to have `min` below `max` and 0 in between.
-    FakeQuantWithMinMaxVarsPerChannel has a range for each channel.
+    It is FakeQuantWithMinMaxArgs with a range that is computed or trained. With
+    `narrow_range` one integer is left out, and 2^num_bits - 2 stands in s. A range of 0
+    and 0 gives zeros. Other ranges have to have `min` below `max` and 0 in between,
+    which nobody checks: one above 0, say, is moved down to begin at 0, and equal ends
+    give nan. FakeQuantWithMinMaxVarsPerChannel has a range for each channel.
 
     Attributes:
         outputs: float32, `*x`. `inputs`, rounded and cut off to the range.
@@ -116,13 +118,16 @@ class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
         """Rounds as integers of few bits would, in a range that can be trained.
 
         With s = (max - min) / (2^num_bits - 1), and the range moved a little so that 0
-        can be told exactly,
+        stays exactly 0,
 
           outputs = round((clip(inputs, min, max) - min) / s) * s + min
 
-        It is FakeQuantWithMinMaxArgs with a range that is computed or trained. A range
-        of 0 and 0 gives zeros, other ranges have to have `min` below `max` and 0 in
-        between. FakeQuantWithMinMaxVarsPerChannel has a range for each channel.
+        It is FakeQuantWithMinMaxArgs with a range that is computed or trained. With
+        `narrow_range` one integer is left out, and 2^num_bits - 2 stands in s. A range
+        of 0 and 0 gives zeros. Other ranges have to have `min` below `max` and 0 in
+        between, which nobody checks: one above 0, say, is moved down to begin at 0, and
+        equal ends give nan. FakeQuantWithMinMaxVarsPerChannel has a range for each
+        channel.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,14 +198,16 @@ def fake_quant_with_min_max_vars(
 ) -> Output[TFloat32]:
     """Rounds as integers of few bits would, in a range that can be trained.
 
-    With s = (max - min) / (2^num_bits - 1), and the range moved a little so that 0 can
-    be told exactly,
+    With s = (max - min) / (2^num_bits - 1), and the range moved a little so that 0
+    stays exactly 0,
 
       outputs = round((clip(inputs, min, max) - min) / s) * s + min
 
-    It is FakeQuantWithMinMaxArgs with a range that is computed or trained. A range of 0
-    and 0 gives zeros, other ranges have to have `min` below `max` and 0 in between.
-    FakeQuantWithMinMaxVarsPerChannel has a range for each channel.
+    It is FakeQuantWithMinMaxArgs with a range that is computed or trained. With
+    `narrow_range` one integer is left out, and 2^num_bits - 2 stands in s. A range of 0
+    and 0 gives zeros. Other ranges have to have `min` below `max` and 0 in between,
+    which nobody checks: one above 0, say, is moved down to begin at 0, and equal ends
+    give nan. FakeQuantWithMinMaxVarsPerChannel has a range for each channel.
 
     `FakeQuantWithMinMaxVars.create` in the current scope, with
     FakeQuantWithMinMaxVars.Options as keywords.

@@ -59,9 +59,9 @@ class FakeQuantWithMinMaxVarsGradient(Op):
       backprop_wrt_min = sum of gradients where inputs < min
       backprop_wrt_max = sum of gradients where inputs > max
 
-    with the range that was moved so that 0 can be told. So training widens the range
-    where what it cuts off would help. For a range of 0 and 0 all gradients pass, and
-    the range gets none.
+    with the range that was moved so that 0 stays exactly 0. So training widens the
+    range where what it cuts off would help. For a range of 0 and 0 all gradients pass,
+    and the range gets none.
 
     Attributes:
         backprops_wrt_input: float32, `*x`. Gradients for `inputs`.
@@ -139,7 +139,7 @@ class FakeQuantWithMinMaxVarsGradient(Op):
           backprop_wrt_min = sum of gradients where inputs < min
           backprop_wrt_max = sum of gradients where inputs > max
 
-        with the range that was moved so that 0 can be told. So training widens the
+        with the range that was moved so that 0 stays exactly 0. So training widens the
         range where what it cuts off would help. For a range of 0 and 0 all gradients
         pass, and the range gets none.
 
@@ -225,9 +225,9 @@ def fake_quant_with_min_max_vars_gradient(
       backprop_wrt_min = sum of gradients where inputs < min
       backprop_wrt_max = sum of gradients where inputs > max
 
-    with the range that was moved so that 0 can be told. So training widens the range
-    where what it cuts off would help. For a range of 0 and 0 all gradients pass, and
-    the range gets none.
+    with the range that was moved so that 0 stays exactly 0. So training widens the
+    range where what it cuts off would help. For a range of 0 and 0 all gradients pass,
+    and the range gets none.
 
     `FakeQuantWithMinMaxVarsGradient.create` in the current scope, with
     FakeQuantWithMinMaxVarsGradient.Options as keywords.

@@ -54,9 +54,10 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
       outputs[..., c] = n * s[c] + min[c]
       n = round((clip(inputs[..., c], min[c], max[c]) - min[c]) / s[c])
 
-    and the range moved a little so that 0 can be told exactly. Weights of convolutions,
+    and the range moved a little so that 0 stays exactly 0. Weights of convolutions,
     whose channels differ much in size, lose less that way than with
-    FakeQuantWithMinMaxVars. Ranges of another size than the channels are refused.
+    FakeQuantWithMinMaxVars. Ranges of another size than the channels are refused. `min`
+    has to be below `max`, or both 0, which is not checked.
 
     Attributes:
         outputs: float32, `*x c`. `inputs`, rounded and cut off to the ranges.
@@ -127,9 +128,10 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
           outputs[..., c] = n * s[c] + min[c]
           n = round((clip(inputs[..., c], min[c], max[c]) - min[c]) / s[c])
 
-        and the range moved a little so that 0 can be told exactly. Weights of
-        convolutions, whose channels differ much in size, lose less that way than with
+        and the range moved a little so that 0 stays exactly 0. Weights of convolutions,
+        whose channels differ much in size, lose less that way than with
         FakeQuantWithMinMaxVars. Ranges of another size than the channels are refused.
+        `min` has to be below `max`, or both 0, which is not checked.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -208,9 +210,10 @@ def fake_quant_with_min_max_vars_per_channel(
       outputs[..., c] = n * s[c] + min[c]
       n = round((clip(inputs[..., c], min[c], max[c]) - min[c]) / s[c])
 
-    and the range moved a little so that 0 can be told exactly. Weights of convolutions,
+    and the range moved a little so that 0 stays exactly 0. Weights of convolutions,
     whose channels differ much in size, lose less that way than with
-    FakeQuantWithMinMaxVars. Ranges of another size than the channels are refused.
+    FakeQuantWithMinMaxVars. Ranges of another size than the channels are refused. `min`
+    has to be below `max`, or both 0, which is not checked.
 
     `FakeQuantWithMinMaxVarsPerChannel.create` in the current scope, with
     FakeQuantWithMinMaxVarsPerChannel.Options as keywords.

@@ -63,8 +63,8 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
       backprop_wrt_min[c] = sum of gradients where inputs < min[c]
       backprop_wrt_max[c] = sum of gradients where inputs > max[c]
 
-    with the ranges that were moved so that 0 can be told. For a range of 0 and 0 all
-    gradients pass, and the range gets none.
+    with the ranges that were moved so that 0 stays exactly 0. For a range of 0 and 0
+    all gradients pass, and the range gets none.
 
     Attributes:
         backprops_wrt_input: float32, `*x c`. Gradients for `inputs`.
@@ -144,8 +144,8 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
           backprop_wrt_min[c] = sum of gradients where inputs < min[c]
           backprop_wrt_max[c] = sum of gradients where inputs > max[c]
 
-        with the ranges that were moved so that 0 can be told. For a range of 0 and 0
-        all gradients pass, and the range gets none.
+        with the ranges that were moved so that 0 stays exactly 0. For a range of 0 and
+        0 all gradients pass, and the range gets none.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -234,8 +234,8 @@ def fake_quant_with_min_max_vars_per_channel_gradient(
       backprop_wrt_min[c] = sum of gradients where inputs < min[c]
       backprop_wrt_max[c] = sum of gradients where inputs > max[c]
 
-    with the ranges that were moved so that 0 can be told. For a range of 0 and 0 all
-    gradients pass, and the range gets none.
+    with the ranges that were moved so that 0 stays exactly 0. For a range of 0 and 0
+    all gradients pass, and the range gets none.
 
     `FakeQuantWithMinMaxVarsPerChannelGradient.create` in the current scope, with
     FakeQuantWithMinMaxVarsPerChannelGradient.Options as keywords.

@@ -65,10 +65,10 @@ class QuantizeDownAndShrinkRangeOutputs(NamedTuple, Generic[OutType]):
 class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
     """Brings 32 bit integers to 8 bits, with the range that they make use of.
 
-    It looks for the least and the largest element of `input`, with 0 in between, and
-    stores all in 8 bits over that range: RequantizationRange and Requantize in one.
-    Nothing is cut off, but the range is another at each call; Requantize takes one that
-    calibration found.
+    It looks for the least and the largest element of `input`, the least being 0 if all
+    are above, and stores all in 8 bits over that range: RequantizationRange and
+    Requantize in one. Nothing is cut off, but the range is another at each call;
+    Requantize takes one that calibration found.
 
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -116,10 +116,10 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
     ) -> QuantizeDownAndShrinkRange[UOutType]:
         """Brings 32 bit integers to 8 bits, with the range that they make use of.
 
-        It looks for the least and the largest element of `input`, with 0 in between,
-        and stores all in 8 bits over that range: RequantizationRange and Requantize in
-        one. Nothing is cut off, but the range is another at each call; Requantize takes
-        one that calibration found.
+        It looks for the least and the largest element of `input`, the least being 0 if
+        all are above, and stores all in 8 bits over that range: RequantizationRange and
+        Requantize in one. Nothing is cut off, but the range is another at each call;
+        Requantize takes one that calibration found.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -186,10 +186,10 @@ def quantize_down_and_shrink_range(
 ) -> QuantizeDownAndShrinkRangeOutputs[UOutType]:
     """Brings 32 bit integers to 8 bits, with the range that they make use of.
 
-    It looks for the least and the largest element of `input`, with 0 in between, and
-    stores all in 8 bits over that range: RequantizationRange and Requantize in one.
-    Nothing is cut off, but the range is another at each call; Requantize takes one that
-    calibration found.
+    It looks for the least and the largest element of `input`, the least being 0 if all
+    are above, and stores all in 8 bits over that range: RequantizationRange and
+    Requantize in one. Nothing is cut off, but the range is another at each call;
+    Requantize takes one that calibration found.
 
     `QuantizeDownAndShrinkRange.create` in the current scope.
 

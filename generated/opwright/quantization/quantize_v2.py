@@ -75,8 +75,8 @@ class QuantizeV2(Op, Generic[T]):
     told better. SCALED keeps 0 at the integer 0 and multiplies by one factor.
 
     Dequantize turns them back. It needs the range that comes out, which may be wider
-    than what was asked for: empty ranges are widened. QuantizeAndDequantizeV4 does both
-    at once.
+    than what was asked for: it always holds 0, and empty ranges are widened. A lower
+    end above the upper one is refused. QuantizeAndDequantizeV4 does both at once.
 
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -202,8 +202,9 @@ class QuantizeV2(Op, Generic[T]):
         0 is told better. SCALED keeps 0 at the integer 0 and multiplies by one factor.
 
         Dequantize turns them back. It needs the range that comes out, which may be
-        wider than what was asked for: empty ranges are widened. QuantizeAndDequantizeV4
-        does both at once.
+        wider than what was asked for: it always holds 0, and empty ranges are widened.
+        A lower end above the upper one is refused. QuantizeAndDequantizeV4 does both at
+        once.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -319,8 +320,8 @@ def quantize_v2(
     told better. SCALED keeps 0 at the integer 0 and multiplies by one factor.
 
     Dequantize turns them back. It needs the range that comes out, which may be wider
-    than what was asked for: empty ranges are widened. QuantizeAndDequantizeV4 does both
-    at once.
+    than what was asked for: it always holds 0, and empty ranges are widened. A lower
+    end above the upper one is refused. QuantizeAndDequantizeV4 does both at once.
 
     `QuantizeV2.create` in the current scope, with QuantizeV2.Options as keywords.
 

@@ -63,8 +63,9 @@ class UniformQuantize(TensorOp[Tout]):
       output = clip(round(input / scale) + zero_point, lowest, highest)
 
     with one scale and zero point for all, or one for each slice along
-    `quantization_axis`. Scales have to be above 0. UniformDequantize turns integers
-    back, QuantizeV2 takes a range in place of both.
+    `quantization_axis`. Halves are rounded up. Scales have to be above 0, which is not
+    checked, and nan, and quotients that 32 bits cannot hold, become the lowest integer.
+    UniformDequantize turns integers back, QuantizeV2 takes a range in place of both.
 
     `Tin`: float32.
 
@@ -134,8 +135,10 @@ class UniformQuantize(TensorOp[Tout]):
           output = clip(round(input / scale) + zero_point, lowest, highest)
 
         with one scale and zero point for all, or one for each slice along
-        `quantization_axis`. Scales have to be above 0. UniformDequantize turns integers
-        back, QuantizeV2 takes a range in place of both.
+        `quantization_axis`. Halves are rounded up. Scales have to be above 0, which is
+        not checked, and nan, and quotients that 32 bits cannot hold, become the lowest
+        integer. UniformDequantize turns integers back, QuantizeV2 takes a range in
+        place of both.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -227,8 +230,9 @@ def uniform_quantize(
       output = clip(round(input / scale) + zero_point, lowest, highest)
 
     with one scale and zero point for all, or one for each slice along
-    `quantization_axis`. Scales have to be above 0. UniformDequantize turns integers
-    back, QuantizeV2 takes a range in place of both.
+    `quantization_axis`. Halves are rounded up. Scales have to be above 0, which is not
+    checked, and nan, and quotients that 32 bits cannot hold, become the lowest integer.
+    UniformDequantize turns integers back, QuantizeV2 takes a range in place of both.
 
     `UniformQuantize.create` in the current scope, with UniformQuantize.Options as
     keywords.

@@ -69,9 +69,9 @@ class UniformRequantize(TensorOp[Tout]):
 
       output = clip(round(x / output_scale) + output_zero_point, lowest, highest)
 
-    such as from the 32 bits of products to 8. Each side has one scale and zero point,
-    or one for each slice along its axis; where both have several, the axis must be the
-    same.
+    such as from the 32 bits of products to 8. Halves are rounded up. Each side has one
+    scale and zero point, or one for each slice along its axis; where both have several,
+    the axis must be the same.
 
     `Tin`: qint8 or qint32.
 
@@ -158,9 +158,9 @@ class UniformRequantize(TensorOp[Tout]):
 
           output = clip(round(x / output_scale) + output_zero_point, lowest, highest)
 
-        such as from the 32 bits of products to 8. Each side has one scale and zero
-        point, or one for each slice along its axis; where both have several, the axis
-        must be the same.
+        such as from the 32 bits of products to 8. Halves are rounded up. Each side has
+        one scale and zero point, or one for each slice along its axis; where both have
+        several, the axis must be the same.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -279,9 +279,9 @@ def uniform_requantize(
 
       output = clip(round(x / output_scale) + output_zero_point, lowest, highest)
 
-    such as from the 32 bits of products to 8. Each side has one scale and zero point,
-    or one for each slice along its axis; where both have several, the axis must be the
-    same.
+    such as from the 32 bits of products to 8. Halves are rounded up. Each side has one
+    scale and zero point, or one for each slice along its axis; where both have several,
+    the axis must be the same.
 
     `UniformRequantize.create` in the current scope, with UniformRequantize.Options as
     keywords.

@@ -62,7 +62,7 @@ class FIFOQueue(TensorOp[TString]):
 
     Shapes that are not fully known, and another number of them than of
     `component_types`, are refused; so is another queue of the same name with other
-    components.
+    components or another capacity.
 
     Stateful.
 
@@ -155,7 +155,7 @@ class FIFOQueue(TensorOp[TString]):
 
         Shapes that are not fully known, and another number of them than of
         `component_types`, are refused; so is another queue of the same name with other
-        components.
+        components or another capacity.
 
         Stateful.
 
@@ -257,7 +257,7 @@ def fifo_queue(
 
     Shapes that are not fully known, and another number of them than of
     `component_types`, are refused; so is another queue of the same name with other
-    components.
+    components or another capacity.
 
     Stateful.
 

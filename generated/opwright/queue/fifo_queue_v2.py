@@ -60,11 +60,11 @@ class FIFOQueueV2(TensorOp[TResource]):
 
     An element is a tuple of tensors, one for each of `component_types`. Enqueuing into
     a full queue waits until there is room, dequeuing from an empty one until there is
-    an element, for good if nobody helps; QueueCloseV2 says that nobody will.
+    an element: for ever, unless QueueCloseV2 says that none will come.
 
     Shapes that are not fully known, and another number of them than of
     `component_types`, are refused; so is another queue of the same name with other
-    components.
+    components or another capacity.
 
     Stateful.
 
@@ -151,12 +151,11 @@ class FIFOQueueV2(TensorOp[TResource]):
 
         An element is a tuple of tensors, one for each of `component_types`. Enqueuing
         into a full queue waits until there is room, dequeuing from an empty one until
-        there is an element, for good if nobody helps; QueueCloseV2 says that nobody
-        will.
+        there is an element: for ever, unless QueueCloseV2 says that none will come.
 
         Shapes that are not fully known, and another number of them than of
         `component_types`, are refused; so is another queue of the same name with other
-        components.
+        components or another capacity.
 
         Stateful.
 
@@ -252,11 +251,11 @@ def fifo_queue_v2(
 
     An element is a tuple of tensors, one for each of `component_types`. Enqueuing into
     a full queue waits until there is room, dequeuing from an empty one until there is
-    an element, for good if nobody helps; QueueCloseV2 says that nobody will.
+    an element: for ever, unless QueueCloseV2 says that none will come.
 
     Shapes that are not fully known, and another number of them than of
     `component_types`, are refused; so is another queue of the same name with other
-    components.
+    components or another capacity.
 
     Stateful.
 

@@ -65,7 +65,8 @@ class PaddingFIFOQueue(TensorOp[TString]):
     strings, up to the largest of those that it takes out together.
 
     Shapes of unknown rank, and another number of them than of `component_types`, are
-    refused; so is another queue of the same name with other components.
+    refused; so is another queue of the same name with other components or another
+    capacity.
 
     Stateful.
 
@@ -161,7 +162,8 @@ class PaddingFIFOQueue(TensorOp[TString]):
         or empty strings, up to the largest of those that it takes out together.
 
         Shapes of unknown rank, and another number of them than of `component_types`,
-        are refused; so is another queue of the same name with other components.
+        are refused; so is another queue of the same name with other components or
+        another capacity.
 
         Stateful.
 
@@ -264,7 +266,8 @@ def padding_fifo_queue(
     strings, up to the largest of those that it takes out together.
 
     Shapes of unknown rank, and another number of them than of `component_types`, are
-    refused; so is another queue of the same name with other components.
+    refused; so is another queue of the same name with other components or another
+    capacity.
 
     Stateful.
 

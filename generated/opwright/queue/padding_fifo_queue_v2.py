@@ -61,10 +61,11 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
 
     An element is a tuple of tensors, one for each of `component_types`. Enqueuing into
     a full queue waits until there is room, dequeuing from an empty one until there is
-    an element, for good if nobody helps; QueueCloseV2 says that nobody will.
+    an element: for ever, unless QueueCloseV2 says that none will come.
 
     Shapes of unknown rank, and another number of them than of `component_types`, are
-    refused; so is another queue of the same name with other components.
+    refused; so is another queue of the same name with other components or another
+    capacity.
 
     Stateful.
 
@@ -155,11 +156,11 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
 
         An element is a tuple of tensors, one for each of `component_types`. Enqueuing
         into a full queue waits until there is room, dequeuing from an empty one until
-        there is an element, for good if nobody helps; QueueCloseV2 says that nobody
-        will.
+        there is an element: for ever, unless QueueCloseV2 says that none will come.
 
         Shapes of unknown rank, and another number of them than of `component_types`,
-        are refused; so is another queue of the same name with other components.
+        are refused; so is another queue of the same name with other components or
+        another capacity.
 
         Stateful.
 
@@ -258,10 +259,11 @@ def padding_fifo_queue_v2(
 
     An element is a tuple of tensors, one for each of `component_types`. Enqueuing into
     a full queue waits until there is room, dequeuing from an empty one until there is
-    an element, for good if nobody helps; QueueCloseV2 says that nobody will.
+    an element: for ever, unless QueueCloseV2 says that none will come.
 
     Shapes of unknown rank, and another number of them than of `component_types`, are
-    refused; so is another queue of the same name with other components.
+    refused; so is another queue of the same name with other components or another
+    capacity.
 
     Stateful.
 

@@ -62,7 +62,7 @@ class PriorityQueueV2(TensorOp[TResource]):
 
     An element is a tuple of tensors, one for each of `component_types`. Enqueuing into
     a full queue waits until there is room, dequeuing from an empty one until there is
-    an element, for good if nobody helps; QueueCloseV2 says that nobody will.
+    an element: for ever, unless QueueCloseV2 says that none will come.
 
     There must be a shape for each component but the priority, and at least one such
     component; all else is refused.
@@ -155,8 +155,7 @@ class PriorityQueueV2(TensorOp[TResource]):
 
         An element is a tuple of tensors, one for each of `component_types`. Enqueuing
         into a full queue waits until there is room, dequeuing from an empty one until
-        there is an element, for good if nobody helps; QueueCloseV2 says that nobody
-        will.
+        there is an element: for ever, unless QueueCloseV2 says that none will come.
 
         There must be a shape for each component but the priority, and at least one such
         component; all else is refused.
@@ -257,7 +256,7 @@ def priority_queue_v2(
 
     An element is a tuple of tensors, one for each of `component_types`. Enqueuing into
     a full queue waits until there is room, dequeuing from an empty one until there is
-    an element, for good if nobody helps; QueueCloseV2 says that nobody will.
+    an element: for ever, unless QueueCloseV2 says that none will come.
 
     There must be a shape for each component but the priority, and at least one such
     component; all else is refused.

@@ -54,10 +54,10 @@ class QueueDequeue(Op):
 
     Which one, is for the kind of queue to say. An empty queue makes this wait until an
     element comes, or the queue is closed: then it raises tf.errors.OutOfRangeError.
-    From a RandomShuffleQueueV2 it waits for more than one.
+    From a RandomShuffleQueue it waits for more than one.
 
-    `component_types` must be those of the queue, and of a PriorityQueueV2 begin with
-    tf.int64. QueueDequeueManyV2 takes out several, as a batch.
+    `component_types` must be those of the queue, and of a PriorityQueue begin with
+    tf.int64. QueueDequeueMany takes out several, as a batch.
 
     Attributes:
         components: list of tensors of `component_types`, `...`. The element, a tensor
@@ -119,11 +119,10 @@ class QueueDequeue(Op):
 
         Which one, is for the kind of queue to say. An empty queue makes this wait until
         an element comes, or the queue is closed: then it raises
-        tf.errors.OutOfRangeError. From a RandomShuffleQueueV2 it waits for more than
-        one.
+        tf.errors.OutOfRangeError. From a RandomShuffleQueue it waits for more than one.
 
-        `component_types` must be those of the queue, and of a PriorityQueueV2 begin
-        with tf.int64. QueueDequeueManyV2 takes out several, as a batch.
+        `component_types` must be those of the queue, and of a PriorityQueue begin with
+        tf.int64. QueueDequeueMany takes out several, as a batch.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -197,10 +196,10 @@ def queue_dequeue(
 
     Which one, is for the kind of queue to say. An empty queue makes this wait until an
     element comes, or the queue is closed: then it raises tf.errors.OutOfRangeError.
-    From a RandomShuffleQueueV2 it waits for more than one.
+    From a RandomShuffleQueue it waits for more than one.
 
-    `component_types` must be those of the queue, and of a PriorityQueueV2 begin with
-    tf.int64. QueueDequeueManyV2 takes out several, as a batch.
+    `component_types` must be those of the queue, and of a PriorityQueue begin with
+    tf.int64. QueueDequeueMany takes out several, as a batch.
 
     `QueueDequeue.create` in the current scope, with QueueDequeue.Options as keywords.
 

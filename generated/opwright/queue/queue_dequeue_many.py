@@ -58,12 +58,12 @@ class QueueDequeueMany(Op):
     and sessions.
 
     Each output has a new first axis of size `n`. So the queue must have been made with
-    shapes; that of PaddingFIFOQueueV2 pads what differs. This waits until there are `n`
+    shapes; that of PaddingFIFOQueue pads what differs. This waits until there are `n`
     elements.
 
     Of a closed queue with fewer it takes nothing and raises tf.errors.OutOfRangeError;
-    QueueDequeueUpToV2 gives those that are left. A negative `n` is refused, and 0 gives
-    a batch without rows. More than the capacity can only come if others enqueue
+    QueueDequeueUpTo gives those that are left. A negative `n` is refused, and 0 gives a
+    batch without rows. More than the capacity can only come if others enqueue
     meanwhile.
 
     Attributes:
@@ -130,11 +130,11 @@ class QueueDequeueMany(Op):
         graphs and sessions.
 
         Each output has a new first axis of size `n`. So the queue must have been made
-        with shapes; that of PaddingFIFOQueueV2 pads what differs. This waits until
-        there are `n` elements.
+        with shapes; that of PaddingFIFOQueue pads what differs. This waits until there
+        are `n` elements.
 
         Of a closed queue with fewer it takes nothing and raises
-        tf.errors.OutOfRangeError; QueueDequeueUpToV2 gives those that are left. A
+        tf.errors.OutOfRangeError; QueueDequeueUpTo gives those that are left. A
         negative `n` is refused, and 0 gives a batch without rows. More than the
         capacity can only come if others enqueue meanwhile.
 
@@ -214,12 +214,12 @@ def queue_dequeue_many(
     and sessions.
 
     Each output has a new first axis of size `n`. So the queue must have been made with
-    shapes; that of PaddingFIFOQueueV2 pads what differs. This waits until there are `n`
+    shapes; that of PaddingFIFOQueue pads what differs. This waits until there are `n`
     elements.
 
     Of a closed queue with fewer it takes nothing and raises tf.errors.OutOfRangeError;
-    QueueDequeueUpToV2 gives those that are left. A negative `n` is refused, and 0 gives
-    a batch without rows. More than the capacity can only come if others enqueue
+    QueueDequeueUpTo gives those that are left. A negative `n` is refused, and 0 gives a
+    batch without rows. More than the capacity can only come if others enqueue
     meanwhile.
 
     `QueueDequeueMany.create` in the current scope, with QueueDequeueMany.Options as

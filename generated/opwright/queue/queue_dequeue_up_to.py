@@ -55,7 +55,7 @@ class QueueDequeueUpTo(Op):
     It is QueueDequeueUpToV2 for handles that are references, as of FIFOQueue, in graphs
     and sessions.
 
-    As long as the queue is open it does what QueueDequeueManyV2 does: it waits until
+    As long as the queue is open it does what QueueDequeueMany does: it waits until
     there are `n`. Once the queue is closed it gives what is left, up to `n`, and raises
     tf.errors.OutOfRangeError where nothing is.
 
@@ -122,9 +122,9 @@ class QueueDequeueUpTo(Op):
         It is QueueDequeueUpToV2 for handles that are references, as of FIFOQueue, in
         graphs and sessions.
 
-        As long as the queue is open it does what QueueDequeueManyV2 does: it waits
-        until there are `n`. Once the queue is closed it gives what is left, up to `n`,
-        and raises tf.errors.OutOfRangeError where nothing is.
+        As long as the queue is open it does what QueueDequeueMany does: it waits until
+        there are `n`. Once the queue is closed it gives what is left, up to `n`, and
+        raises tf.errors.OutOfRangeError where nothing is.
 
         The queue must have been made with shapes. A negative `n` is refused.
 
@@ -202,7 +202,7 @@ def queue_dequeue_up_to(
     It is QueueDequeueUpToV2 for handles that are references, as of FIFOQueue, in graphs
     and sessions.
 
-    As long as the queue is open it does what QueueDequeueManyV2 does: it waits until
+    As long as the queue is open it does what QueueDequeueMany does: it waits until
     there are `n`. Once the queue is closed it gives what is left, up to `n`, and raises
     tf.errors.OutOfRangeError where nothing is.
 

@@ -55,7 +55,7 @@ class QueueEnqueue(Op):
 
     The components go in as they are; dtypes and shapes must be those of the queue, or
     it refuses them. Where the queue is full, this waits until an element has been taken
-    out. QueueEnqueueManyV2 puts in a whole batch, row by row.
+    out. QueueEnqueueMany puts in a whole batch, row by row.
 
     A closed queue refuses new elements. So does one that is closed with
     `cancel_pending_enqueues` while this waits.
@@ -115,7 +115,7 @@ class QueueEnqueue(Op):
 
         The components go in as they are; dtypes and shapes must be those of the queue,
         or it refuses them. Where the queue is full, this waits until an element has
-        been taken out. QueueEnqueueManyV2 puts in a whole batch, row by row.
+        been taken out. QueueEnqueueMany puts in a whole batch, row by row.
 
         A closed queue refuses new elements. So does one that is closed with
         `cancel_pending_enqueues` while this waits.
@@ -187,7 +187,7 @@ def queue_enqueue(
 
     The components go in as they are; dtypes and shapes must be those of the queue, or
     it refuses them. Where the queue is full, this waits until an element has been taken
-    out. QueueEnqueueManyV2 puts in a whole batch, row by row.
+    out. QueueEnqueueMany puts in a whole batch, row by row.
 
     A closed queue refuses new elements. So does one that is closed with
     `cancel_pending_enqueues` while this waits.

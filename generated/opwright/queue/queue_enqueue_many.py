@@ -58,8 +58,8 @@ class QueueEnqueueMany(Op):
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueueV2 puts in
-    a single element.
+    Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueue puts in a
+    single element.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -119,8 +119,8 @@ class QueueEnqueueMany(Op):
         in one after the other, in order; where the queue is full, this waits until each
         has found room. No rows put in nothing.
 
-        Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueueV2
-        puts in a single element.
+        Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueue puts
+        in a single element.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -192,8 +192,8 @@ def queue_enqueue_many(
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueueV2 puts in
-    a single element.
+    Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueue puts in a
+    single element.
 
     `QueueEnqueueMany.create` in the current scope, with QueueEnqueueMany.Options as
     keywords: the operation in a graph, None eagerly.

@@ -38,9 +38,8 @@ class QueueIsClosed(TensorOp[TBool]):
     It is QueueIsClosedV2 for handles that are references, as of FIFOQueue, in graphs
     and sessions.
 
-    True from QueueCloseV2 on, even while elements are left in the queue: QueueSizeV2
-    counts them. The answer may be old when it arrives, where others use the queue as
-    well.
+    True from QueueClose on, even while elements are left in the queue: QueueSize counts
+    them. The answer may be old when it arrives, where others use the queue as well.
 
     Attributes:
         is_closed: bool, `scalar`. Whether the queue is closed.
@@ -72,9 +71,9 @@ class QueueIsClosed(TensorOp[TBool]):
         It is QueueIsClosedV2 for handles that are references, as of FIFOQueue, in
         graphs and sessions.
 
-        True from QueueCloseV2 on, even while elements are left in the queue:
-        QueueSizeV2 counts them. The answer may be old when it arrives, where others use
-        the queue as well.
+        True from QueueClose on, even while elements are left in the queue: QueueSize
+        counts them. The answer may be old when it arrives, where others use the queue
+        as well.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -115,9 +114,8 @@ def queue_is_closed(
     It is QueueIsClosedV2 for handles that are references, as of FIFOQueue, in graphs
     and sessions.
 
-    True from QueueCloseV2 on, even while elements are left in the queue: QueueSizeV2
-    counts them. The answer may be old when it arrives, where others use the queue as
-    well.
+    True from QueueClose on, even while elements are left in the queue: QueueSize counts
+    them. The answer may be old when it arrives, where others use the queue as well.
 
     `QueueIsClosed.create` in the current scope.
 

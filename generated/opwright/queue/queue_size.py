@@ -38,8 +38,9 @@ class QueueSize(TensorOp[TInt32]):
     It is QueueSizeV2 for handles that are references, as of FIFOQueue, in graphs and
     sessions.
 
-    Those that wait to go in are not counted. Where others use the queue as well, the
-    number may be old when it arrives: do not decide by it whether a dequeue would wait.
+    Elements that an enqueue still waits with are not counted. Where others use the
+    queue as well, the number may be old when it arrives: do not decide by it whether a
+    dequeue would wait.
 
     Attributes:
         size: int32, `scalar`. How many elements are in the queue.
@@ -72,9 +73,9 @@ class QueueSize(TensorOp[TInt32]):
         It is QueueSizeV2 for handles that are references, as of FIFOQueue, in graphs
         and sessions.
 
-        Those that wait to go in are not counted. Where others use the queue as well,
-        the number may be old when it arrives: do not decide by it whether a dequeue
-        would wait.
+        Elements that an enqueue still waits with are not counted. Where others use the
+        queue as well, the number may be old when it arrives: do not decide by it
+        whether a dequeue would wait.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,8 +117,9 @@ def queue_size(
     It is QueueSizeV2 for handles that are references, as of FIFOQueue, in graphs and
     sessions.
 
-    Those that wait to go in are not counted. Where others use the queue as well, the
-    number may be old when it arrives: do not decide by it whether a dequeue would wait.
+    Elements that an enqueue still waits with are not counted. Where others use the
+    queue as well, the number may be old when it arrives: do not decide by it whether a
+    dequeue would wait.
 
     `QueueSize.create` in the current scope.
 

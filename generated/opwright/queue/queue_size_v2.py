@@ -35,8 +35,9 @@ class QueueSizeV2Inputs(OpInputs):
 class QueueSizeV2(TensorOp[TInt32]):
     """Counts the elements of a queue.
 
-    Those that wait to go in are not counted. Where others use the queue as well, the
-    number may be old when it arrives: do not decide by it whether a dequeue would wait.
+    Elements that an enqueue still waits with are not counted. Where others use the
+    queue as well, the number may be old when it arrives: do not decide by it whether a
+    dequeue would wait.
 
     Stateful.
 
@@ -67,9 +68,9 @@ class QueueSizeV2(TensorOp[TInt32]):
     def create(scope: Scope, handle: TensorOperand[TResource]) -> QueueSizeV2:
         """Counts the elements of a queue.
 
-        Those that wait to go in are not counted. Where others use the queue as well,
-        the number may be old when it arrives: do not decide by it whether a dequeue
-        would wait.
+        Elements that an enqueue still waits with are not counted. Where others use the
+        queue as well, the number may be old when it arrives: do not decide by it
+        whether a dequeue would wait.
 
         Stateful.
 
@@ -108,8 +109,9 @@ def queue_size_v2(
 ) -> Output[TInt32]:
     """Counts the elements of a queue.
 
-    Those that wait to go in are not counted. Where others use the queue as well, the
-    number may be old when it arrives: do not decide by it whether a dequeue would wait.
+    Elements that an enqueue still waits with are not counted. Where others use the
+    queue as well, the number may be old when it arrives: do not decide by it whether a
+    dequeue would wait.
 
     Stateful.
 

@@ -63,7 +63,7 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
 
     An element is a tuple of tensors, one for each of `component_types`. Enqueuing into
     a full queue waits until there is room, dequeuing from an empty one until there is
-    an element, for good if nobody helps; QueueCloseV2 says that nobody will.
+    an element: for ever, unless QueueCloseV2 says that none will come.
 
     `min_after_dequeue` must be below `capacity`, if that is set. With both seeds 0 the
     order differs from run to run.
@@ -187,8 +187,7 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
 
         An element is a tuple of tensors, one for each of `component_types`. Enqueuing
         into a full queue waits until there is room, dequeuing from an empty one until
-        there is an element, for good if nobody helps; QueueCloseV2 says that nobody
-        will.
+        there is an element: for ever, unless QueueCloseV2 says that none will come.
 
         `min_after_dequeue` must be below `capacity`, if that is set. With both seeds 0
         the order differs from run to run.
@@ -307,7 +306,7 @@ def random_shuffle_queue_v2(
 
     An element is a tuple of tensors, one for each of `component_types`. Enqueuing into
     a full queue waits until there is room, dequeuing from an empty one until there is
-    an element, for good if nobody helps; QueueCloseV2 says that nobody will.
+    an element: for ever, unless QueueCloseV2 says that none will come.
 
     `min_after_dequeue` must be below `capacity`, if that is set. With both seeds 0 the
     order differs from run to run.

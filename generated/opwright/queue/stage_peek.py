@@ -54,7 +54,8 @@ class StagePeek(Op):
     """Reads a tuple of tensors in a staging area, and leaves it there.
 
     Tuples count from the oldest, which is 0. Where there are not as many, this waits,
-    and a negative `index` waits for good: nothing can cancel that.
+    and a negative `index` waits for good: nothing can cancel that. `dtypes` other than
+    those of the tuple are refused.
 
     There is no handle: ops of the family with the same `shared_name`, container and
     device work on the same area, and whichever runs first makes it, with its `capacity`
@@ -142,7 +143,8 @@ class StagePeek(Op):
         """Reads a tuple of tensors in a staging area, and leaves it there.
 
         Tuples count from the oldest, which is 0. Where there are not as many, this
-        waits, and a negative `index` waits for good: nothing can cancel that.
+        waits, and a negative `index` waits for good: nothing can cancel that. `dtypes`
+        other than those of the tuple are refused.
 
         There is no handle: ops of the family with the same `shared_name`, container and
         device work on the same area, and whichever runs first makes it, with its
@@ -237,7 +239,8 @@ def stage_peek(
     """Reads a tuple of tensors in a staging area, and leaves it there.
 
     Tuples count from the oldest, which is 0. Where there are not as many, this waits,
-    and a negative `index` waits for good: nothing can cancel that.
+    and a negative `index` waits for good: nothing can cancel that. `dtypes` other than
+    those of the tuple are refused.
 
     There is no handle: ops of the family with the same `shared_name`, container and
     device work on the same area, and whichever runs first makes it, with its `capacity`

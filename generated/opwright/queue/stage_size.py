@@ -45,10 +45,10 @@ class StageSizeInputs(OpInputs):
 class StageSize(TensorOp[TInt32]):
     """Counts the tuples in a staging area.
 
-    Those that wait to go in are not counted. There is no handle: ops of the family with
-    the same `shared_name`, container and device work on the same area, and whichever
-    runs first makes it, with its `capacity` and `memory_limit`. So give the same to
-    all.
+    Tuples that a Stage still waits with are not counted. There is no handle: ops of the
+    family with the same `shared_name`, container and device work on the same area, and
+    whichever runs first makes it, with its `capacity` and `memory_limit`. So give the
+    same to all.
 
     Stateful.
 
@@ -128,10 +128,10 @@ class StageSize(TensorOp[TInt32]):
     ) -> StageSize:
         """Counts the tuples in a staging area.
 
-        Those that wait to go in are not counted. There is no handle: ops of the family
-        with the same `shared_name`, container and device work on the same area, and
-        whichever runs first makes it, with its `capacity` and `memory_limit`. So give
-        the same to all.
+        Tuples that a Stage still waits with are not counted. There is no handle: ops of
+        the family with the same `shared_name`, container and device work on the same
+        area, and whichever runs first makes it, with its `capacity` and `memory_limit`.
+        So give the same to all.
 
         Stateful.
 
@@ -219,10 +219,10 @@ def stage_size(
 ) -> Output[TInt32]:
     """Counts the tuples in a staging area.
 
-    Those that wait to go in are not counted. There is no handle: ops of the family with
-    the same `shared_name`, container and device work on the same area, and whichever
-    runs first makes it, with its `capacity` and `memory_limit`. So give the same to
-    all.
+    Tuples that a Stage still waits with are not counted. There is no handle: ops of the
+    family with the same `shared_name`, container and device work on the same area, and
+    whichever runs first makes it, with its `capacity` and `memory_limit`. So give the
+    same to all.
 
     Stateful.
 

@@ -99,7 +99,8 @@ class RaggedBincount(TensorOp[T]):
         """Optional attributes of RaggedBincount.
 
         Attributes:
-            binary_output: bool. Whether only the presence of a number is told, as 1.
+            binary_output: bool. Whether a number counts 1 in a row, however often it is
+                there.
         """
 
         __slots__ = ("binary_output",)
@@ -148,11 +149,11 @@ class RaggedBincount(TensorOp[T]):
             values: `Tidx`, `n`. The numbers to count, 0 or more.
             size: `Tidx`, `scalar`. How many numbers are told apart, 0 to size - 1; 0 or
                 more.
-            weights: `T`, `n | 0`. What each value counts; empty for 1. No other length
-                is looked at.
+            weights: `T`, `n | 0`. What each value counts; empty for 1. Other lengths
+                are not refused, but a shorter one is read beyond its end.
             options: merged field by field; the last explicit one wins.
-                binary_output: bool. Default False. Whether only the presence of a
-                    number is told, as 1.
+                binary_output: bool. Default False. Whether a number counts 1 in a row,
+                    however often it is there.
 
         Returns:
             output: `T`, `rows size`. The counts, a row of them for each row.
@@ -229,10 +230,10 @@ def ragged_bincount(
         values: `Tidx`, `n`. The numbers to count, 0 or more.
         size: `Tidx`, `scalar`. How many numbers are told apart, 0 to size - 1; 0 or
             more.
-        weights: `T`, `n | 0`. What each value counts; empty for 1. No other length is
-            looked at.
-        binary_output: bool. Default False. Whether only the presence of a number is
-            told, as 1.
+        weights: `T`, `n | 0`. What each value counts; empty for 1. Other lengths are
+            not refused, but a shorter one is read beyond its end.
+        binary_output: bool. Default False. Whether a number counts 1 in a row, however
+            often it is there.
         name: what the op is called in a graph.
 
     Returns:

@@ -82,8 +82,8 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
 
     Row i of ragged data has the values splits[i] to splits[i + 1] - 1; splits begin
     with 0, never fall and end with the number of values, or the call is refused. The
-    result has max + 1 columns, `minlength` if that is more, `maxlength` if that is
-    less. A negative number is refused.
+    result has `maxlength` columns where that is given. Otherwise it has max + 1, or
+    `minlength` if that is more. A negative number is refused.
 
     DenseCountSparseOutput takes a dense matrix, SparseCountSparseOutput a sparse one;
     RaggedBincount makes a dense one.
@@ -129,9 +129,9 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
 
         Attributes:
             minlength: int. At least -1. The least number of columns; -1 for as many as
-                the largest number needs.
-            maxlength: int. At least -1. Numbers from here on are left out, and no more
-                columns are made; -1 for no limit.
+                the largest number needs. Not used where `maxlength` is given.
+            maxlength: int. At least -1. How many columns there are, and the number from
+                which on numbers are left out; -1 for no limit.
         """
 
         __slots__ = ("minlength", "maxlength")
@@ -173,8 +173,8 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
 
         Row i of ragged data has the values splits[i] to splits[i + 1] - 1; splits begin
         with 0, never fall and end with the number of values, or the call is refused.
-        The result has max + 1 columns, `minlength` if that is more, `maxlength` if that
-        is less. A negative number is refused.
+        The result has `maxlength` columns where that is given. Otherwise it has max +
+        1, or `minlength` if that is more. A negative number is refused.
 
         DenseCountSparseOutput takes a dense matrix, SparseCountSparseOutput a sparse
         one; RaggedBincount makes a dense one.
@@ -190,9 +190,10 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
                 often it is.
             options: merged field by field; the last explicit one wins.
                 minlength: int. At least -1. Default -1. The least number of columns; -1
-                    for as many as the largest number needs.
-                maxlength: int. At least -1. Default -1. Numbers from here on are left
-                    out, and no more columns are made; -1 for no limit.
+                    for as many as the largest number needs. Not used where `maxlength`
+                    is given.
+                maxlength: int. At least -1. Default -1. How many columns there are, and
+                    the number from which on numbers are left out; -1 for no limit.
 
         Returns:
             output_indices: int64, `_found 2`. Which rows have which numbers.
@@ -270,8 +271,8 @@ def ragged_count_sparse_output(
 
     Row i of ragged data has the values splits[i] to splits[i + 1] - 1; splits begin
     with 0, never fall and end with the number of values, or the call is refused. The
-    result has max + 1 columns, `minlength` if that is more, `maxlength` if that is
-    less. A negative number is refused.
+    result has `maxlength` columns where that is given. Otherwise it has max + 1, or
+    `minlength` if that is more. A negative number is refused.
 
     DenseCountSparseOutput takes a dense matrix, SparseCountSparseOutput a sparse one;
     RaggedBincount makes a dense one.
@@ -286,9 +287,9 @@ def ragged_count_sparse_output(
         binary_output: bool. Whether each number that is there counts 1, however often
             it is.
         minlength: int. At least -1. Default -1. The least number of columns; -1 for as
-            many as the largest number needs.
-        maxlength: int. At least -1. Default -1. Numbers from here on are left out, and
-            no more columns are made; -1 for no limit.
+            many as the largest number needs. Not used where `maxlength` is given.
+        maxlength: int. At least -1. Default -1. How many columns there are, and the
+            number from which on numbers are left out; -1 for no limit.
         name: what the op is called in a graph.
 
     Returns:

@@ -64,8 +64,8 @@ class RaggedFillEmptyRowsOutputs(NamedTuple, Generic[T]):
 class RaggedFillEmptyRows(Op, Generic[T]):
     """Gives every empty row of a ragged matrix one value.
 
-    A row without values gets the default; the others stay as they are. Rows are told by
-    the row of each value, as tf.RaggedTensor.value_rowids does, which need not be
+    A row without values gets the default; the others stay as they are. Each value comes
+    with the number of its row, as in tf.RaggedTensor.value_rowids. These need not be
     sorted: the result is. An embedding that averages rows needs this, for an empty one
     has no average.
 
@@ -127,8 +127,8 @@ class RaggedFillEmptyRows(Op, Generic[T]):
     ) -> RaggedFillEmptyRows[U]:
         """Gives every empty row of a ragged matrix one value.
 
-        A row without values gets the default; the others stay as they are. Rows are
-        told by the row of each value, as tf.RaggedTensor.value_rowids does, which need
+        A row without values gets the default; the others stay as they are. Each value
+        comes with the number of its row, as in tf.RaggedTensor.value_rowids. These need
         not be sorted: the result is. An embedding that averages rows needs this, for an
         empty one has no average.
 
@@ -202,8 +202,8 @@ def ragged_fill_empty_rows(
 ) -> RaggedFillEmptyRowsOutputs[U]:
     """Gives every empty row of a ragged matrix one value.
 
-    A row without values gets the default; the others stay as they are. Rows are told by
-    the row of each value, as tf.RaggedTensor.value_rowids does, which need not be
+    A row without values gets the default; the others stay as they are. Each value comes
+    with the number of its row, as in tf.RaggedTensor.value_rowids. These need not be
     sorted: the result is. An embedding that averages rows needs this, for an empty one
     has no average.
 

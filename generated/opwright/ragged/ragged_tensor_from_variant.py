@@ -72,7 +72,10 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
 
       output_ragged_rank = input_ragged_rank + rank of encoded_ragged
 
-    or the call is refused, as it is for another dtype than was packed.
+    or the call is refused, as it is for another dtype than was packed, and for values
+    whose shapes differ behind the first axis.
+
+    Variants without ragged dimensions are joined as rows of a new one.
     RaggedTensorToVariant packs.
 
     `Tsplits`: int32 or int64.
@@ -148,7 +151,10 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
 
           output_ragged_rank = input_ragged_rank + rank of encoded_ragged
 
-        or the call is refused, as it is for another dtype than was packed.
+        or the call is refused, as it is for another dtype than was packed, and for
+        values whose shapes differ behind the first axis.
+
+        Variants without ragged dimensions are joined as rows of a new one.
         RaggedTensorToVariant packs.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -164,7 +170,7 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
                 has.
             Tvalues: dtype. Dtype of the values.
             Tsplits: dtype, one of int32, int64. Default int64. Dtype of the splits,
-                that of what was packed.
+                that of what was packed, if it had any; either one otherwise.
 
         Returns:
             output_nested_splits: list of `output_ragged_rank` tensors, each `Tsplits`,
@@ -259,7 +265,10 @@ def ragged_tensor_from_variant(
 
       output_ragged_rank = input_ragged_rank + rank of encoded_ragged
 
-    or the call is refused, as it is for another dtype than was packed.
+    or the call is refused, as it is for another dtype than was packed, and for values
+    whose shapes differ behind the first axis.
+
+    Variants without ragged dimensions are joined as rows of a new one.
     RaggedTensorToVariant packs.
 
     `RaggedTensorFromVariant.create` in the current scope.
@@ -273,7 +282,7 @@ def ragged_tensor_from_variant(
         output_ragged_rank: int. At least 0. How many ragged dimensions the result has.
         Tvalues: dtype. Dtype of the values.
         Tsplits: dtype, one of int32, int64. Default int64. Dtype of the splits, that of
-            what was packed.
+            what was packed, if it had any; either one otherwise.
         name: what the op is called in a graph.
 
     Returns:

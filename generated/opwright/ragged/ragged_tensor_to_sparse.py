@@ -69,8 +69,9 @@ class RaggedTensorToSparse(Op, Generic[T]):
     the sizes are those of the longest rows. Values with dimensions of their own get a
     coordinate for each.
 
-    Splits that do not end with the number of values are refused. RaggedTensorToTensor
-    makes a dense one.
+    Splits have to begin with 0, never fall, and end with the number of values, or of
+    rows of the next dimension; others are refused. RaggedTensorToTensor makes a dense
+    one.
 
     `Tsplits`: int32 or int64.
 
@@ -121,8 +122,9 @@ class RaggedTensorToSparse(Op, Generic[T]):
         on; the sizes are those of the longest rows. Values with dimensions of their own
         get a coordinate for each.
 
-        Splits that do not end with the number of values are refused.
-        RaggedTensorToTensor makes a dense one.
+        Splits have to begin with 0, never fall, and end with the number of values, or
+        of rows of the next dimension; others are refused. RaggedTensorToTensor makes a
+        dense one.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -183,8 +185,9 @@ def ragged_tensor_to_sparse(
     the sizes are those of the longest rows. Values with dimensions of their own get a
     coordinate for each.
 
-    Splits that do not end with the number of values are refused. RaggedTensorToTensor
-    makes a dense one.
+    Splits have to begin with 0, never fall, and end with the number of values, or of
+    rows of the next dimension; others are refused. RaggedTensorToTensor makes a dense
+    one.
 
     `RaggedTensorToSparse.create` in the current scope.
 

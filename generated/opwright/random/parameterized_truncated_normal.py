@@ -64,8 +64,8 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
     parameter of one number is that of all rows. Far out in a tail another way of
     drawing is taken, so that narrow ranges cost no more.
 
-    Bounds in the wrong order, two that are infinite, and deviations that are not above
-    0 are refused.
+    A lower bound that is not below the upper one, two bounds that are infinite, and a
+    deviation that is not above 0 are refused.
 
     `seed` and `seed2` together choose the sequence of numbers, which goes on from call
     to call: the same op in the same program run again gives the same sequence, while a
@@ -91,7 +91,7 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
 
     OP_NAME = "ParameterizedTruncatedNormal"
     SHAPES = {
-        "shape": "(r,)",
+        "shape": "where((r,), r >= 1)",
         "means": "either((), (m,))",
         "stdevs": "either((), (d,))",
         "minvals": "either((), (a,))",
@@ -150,8 +150,8 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
         maxvals[i]. A parameter of one number is that of all rows. Far out in a tail
         another way of drawing is taken, so that narrow ranges cost no more.
 
-        Bounds in the wrong order, two that are infinite, and deviations that are not
-        above 0 are refused.
+        A lower bound that is not below the upper one, two bounds that are infinite, and
+        a deviation that is not above 0 are refused.
 
         `seed` and `seed2` together choose the sequence of numbers, which goes on from
         call to call: the same op in the same program run again gives the same sequence,
@@ -165,7 +165,7 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            shape: `T`, `r`. Sizes of the output, each at least 0.
+            shape: `T`, `r where r >= 1`. Sizes of the output, each at least 0.
             means: `dtype`, `scalar | m`. Means before the cut: one, or one for each
                 row.
             stdevs: `dtype`, `scalar | d`. Deviations before the cut, above 0: one, or
@@ -246,8 +246,8 @@ def parameterized_truncated_normal(
     parameter of one number is that of all rows. Far out in a tail another way of
     drawing is taken, so that narrow ranges cost no more.
 
-    Bounds in the wrong order, two that are infinite, and deviations that are not above
-    0 are refused.
+    A lower bound that is not below the upper one, two bounds that are infinite, and a
+    deviation that is not above 0 are refused.
 
     `seed` and `seed2` together choose the sequence of numbers, which goes on from call
     to call: the same op in the same program run again gives the same sequence, while a
@@ -260,7 +260,7 @@ def parameterized_truncated_normal(
     ParameterizedTruncatedNormal.Options as keywords.
 
     Args:
-        shape: `T`, `r`. Sizes of the output, each at least 0.
+        shape: `T`, `r where r >= 1`. Sizes of the output, each at least 0.
         means: `dtype`, `scalar | m`. Means before the cut: one, or one for each row.
         stdevs: `dtype`, `scalar | d`. Deviations before the cut, above 0: one, or one
             for each row.

@@ -57,7 +57,8 @@ class RandomGamma(TensorOp[T]):
 
     For each shape parameter a of `alpha`, as many numbers as `shape` says, with the
     density x^(a - 1) * exp(-x) / Gamma(a) for x > 0. Multiply by a scale, or divide by
-    a rate. The method is that of Marsaglia and Tsang. A parameter below 0 gives nan.
+    a rate. The method is that of Marsaglia and Tsang. A parameter of 0 gives 0, one
+    below 0 nan.
 
     `seed` and `seed2` together choose the sequence of numbers, which goes on from call
     to call: the same op in the same program run again gives the same sequence, while a
@@ -134,8 +135,8 @@ class RandomGamma(TensorOp[T]):
 
         For each shape parameter a of `alpha`, as many numbers as `shape` says, with the
         density x^(a - 1) * exp(-x) / Gamma(a) for x > 0. Multiply by a scale, or divide
-        by a rate. The method is that of Marsaglia and Tsang. A parameter below 0 gives
-        nan.
+        by a rate. The method is that of Marsaglia and Tsang. A parameter of 0 gives 0,
+        one below 0 nan.
 
         `seed` and `seed2` together choose the sequence of numbers, which goes on from
         call to call: the same op in the same program run again gives the same sequence,
@@ -218,7 +219,8 @@ def random_gamma(
 
     For each shape parameter a of `alpha`, as many numbers as `shape` says, with the
     density x^(a - 1) * exp(-x) / Gamma(a) for x > 0. Multiply by a scale, or divide by
-    a rate. The method is that of Marsaglia and Tsang. A parameter below 0 gives nan.
+    a rate. The method is that of Marsaglia and Tsang. A parameter of 0 gives 0, one
+    below 0 nan.
 
     `seed` and `seed2` together choose the sequence of numbers, which goes on from call
     to call: the same op in the same program run again gives the same sequence, while a

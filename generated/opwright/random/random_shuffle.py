@@ -60,10 +60,10 @@ class RandomShuffle(TensorOp[T]):
         output: `T`, `*x`. The same rows in another order.
 
     Example:
-        >>> random_shuffle([[1, 2], [3, 4], [5, 6]], seed=7).numpy()
-        array([[1, 2],
-               [3, 4],
-               [5, 6]], dtype=int32)
+        >>> random_shuffle([[1, 2], [3, 4], [5, 6]], seed=2).numpy()
+        array([[5, 6],
+               [1, 2],
+               [3, 4]], dtype=int32)
     """
 
     OP_NAME = "RandomShuffle"
@@ -142,10 +142,10 @@ class RandomShuffle(TensorOp[T]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> random_shuffle([[1, 2], [3, 4], [5, 6]], seed=7).numpy()
-            array([[1, 2],
-                   [3, 4],
-                   [5, 6]], dtype=int32)
+            >>> random_shuffle([[1, 2], [3, 4], [5, 6]], seed=2).numpy()
+            array([[5, 6],
+                   [1, 2],
+                   [3, 4]], dtype=int32)
         """
         op: RandomShuffle[U] = new(RandomShuffle)
         opts = MERGE(options) if options else DEFAULTS
@@ -214,10 +214,10 @@ def random_shuffle(
         OpError: the op refuses an argument.
 
     Example:
-        >>> random_shuffle([[1, 2], [3, 4], [5, 6]], seed=7).numpy()
-        array([[1, 2],
-               [3, 4],
-               [5, 6]], dtype=int32)
+        >>> random_shuffle([[1, 2], [3, 4], [5, 6]], seed=2).numpy()
+        array([[5, 6],
+               [1, 2],
+               [3, 4]], dtype=int32)
     """
     if _unknown:
         raise RandomShuffle._unknown(_unknown)

@@ -67,8 +67,8 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
     together, and `shape` has to end with the shape that they broadcast to. Far out in a
     tail another way of drawing is taken, so that narrow ranges cost no more.
 
-    Bounds in the wrong order, two that are infinite, and deviations that are not above
-    0 are refused.
+    A lower bound that is not below the upper one, two bounds that are infinite, and a
+    deviation that is not above 0 are refused.
 
     `seed` alone decides the numbers: equal seeds give equal numbers in every call,
     whatever ran before, and within one TensorFlow version on every device of the kind.
@@ -130,8 +130,8 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
         to. Far out in a tail another way of drawing is taken, so that narrow ranges
         cost no more.
 
-        Bounds in the wrong order, two that are infinite, and deviations that are not
-        above 0 are refused.
+        A lower bound that is not below the upper one, two bounds that are infinite, and
+        a deviation that is not above 0 are refused.
 
         `seed` alone decides the numbers: equal seeds give equal numbers in every call,
         whatever ran before, and within one TensorFlow version on every device of the
@@ -208,8 +208,8 @@ def stateless_parameterized_truncated_normal(
     together, and `shape` has to end with the shape that they broadcast to. Far out in a
     tail another way of drawing is taken, so that narrow ranges cost no more.
 
-    Bounds in the wrong order, two that are infinite, and deviations that are not above
-    0 are refused.
+    A lower bound that is not below the upper one, two bounds that are infinite, and a
+    deviation that is not above 0 are refused.
 
     `seed` alone decides the numbers: equal seeds give equal numbers in every call,
     whatever ran before, and within one TensorFlow version on every device of the kind.

@@ -98,7 +98,7 @@ class RiscReverse(TensorOp[T]):
         Args:
             scope: graph, name, device and control dependencies of the op.
             tensor: `T`, `*x`. What is turned around.
-            axis: `Tidx`, `axes`. The axes that are.
+            axis: `Tidx`, `axes`. Numbers of the axes to turn it around along.
 
         Returns:
             output: `T`, `*x`. The elements in the other order.
@@ -143,7 +143,7 @@ def risc_reverse(
 
     Args:
         tensor: `T`, `*x`. What is turned around.
-        axis: `Tidx`, `axes`. The axes that are.
+        axis: `Tidx`, `axes`. Numbers of the axes to turn it around along.
         name: what the op is called in a graph.
 
     Returns:

@@ -55,13 +55,14 @@ class RFFT2D(TensorOp[Tcomplex]):
 
     The transform is that of FFT2D, of M = fft_length[0] rows and N = fft_length[1]
     columns, without any scale. Since the spectrum of real numbers is its own mirror
-    image, conjugated, the last axis has only the frequencies 0 to N // 2, which are N
-    // 2 + 1. The axis before it is whole. IRFFT2D undoes it.
+    image, conjugated, the last axis has only the N // 2 + 1 frequencies 0 to N // 2.
+    The axis before it is whole. IRFFT2D undoes it.
 
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft2d pads with zeros first. A
-    length of 0 is for empty inputs alone, with others it ends the process on a CPU. An
-    empty input and another length give numbers that nobody has set.
+    length of 0 along the last axis is for empty inputs alone, with others it ends the
+    process on a CPU, as a rule; along other axes it gives an empty output. An empty
+    input and another length give numbers that nobody has set.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -127,13 +128,14 @@ class RFFT2D(TensorOp[Tcomplex]):
 
         The transform is that of FFT2D, of M = fft_length[0] rows and N = fft_length[1]
         columns, without any scale. Since the spectrum of real numbers is its own mirror
-        image, conjugated, the last axis has only the frequencies 0 to N // 2, which are
-        N // 2 + 1. The axis before it is whole. IRFFT2D undoes it.
+        image, conjugated, the last axis has only the N // 2 + 1 frequencies 0 to N //
+        2. The axis before it is whole. IRFFT2D undoes it.
 
         What `input` has beyond `fft_length` is left out. An input that is shorter is
         refused, and so is a negative length; tf.signal.rfft2d pads with zeros first. A
-        length of 0 is for empty inputs alone, with others it ends the process on a CPU.
-        An empty input and another length give numbers that nobody has set.
+        length of 0 along the last axis is for empty inputs alone, with others it ends
+        the process on a CPU, as a rule; along other axes it gives an empty output. An
+        empty input and another length give numbers that nobody has set.
 
         `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
@@ -218,13 +220,14 @@ def rfft2d(
 
     The transform is that of FFT2D, of M = fft_length[0] rows and N = fft_length[1]
     columns, without any scale. Since the spectrum of real numbers is its own mirror
-    image, conjugated, the last axis has only the frequencies 0 to N // 2, which are N
-    // 2 + 1. The axis before it is whole. IRFFT2D undoes it.
+    image, conjugated, the last axis has only the N // 2 + 1 frequencies 0 to N // 2.
+    The axis before it is whole. IRFFT2D undoes it.
 
     What `input` has beyond `fft_length` is left out. An input that is shorter is
     refused, and so is a negative length; tf.signal.rfft2d pads with zeros first. A
-    length of 0 is for empty inputs alone, with others it ends the process on a CPU. An
-    empty input and another length give numbers that nobody has set.
+    length of 0 along the last axis is for empty inputs alone, with others it ends the
+    process on a CPU, as a rule; along other axes it gives an empty output. An empty
+    input and another length give numbers that nobody has set.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 

@@ -77,8 +77,9 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
     it is there, or the sum of its weights there. So many different numbers cost
     nothing, where a dense matrix of counts has a column for each.
 
-    The result has max + 1 columns, `minlength` if that is more, `maxlength` if that is
-    less. A negative number is refused, and so is a tensor of more than two dimensions.
+    The result has `maxlength` columns where that is given. Otherwise it has max + 1, or
+    `minlength` if that is more. A negative number is refused, and so is a tensor of
+    more than two dimensions, or without elements.
 
     SparseCountSparseOutput takes a sparse matrix, RaggedCountSparseOutput ragged rows;
     DenseBincount makes a dense one. tf.sparse.bincount calls these three.
@@ -124,9 +125,9 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
 
         Attributes:
             minlength: int. At least -1. The least number of columns; -1 for as many as
-                the largest number needs.
-            maxlength: int. At least -1. Numbers from here on are left out, and no more
-                columns are made; -1 for no limit.
+                the largest number needs. Not used where `maxlength` is given.
+            maxlength: int. At least -1. How many columns there are, and the number from
+                which on numbers are left out; -1 for no limit.
         """
 
         __slots__ = ("minlength", "maxlength")
@@ -165,9 +166,9 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
         often it is there, or the sum of its weights there. So many different numbers
         cost nothing, where a dense matrix of counts has a column for each.
 
-        The result has max + 1 columns, `minlength` if that is more, `maxlength` if that
-        is less. A negative number is refused, and so is a tensor of more than two
-        dimensions.
+        The result has `maxlength` columns where that is given. Otherwise it has max +
+        1, or `minlength` if that is more. A negative number is refused, and so is a
+        tensor of more than two dimensions, or without elements.
 
         SparseCountSparseOutput takes a sparse matrix, RaggedCountSparseOutput ragged
         rows; DenseBincount makes a dense one. tf.sparse.bincount calls these three.
@@ -183,9 +184,10 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
                 often it is.
             options: merged field by field; the last explicit one wins.
                 minlength: int. At least -1. Default -1. The least number of columns; -1
-                    for as many as the largest number needs.
-                maxlength: int. At least -1. Default -1. Numbers from here on are left
-                    out, and no more columns are made; -1 for no limit.
+                    for as many as the largest number needs. Not used where `maxlength`
+                    is given.
+                maxlength: int. At least -1. Default -1. How many columns there are, and
+                    the number from which on numbers are left out; -1 for no limit.
 
         Returns:
             output_indices: int64, `_found len(x)`. Which rows have which numbers: the
@@ -260,8 +262,9 @@ def dense_count_sparse_output(
     it is there, or the sum of its weights there. So many different numbers cost
     nothing, where a dense matrix of counts has a column for each.
 
-    The result has max + 1 columns, `minlength` if that is more, `maxlength` if that is
-    less. A negative number is refused, and so is a tensor of more than two dimensions.
+    The result has `maxlength` columns where that is given. Otherwise it has max + 1, or
+    `minlength` if that is more. A negative number is refused, and so is a tensor of
+    more than two dimensions, or without elements.
 
     SparseCountSparseOutput takes a sparse matrix, RaggedCountSparseOutput ragged rows;
     DenseBincount makes a dense one. tf.sparse.bincount calls these three.
@@ -276,9 +279,9 @@ def dense_count_sparse_output(
         binary_output: bool. Whether each number that is there counts 1, however often
             it is.
         minlength: int. At least -1. Default -1. The least number of columns; -1 for as
-            many as the largest number needs.
-        maxlength: int. At least -1. Default -1. Numbers from here on are left out, and
-            no more columns are made; -1 for no limit.
+            many as the largest number needs. Not used where `maxlength` is given.
+        maxlength: int. At least -1. Default -1. How many columns there are, and the
+            number from which on numbers are left out; -1 for no limit.
         name: what the op is called in a graph.
 
     Returns:

@@ -63,9 +63,10 @@ class SparseBincount(TensorOp[T]):
 
       output[i, k] = number of entries of row i that are k, or their weights' sum
 
-    and the same of a vector, without i. Entries below 0 or from `size` on are left out.
-    Places without an entry are not counted as zeros. With `binary_output` only 0 and 1
-    come out, and weights are not looked at.
+    and the same of a vector, without i. Entries from `size` on are left out; those
+    below 0 are too in a matrix, while a vector with them is refused. Places without an
+    entry are not counted as zeros. With `binary_output` only 0 and 1 come out, and
+    weights are not looked at.
 
     SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. RaggedBincount takes ragged rows, DenseBincount dense ones.
@@ -139,9 +140,10 @@ class SparseBincount(TensorOp[T]):
 
           output[i, k] = number of entries of row i that are k, or their weights' sum
 
-        and the same of a vector, without i. Entries below 0 or from `size` on are left
-        out. Places without an entry are not counted as zeros. With `binary_output` only
-        0 and 1 come out, and weights are not looked at.
+        and the same of a vector, without i. Entries from `size` on are left out; those
+        below 0 are too in a matrix, while a vector with them is refused. Places without
+        an entry are not counted as zeros. With `binary_output` only 0 and 1 come out,
+        and weights are not looked at.
 
         SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows
         have few. RaggedBincount takes ragged rows, DenseBincount dense ones.
@@ -227,9 +229,10 @@ def sparse_bincount(
 
       output[i, k] = number of entries of row i that are k, or their weights' sum
 
-    and the same of a vector, without i. Entries below 0 or from `size` on are left out.
-    Places without an entry are not counted as zeros. With `binary_output` only 0 and 1
-    come out, and weights are not looked at.
+    and the same of a vector, without i. Entries from `size` on are left out; those
+    below 0 are too in a matrix, while a vector with them is refused. Places without an
+    entry are not counted as zeros. With `binary_output` only 0 and 1 come out, and
+    weights are not looked at.
 
     SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. RaggedBincount takes ragged rows, DenseBincount dense ones.

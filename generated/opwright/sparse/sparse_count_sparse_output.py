@@ -81,9 +81,9 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
     it is there, or the sum of its weights there. So many different numbers cost
     nothing, where a dense matrix of counts has a column for each.
 
-    The result has max + 1 columns, `minlength` if that is more, `maxlength` if that is
-    less. A negative number is refused, and so are coordinates out of range. Places
-    without an entry are not counted as zeros.
+    The result has `maxlength` columns where that is given. Otherwise it has max + 1, or
+    `minlength` if that is more. A negative number is refused, and so are coordinates
+    out of range. Places without an entry are not counted as zeros.
 
     DenseCountSparseOutput takes a dense matrix, RaggedCountSparseOutput ragged rows;
     SparseBincount makes a dense one. tf.sparse.bincount calls these three.
@@ -131,9 +131,9 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
 
         Attributes:
             minlength: int. At least -1. The least number of columns; -1 for as many as
-                the largest number needs.
-            maxlength: int. At least -1. Numbers from here on are left out, and no more
-                columns are made; -1 for no limit.
+                the largest number needs. Not used where `maxlength` is given.
+            maxlength: int. At least -1. How many columns there are, and the number from
+                which on numbers are left out; -1 for no limit.
         """
 
         __slots__ = ("minlength", "maxlength")
@@ -174,9 +174,9 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
         often it is there, or the sum of its weights there. So many different numbers
         cost nothing, where a dense matrix of counts has a column for each.
 
-        The result has max + 1 columns, `minlength` if that is more, `maxlength` if that
-        is less. A negative number is refused, and so are coordinates out of range.
-        Places without an entry are not counted as zeros.
+        The result has `maxlength` columns where that is given. Otherwise it has max +
+        1, or `minlength` if that is more. A negative number is refused, and so are
+        coordinates out of range. Places without an entry are not counted as zeros.
 
         DenseCountSparseOutput takes a dense matrix, RaggedCountSparseOutput ragged
         rows; SparseBincount makes a dense one. tf.sparse.bincount calls these three.
@@ -195,9 +195,10 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
                 often it is.
             options: merged field by field; the last explicit one wins.
                 minlength: int. At least -1. Default -1. The least number of columns; -1
-                    for as many as the largest number needs.
-                maxlength: int. At least -1. Default -1. Numbers from here on are left
-                    out, and no more columns are made; -1 for no limit.
+                    for as many as the largest number needs. Not used where `maxlength`
+                    is given.
+                maxlength: int. At least -1. Default -1. How many columns there are, and
+                    the number from which on numbers are left out; -1 for no limit.
 
         Returns:
             output_indices: int64, `_found r`. Which rows have which numbers: the row,
@@ -277,9 +278,9 @@ def sparse_count_sparse_output(
     it is there, or the sum of its weights there. So many different numbers cost
     nothing, where a dense matrix of counts has a column for each.
 
-    The result has max + 1 columns, `minlength` if that is more, `maxlength` if that is
-    less. A negative number is refused, and so are coordinates out of range. Places
-    without an entry are not counted as zeros.
+    The result has `maxlength` columns where that is given. Otherwise it has max + 1, or
+    `minlength` if that is more. A negative number is refused, and so are coordinates
+    out of range. Places without an entry are not counted as zeros.
 
     DenseCountSparseOutput takes a dense matrix, RaggedCountSparseOutput ragged rows;
     SparseBincount makes a dense one. tf.sparse.bincount calls these three.
@@ -297,9 +298,9 @@ def sparse_count_sparse_output(
         binary_output: bool. Whether each number that is there counts 1, however often
             it is.
         minlength: int. At least -1. Default -1. The least number of columns; -1 for as
-            many as the largest number needs.
-        maxlength: int. At least -1. Default -1. Numbers from here on are left out, and
-            no more columns are made; -1 for no limit.
+            many as the largest number needs. Not used where `maxlength` is given.
+        maxlength: int. At least -1. Default -1. How many columns there are, and the
+            number from which on numbers are left out; -1 for no limit.
         name: what the op is called in a graph.
 
     Returns:

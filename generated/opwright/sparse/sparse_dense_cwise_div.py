@@ -55,9 +55,10 @@ class SparseDenseCwiseDiv(TensorOp[T]):
       output[i] = sp_values[i] / dense[sp_indices[i]]
 
     `dense` is broadcast to the sizes of the sparse tensor, never the other way, and a
-    shape for which that fails is refused, as are coordinates out of range. If `dense`
-    has a 0 anywhere, even where the sparse tensor has no entry, the call is refused.
-    Quotients of integers are rounded towards 0.
+    shape for which that fails is refused, as are coordinates out of range. An entry
+    that would be divided by 0 makes the call fail, for floats too; a 0 in `dense` where
+    the sparse tensor has no entry does no harm. Quotients of integers are rounded
+    towards 0.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -106,9 +107,10 @@ class SparseDenseCwiseDiv(TensorOp[T]):
           output[i] = sp_values[i] / dense[sp_indices[i]]
 
         `dense` is broadcast to the sizes of the sparse tensor, never the other way, and
-        a shape for which that fails is refused, as are coordinates out of range. If
-        `dense` has a 0 anywhere, even where the sparse tensor has no entry, the call is
-        refused. Quotients of integers are rounded towards 0.
+        a shape for which that fails is refused, as are coordinates out of range. An
+        entry that would be divided by 0 makes the call fail, for floats too; a 0 in
+        `dense` where the sparse tensor has no entry does no harm. Quotients of integers
+        are rounded towards 0.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -175,9 +177,10 @@ def sparse_dense_cwise_div(
       output[i] = sp_values[i] / dense[sp_indices[i]]
 
     `dense` is broadcast to the sizes of the sparse tensor, never the other way, and a
-    shape for which that fails is refused, as are coordinates out of range. If `dense`
-    has a 0 anywhere, even where the sparse tensor has no entry, the call is refused.
-    Quotients of integers are rounded towards 0.
+    shape for which that fails is refused, as are coordinates out of range. An entry
+    that would be divided by 0 makes the call fail, for floats too; a 0 in `dense` where
+    the sparse tensor has no entry does no harm. Quotients of integers are rounded
+    towards 0.
 
     `SparseDenseCwiseDiv.create` in the current scope.
 

@@ -69,7 +69,7 @@ class SparseSegmentMean(TensorOp[T]):
     refused; GPUs do not look.
 
     SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
-    UnsortedSegmentMean takes the rows themselves, in any order of segments.
+    tf.math.unsorted_segment_mean takes the rows themselves, in any order of segments.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -148,7 +148,8 @@ class SparseSegmentMean(TensorOp[T]):
         0, and indices out of range, are refused; GPUs do not look.
 
         SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
-        UnsortedSegmentMean takes the rows themselves, in any order of segments.
+        tf.math.unsorted_segment_mean takes the rows themselves, in any order of
+        segments.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -232,7 +233,7 @@ def sparse_segment_mean(
     refused; GPUs do not look.
 
     SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
-    UnsortedSegmentMean takes the rows themselves, in any order of segments.
+    tf.math.unsorted_segment_mean takes the rows themselves, in any order of segments.
 
     `SparseSegmentMean.create` in the current scope, with SparseSegmentMean.Options as
     keywords.

@@ -70,7 +70,7 @@ class SparseSegmentSqrtN(TensorOp[T]):
     refused; GPUs do not look.
 
     SparseSegmentSum and SparseSegmentMean differ in what they divide by.
-    UnsortedSegmentSqrtN takes the rows themselves, in any order of segments.
+    tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of segments.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -150,7 +150,8 @@ class SparseSegmentSqrtN(TensorOp[T]):
         0, and indices out of range, are refused; GPUs do not look.
 
         SparseSegmentSum and SparseSegmentMean differ in what they divide by.
-        UnsortedSegmentSqrtN takes the rows themselves, in any order of segments.
+        tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of
+        segments.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -235,7 +236,7 @@ def sparse_segment_sqrt_n(
     refused; GPUs do not look.
 
     SparseSegmentSum and SparseSegmentMean differ in what they divide by.
-    UnsortedSegmentSqrtN takes the rows themselves, in any order of segments.
+    tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of segments.
 
     `SparseSegmentSqrtN.create` in the current scope, with SparseSegmentSqrtN.Options as
     keywords.

@@ -72,10 +72,11 @@ class StringNGrams(Op, Generic[Tsplits]):
 
       p = n - 1 if pad_width < 0 else min(pad_width, n - 1)
 
-    A row too short for any of the widths gives nothing, or, with
-    `preserve_short_sequences`, one n-gram of all that it has, padding included; an
-    empty row gives nothing either way. Widths below 1 are refused, and splits that do
-    not start at 0, that fall, or that do not end at the number of strings.
+    A row that even with its padding is too short for any of the widths gives nothing,
+    or, with `preserve_short_sequences`, one n-gram of all that it has, unless the row
+    is empty. Padding on both sides can make n-grams of an empty row. Widths below 1 are
+    refused, and splits that do not start at 0, that fall, or that do not end at the
+    number of strings.
 
     `Tsplits`: int32 or int64.
 
@@ -134,10 +135,11 @@ class StringNGrams(Op, Generic[Tsplits]):
 
           p = n - 1 if pad_width < 0 else min(pad_width, n - 1)
 
-        A row too short for any of the widths gives nothing, or, with
-        `preserve_short_sequences`, one n-gram of all that it has, padding included; an
-        empty row gives nothing either way. Widths below 1 are refused, and splits that
-        do not start at 0, that fall, or that do not end at the number of strings.
+        A row that even with its padding is too short for any of the widths gives
+        nothing, or, with `preserve_short_sequences`, one n-gram of all that it has,
+        unless the row is empty. Padding on both sides can make n-grams of an empty row.
+        Widths below 1 are refused, and splits that do not start at 0, that fall, or
+        that do not end at the number of strings.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -238,10 +240,11 @@ def string_n_grams(
 
       p = n - 1 if pad_width < 0 else min(pad_width, n - 1)
 
-    A row too short for any of the widths gives nothing, or, with
-    `preserve_short_sequences`, one n-gram of all that it has, padding included; an
-    empty row gives nothing either way. Widths below 1 are refused, and splits that do
-    not start at 0, that fall, or that do not end at the number of strings.
+    A row that even with its padding is too short for any of the widths gives nothing,
+    or, with `preserve_short_sequences`, one n-gram of all that it has, unless the row
+    is empty. Padding on both sides can make n-grams of an empty row. Widths below 1 are
+    refused, and splits that do not start at 0, that fall, or that do not end at the
+    number of strings.
 
     `StringNGrams.create` in the current scope.
 

@@ -51,7 +51,7 @@ class StringSplit(Op):
     Row i of the matrix has the pieces of string i, from column 0 on. Every byte of
     `delimiter` is a place to split by itself; an empty one splits between all bytes,
     within the characters of UTF-8 as well. Pieces that are empty are dropped, unless
-    `skip_empty` is unset.
+    `skip_empty` is unset; an empty string has no piece either way.
 
     StringSplitV2 takes a whole string as separator, or any white space, as Python's
     split does: prefer it. UnicodeDecode splits into characters, tf.strings.split makes
@@ -119,7 +119,7 @@ class StringSplit(Op):
         Row i of the matrix has the pieces of string i, from column 0 on. Every byte of
         `delimiter` is a place to split by itself; an empty one splits between all
         bytes, within the characters of UTF-8 as well. Pieces that are empty are
-        dropped, unless `skip_empty` is unset.
+        dropped, unless `skip_empty` is unset; an empty string has no piece either way.
 
         StringSplitV2 takes a whole string as separator, or any white space, as Python's
         split does: prefer it. UnicodeDecode splits into characters, tf.strings.split
@@ -193,7 +193,7 @@ def string_split(
     Row i of the matrix has the pieces of string i, from column 0 on. Every byte of
     `delimiter` is a place to split by itself; an empty one splits between all bytes,
     within the characters of UTF-8 as well. Pieces that are empty are dropped, unless
-    `skip_empty` is unset.
+    `skip_empty` is unset; an empty string has no piece either way.
 
     StringSplitV2 takes a whole string as separator, or any white space, as Python's
     split does: prefer it. UnicodeDecode splits into characters, tf.strings.split makes

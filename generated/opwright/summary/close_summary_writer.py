@@ -47,6 +47,8 @@ class CloseSummaryWriter(Op):
         >>> start = opwright.summary.create_summary_file_writer
         >>> start(writer, 'logs', 10, 60_000, '.v2')
         >>> close_summary_writer(writer)
+        >>> len(tf.io.gfile.listdir('logs'))
+        1
     """
 
     OP_NAME = "CloseSummaryWriter"
@@ -85,6 +87,8 @@ class CloseSummaryWriter(Op):
             >>> start = opwright.summary.create_summary_file_writer
             >>> start(writer, 'logs', 10, 60_000, '.v2')
             >>> close_summary_writer(writer)
+            >>> len(tf.io.gfile.listdir('logs'))
+            1
         """
         op: CloseSummaryWriter = new(CloseSummaryWriter)
         fast_path_error = None
@@ -125,6 +129,8 @@ def close_summary_writer(
         >>> start = opwright.summary.create_summary_file_writer
         >>> start(writer, 'logs', 10, 60_000, '.v2')
         >>> close_summary_writer(writer)
+        >>> len(tf.io.gfile.listdir('logs'))
+        1
     """
     if _unknown:
         raise CloseSummaryWriter._unknown(_unknown)

@@ -63,7 +63,7 @@ class TensorArray(TensorOp[TString]):
 
     Attributes:
         handle: reference to string, `2`. The array, for the ops whose names begin with
-            TensorArray and end with V3.
+            TensorArray and have no number.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -172,7 +172,7 @@ class TensorArray(TensorOp[TString]):
 
         Returns:
             handle: reference to string, `2`. The array, for the ops whose names begin
-                with TensorArray and end with V3.
+                with TensorArray and have no number.
 
         Raises:
             OpError: the op refuses an argument.
@@ -267,7 +267,7 @@ def tensor_array(
 
     Returns:
         handle: reference to string, `2`. The array, for the ops whose names begin with
-            TensorArray and end with V3.
+            TensorArray and have no number.
 
     Raises:
         OpError: the op refuses an argument.

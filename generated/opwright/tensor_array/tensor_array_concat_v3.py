@@ -76,6 +76,7 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
     otherwise. An array with `clear_after_read` drops an element once it was read, and
     refuses to read it again.
 
+    An array of no elements is refused unless `element_shape_except0` is known in full.
     TensorArraySplitV3 undoes it, with the `lengths` that come out. TensorArrayGatherV3
     makes a new axis instead.
 
@@ -148,7 +149,8 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
         refused otherwise. An array with `clear_after_read` drops an element once it was
         read, and refuses to read it again.
 
-        TensorArraySplitV3 undoes it, with the `lengths` that come out.
+        An array of no elements is refused unless `element_shape_except0` is known in
+        full. TensorArraySplitV3 undoes it, with the `lengths` that come out.
         TensorArrayGatherV3 makes a new axis instead.
 
         Stateful.
@@ -230,6 +232,7 @@ def tensor_array_concat_v3(
     otherwise. An array with `clear_after_read` drops an element once it was read, and
     refuses to read it again.
 
+    An array of no elements is refused unless `element_shape_except0` is known in full.
     TensorArraySplitV3 undoes it, with the `lengths` that come out. TensorArrayGatherV3
     makes a new axis instead.
 

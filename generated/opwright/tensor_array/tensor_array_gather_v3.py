@@ -64,9 +64,8 @@ class TensorArrayGatherV3(TensorOp[Dtype]):
     otherwise. An array with `clear_after_read` drops an element once it was read, and
     refuses to read it again.
 
-    Without any indices, the shape of elements has to be known in full, from
-    `element_shape` or the array. TensorArrayConcatV3 takes elements of different first
-    sizes.
+    Without any indices, `element_shape` has to say the shape in full, even if the array
+    knows it. TensorArrayConcatV3 takes elements of different first sizes.
 
     Stateful.
 
@@ -136,9 +135,8 @@ class TensorArrayGatherV3(TensorOp[Dtype]):
         refused otherwise. An array with `clear_after_read` drops an element once it was
         read, and refuses to read it again.
 
-        Without any indices, the shape of elements has to be known in full, from
-        `element_shape` or the array. TensorArrayConcatV3 takes elements of different
-        first sizes.
+        Without any indices, `element_shape` has to say the shape in full, even if the
+        array knows it. TensorArrayConcatV3 takes elements of different first sizes.
 
         Stateful.
 
@@ -221,9 +219,8 @@ def tensor_array_gather_v3(
     otherwise. An array with `clear_after_read` drops an element once it was read, and
     refuses to read it again.
 
-    Without any indices, the shape of elements has to be known in full, from
-    `element_shape` or the array. TensorArrayConcatV3 takes elements of different first
-    sizes.
+    Without any indices, `element_shape` has to say the shape in full, even if the array
+    knows it. TensorArrayConcatV3 takes elements of different first sizes.
 
     Stateful.
 

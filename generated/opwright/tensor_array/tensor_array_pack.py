@@ -72,10 +72,10 @@ class TensorArrayPack(TensorOp[Dtype]):
         ...     ta = opwright.tensor_array
         ...     array, flow = ta.tensor_array_v3(2, tf.int32)
         ...     flow = ta.tensor_array_scatter_v3(array, [0, 1], [[1, 2], [3, 4]], flow)
-        ...     rows = ta.tensor_array_gather_v3(array, [1, 0], flow, tf.int32)
+        ...     rows = ta.tensor_array_gather_v3(array, [0, 1], flow, tf.int32)
         ...     print(session.run(rows))
-        [[3 4]
-         [1 2]]
+        [[1 2]
+         [3 4]]
     """
 
     OP_NAME = "TensorArrayPack"
@@ -158,10 +158,10 @@ class TensorArrayPack(TensorOp[Dtype]):
             ...     ta = opwright.tensor_array
             ...     array, flow = ta.tensor_array_v3(2, tf.int32)
             ...     flow = ta.tensor_array_scatter_v3(array, [0, 1], [[1, 2], [3, 4]], flow)
-            ...     rows = ta.tensor_array_gather_v3(array, [1, 0], flow, tf.int32)
+            ...     rows = ta.tensor_array_gather_v3(array, [0, 1], flow, tf.int32)
             ...     print(session.run(rows))
-            [[3 4]
-             [1 2]]
+            [[1 2]
+             [3 4]]
         """
         op: TensorArrayPack[UDtype] = new(TensorArrayPack)
         opts = MERGE(options) if options else DEFAULTS
@@ -240,10 +240,10 @@ def tensor_array_pack(
         ...     ta = opwright.tensor_array
         ...     array, flow = ta.tensor_array_v3(2, tf.int32)
         ...     flow = ta.tensor_array_scatter_v3(array, [0, 1], [[1, 2], [3, 4]], flow)
-        ...     rows = ta.tensor_array_gather_v3(array, [1, 0], flow, tf.int32)
+        ...     rows = ta.tensor_array_gather_v3(array, [0, 1], flow, tf.int32)
         ...     print(session.run(rows))
-        [[3 4]
-         [1 2]]
+        [[1 2]
+         [3 4]]
     """
     if _unknown:
         raise TensorArrayPack._unknown(_unknown)

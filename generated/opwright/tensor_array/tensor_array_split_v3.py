@@ -55,8 +55,9 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
 
     Element k gets the next `lengths[k]` rows, as TensorArrayWriteV3 would write it:
     each element once. The lengths must come to the number of rows, and be as many as
-    the array has elements; one with `dynamic_size` becomes longer. TensorArrayConcatV3
-    joins them again.
+    the array has elements; one with `dynamic_size` becomes longer, but more elements
+    than lengths are refused there too. A negative length ends the process.
+    TensorArrayConcatV3 joins them again.
 
     The number `flow_in` says nothing by itself: it comes from the ops that have to be
     done before, and `flow_out` goes to those that come after.
@@ -104,7 +105,8 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
 
         Element k gets the next `lengths[k]` rows, as TensorArrayWriteV3 would write it:
         each element once. The lengths must come to the number of rows, and be as many
-        as the array has elements; one with `dynamic_size` becomes longer.
+        as the array has elements; one with `dynamic_size` becomes longer, but more
+        elements than lengths are refused there too. A negative length ends the process.
         TensorArrayConcatV3 joins them again.
 
         The number `flow_in` says nothing by itself: it comes from the ops that have to
@@ -170,8 +172,9 @@ def tensor_array_split_v3(
 
     Element k gets the next `lengths[k]` rows, as TensorArrayWriteV3 would write it:
     each element once. The lengths must come to the number of rows, and be as many as
-    the array has elements; one with `dynamic_size` becomes longer. TensorArrayConcatV3
-    joins them again.
+    the array has elements; one with `dynamic_size` becomes longer, but more elements
+    than lengths are refused there too. A negative length ends the process.
+    TensorArrayConcatV3 joins them again.
 
     The number `flow_in` says nothing by itself: it comes from the ops that have to be
     done before, and `flow_out` goes to those that come after.

@@ -66,9 +66,9 @@ class TensorArrayUnpack(TensorOp[TFloat32]):
         ...     ta = opwright.tensor_array
         ...     array, flow = ta.tensor_array_v3(2, tf.int32)
         ...     rows = [[1, 2], [3, 4]]
-        ...     flow = ta.tensor_array_scatter_v3(array, [1, 0], rows, flow)
+        ...     flow = ta.tensor_array_scatter_v3(array, [0, 1], rows, flow)
         ...     print(session.run(ta.tensor_array_read_v3(array, 0, flow, tf.int32)))
-        [3 4]
+        [1 2]
     """
 
     OP_NAME = "TensorArrayUnpack"
@@ -127,9 +127,9 @@ class TensorArrayUnpack(TensorOp[TFloat32]):
             ...     ta = opwright.tensor_array
             ...     array, flow = ta.tensor_array_v3(2, tf.int32)
             ...     rows = [[1, 2], [3, 4]]
-            ...     flow = ta.tensor_array_scatter_v3(array, [1, 0], rows, flow)
+            ...     flow = ta.tensor_array_scatter_v3(array, [0, 1], rows, flow)
             ...     print(session.run(ta.tensor_array_read_v3(array, 0, flow, tf.int32)))
-            [3 4]
+            [1 2]
         """
         op: TensorArrayUnpack = new(TensorArrayUnpack)
         fast_path_error = None
@@ -186,9 +186,9 @@ def tensor_array_unpack(
         ...     ta = opwright.tensor_array
         ...     array, flow = ta.tensor_array_v3(2, tf.int32)
         ...     rows = [[1, 2], [3, 4]]
-        ...     flow = ta.tensor_array_scatter_v3(array, [1, 0], rows, flow)
+        ...     flow = ta.tensor_array_scatter_v3(array, [0, 1], rows, flow)
         ...     print(session.run(ta.tensor_array_read_v3(array, 0, flow, tf.int32)))
-        [3 4]
+        [1 2]
     """
     if _unknown:
         raise TensorArrayUnpack._unknown(_unknown)

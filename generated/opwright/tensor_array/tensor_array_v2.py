@@ -63,7 +63,7 @@ class TensorArrayV2(TensorOp[TString]):
 
     Attributes:
         handle: string, `2`. The array, for the ops whose names begin with TensorArray
-            and end with V3.
+            and end with V2.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -172,7 +172,7 @@ class TensorArrayV2(TensorOp[TString]):
 
         Returns:
             handle: string, `2`. The array, for the ops whose names begin with
-                TensorArray and end with V3.
+                TensorArray and end with V2.
 
         Raises:
             OpError: the op refuses an argument.
@@ -268,7 +268,7 @@ def tensor_array_v2(
 
     Returns:
         handle: string, `2`. The array, for the ops whose names begin with TensorArray
-            and end with V3.
+            and end with V2.
 
     Raises:
         OpError: the op refuses an argument.

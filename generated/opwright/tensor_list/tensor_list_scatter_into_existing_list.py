@@ -52,9 +52,14 @@ class TensorListScatterIntoExistingListInputs(OpInputs):
 class TensorListScatterIntoExistingList(TensorOp[TVariant]):
     """Sets elements of a list to rows of a tensor.
 
-    Row k of `tensor` becomes element `indices[k]`, all others stay. A list that is too
-    short for the largest index becomes longer. Negative indices are refused, and so is
-    another number of them than of rows, or another dtype than the list's.
+    Row k of `tensor` becomes element `indices[k]`, all others stay. Another number of
+    indices than of rows is refused, and another dtype than the list's.
+
+    A list that is too short for the largest index becomes longer, but elements in
+    between that get no row have no dtype: reading one is refused, and TensorListStack
+    of them ends the process. Make room with TensorListResize first. Rows of another
+    shape than the list's are taken by eager calls; negative indices are not looked for
+    and end the process.
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
@@ -94,9 +99,14 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
     ) -> TensorListScatterIntoExistingList:
         """Sets elements of a list to rows of a tensor.
 
-        Row k of `tensor` becomes element `indices[k]`, all others stay. A list that is
-        too short for the largest index becomes longer. Negative indices are refused,
-        and so is another number of them than of rows, or another dtype than the list's.
+        Row k of `tensor` becomes element `indices[k]`, all others stay. Another number
+        of indices than of rows is refused, and another dtype than the list's.
+
+        A list that is too short for the largest index becomes longer, but elements in
+        between that get no row have no dtype: reading one is refused, and
+        TensorListStack of them ends the process. Make room with TensorListResize first.
+        Rows of another shape than the list's are taken by eager calls; negative indices
+        are not looked for and end the process.
 
         A list is a value, like any tensor: no op changes the one that it gets, each
         gives a new one back. No elements are copied for that, unless both are used
@@ -152,9 +162,14 @@ def tensor_list_scatter_into_existing_list(
 ) -> Output[TVariant]:
     """Sets elements of a list to rows of a tensor.
 
-    Row k of `tensor` becomes element `indices[k]`, all others stay. A list that is too
-    short for the largest index becomes longer. Negative indices are refused, and so is
-    another number of them than of rows, or another dtype than the list's.
+    Row k of `tensor` becomes element `indices[k]`, all others stay. Another number of
+    indices than of rows is refused, and another dtype than the list's.
+
+    A list that is too short for the largest index becomes longer, but elements in
+    between that get no row have no dtype: reading one is refused, and TensorListStack
+    of them ends the process. Make room with TensorListResize first. Rows of another
+    shape than the list's are taken by eager calls; negative indices are not looked for
+    and end the process.
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.

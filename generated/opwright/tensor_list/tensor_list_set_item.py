@@ -57,10 +57,11 @@ class TensorListSetItem(TensorOp[TVariant]):
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
 
-    A negative `index` is refused, and so is one that is not below the length, unless
-    `resize_if_index_out_of_bounds` makes the list longer: elements in between are then
-    still to be set. An item of another dtype, or a shape that does not fit the list's,
-    is refused.
+    A negative `index` is refused, and so is one that is not below the length. With
+    `resize_if_index_out_of_bounds` the list becomes longer instead, and elements in
+    between are still to be set: TensorListStack gives zeros for them. Do not pass a
+    negative index with it, which is not refused and ends the process. An item of
+    another dtype, or a shape that does not fit the list's, is refused.
 
     Attributes:
         output_handle: variant, `scalar`. The list that results.
@@ -129,10 +130,11 @@ class TensorListSetItem(TensorOp[TVariant]):
         gives a new one back. No elements are copied for that, unless both are used
         further.
 
-        A negative `index` is refused, and so is one that is not below the length,
-        unless `resize_if_index_out_of_bounds` makes the list longer: elements in
-        between are then still to be set. An item of another dtype, or a shape that does
-        not fit the list's, is refused.
+        A negative `index` is refused, and so is one that is not below the length. With
+        `resize_if_index_out_of_bounds` the list becomes longer instead, and elements in
+        between are still to be set: TensorListStack gives zeros for them. Do not pass a
+        negative index with it, which is not refused and ends the process. An item of
+        another dtype, or a shape that does not fit the list's, is refused.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,10 +207,11 @@ def tensor_list_set_item(
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
 
-    A negative `index` is refused, and so is one that is not below the length, unless
-    `resize_if_index_out_of_bounds` makes the list longer: elements in between are then
-    still to be set. An item of another dtype, or a shape that does not fit the list's,
-    is refused.
+    A negative `index` is refused, and so is one that is not below the length. With
+    `resize_if_index_out_of_bounds` the list becomes longer instead, and elements in
+    between are still to be set: TensorListStack gives zeros for them. Do not pass a
+    negative index with it, which is not refused and ends the process. An item of
+    another dtype, or a shape that does not fit the list's, is refused.
 
     `TensorListSetItem.create` in the current scope, with TensorListSetItem.Options as
     keywords.

@@ -51,9 +51,9 @@ class CrossReplicaSum(TensorOp[T]):
 
       output = sum of input over the replicas that share this one's row
 
-    It is what tf.tpu.cross_replica_sum and the gradients of a CrossShardOptimizer are
-    made of. All replicas must run it, with the same shape. The gradient is the same sum
-    of the gradients.
+    It is what tf.compat.v1.tpu.cross_replica_sum and the gradients of a
+    CrossShardOptimizer are made of. All replicas must run it, with the same shape. The
+    gradient is the same sum of the gradients.
 
     It has kernels only in programs that XLA compiles. XlaAllReduce takes minima,
     maxima, products and means as well; CollectiveReduceV2 is for CPUs and GPUs.
@@ -95,9 +95,9 @@ class CrossReplicaSum(TensorOp[T]):
 
           output = sum of input over the replicas that share this one's row
 
-        It is what tf.tpu.cross_replica_sum and the gradients of a CrossShardOptimizer
-        are made of. All replicas must run it, with the same shape. The gradient is the
-        same sum of the gradients.
+        It is what tf.compat.v1.tpu.cross_replica_sum and the gradients of a
+        CrossShardOptimizer are made of. All replicas must run it, with the same shape.
+        The gradient is the same sum of the gradients.
 
         It has kernels only in programs that XLA compiles. XlaAllReduce takes minima,
         maxima, products and means as well; CollectiveReduceV2 is for CPUs and GPUs.
@@ -150,9 +150,9 @@ def cross_replica_sum(
 
       output = sum of input over the replicas that share this one's row
 
-    It is what tf.tpu.cross_replica_sum and the gradients of a CrossShardOptimizer are
-    made of. All replicas must run it, with the same shape. The gradient is the same sum
-    of the gradients.
+    It is what tf.compat.v1.tpu.cross_replica_sum and the gradients of a
+    CrossShardOptimizer are made of. All replicas must run it, with the same shape. The
+    gradient is the same sum of the gradients.
 
     It has kernels only in programs that XLA compiles. XlaAllReduce takes minima,
     maxima, products and means as well; CollectiveReduceV2 is for CPUs and GPUs.

@@ -85,7 +85,6 @@ class XlaSparseCoreAdam(Op):
         >>> table, m, v = [[1.0], [2.0]], [[0.0], [0.0]], [[0.0], [0.0]]
         >>> new = xla_sparse_core_adam(
         ...     table, [1], [[4]], 0.25, m, v, 0.5, 0.75, 0, 1,
-        ...
         ...     use_sum_inside_sqrt=True)
         >>> [one.numpy().T.tolist() for one in new]
         [[[1.0, 1.75]], [[0.0, 4.0]], [[0.0, 2.0]]]
@@ -191,7 +190,6 @@ class XlaSparseCoreAdam(Op):
             >>> table, m, v = [[1.0], [2.0]], [[0.0], [0.0]], [[0.0], [0.0]]
             >>> new = xla_sparse_core_adam(
             ...     table, [1], [[4]], 0.25, m, v, 0.5, 0.75, 0, 1,
-            ...
             ...     use_sum_inside_sqrt=True)
             >>> [one.numpy().T.tolist() for one in new]
             [[[1.0, 1.75]], [[0.0, 4.0]], [[0.0, 2.0]]]
@@ -317,7 +315,6 @@ def xla_sparse_core_adam(
         >>> table, m, v = [[1.0], [2.0]], [[0.0], [0.0]], [[0.0], [0.0]]
         >>> new = xla_sparse_core_adam(
         ...     table, [1], [[4]], 0.25, m, v, 0.5, 0.75, 0, 1,
-        ...
         ...     use_sum_inside_sqrt=True)
         >>> [one.numpy().T.tolist() for one in new]
         [[[1.0, 1.75]], [[0.0, 4.0]], [[0.0, 2.0]]]

@@ -76,7 +76,7 @@ class ResourceSparseApplyRMSProp(Op):
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index
     that is there several times gets one step after the other: sum up gradients of the
-    same row before. One out of range is refused; rows before it have changed by then.
+    same row before. One out of range is refused, before any row has changed.
 
     All variables have to have the same shape, or the call is refused. They change in
     place, and the op gives nothing back; reads that should see the step have to come
@@ -166,8 +166,8 @@ class ResourceSparseApplyRMSProp(Op):
         Row j of the gradient is about row indices[j] of the variables, and the formula
         is applied to these rows alone; all others stay as they are, means included. An
         index that is there several times gets one step after the other: sum up
-        gradients of the same row before. One out of range is refused; rows before it
-        have changed by then.
+        gradients of the same row before. One out of range is refused, before any row
+        has changed.
 
         All variables have to have the same shape, or the call is refused. They change
         in place, and the op gives nothing back; reads that should see the step have to
@@ -269,7 +269,7 @@ def resource_sparse_apply_rms_prop(
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index
     that is there several times gets one step after the other: sum up gradients of the
-    same row before. One out of range is refused; rows before it have changed by then.
+    same row before. One out of range is refused, before any row has changed.
 
     All variables have to have the same shape, or the call is refused. They change in
     place, and the op gives nothing back; reads that should see the step have to come

@@ -71,7 +71,7 @@ class SparseApplyAdagrad(TensorOp[T]):
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index
     that is there several times gets one step after the other: sum up gradients of the
-    same row before. One out of range is refused; rows before it have changed by then.
+    same row before. One out of range is refused, before any row has changed.
 
     All variables have to have the same shape, or the call is refused. For the variables
     of graphs and sessions; ResourceSparseApplyAdagrad takes handles, and is what to
@@ -164,8 +164,8 @@ class SparseApplyAdagrad(TensorOp[T]):
         Row j of the gradient is about row indices[j] of the variables, and the formula
         is applied to these rows alone; all others stay as they are, means included. An
         index that is there several times gets one step after the other: sum up
-        gradients of the same row before. One out of range is refused; rows before it
-        have changed by then.
+        gradients of the same row before. One out of range is refused, before any row
+        has changed.
 
         All variables have to have the same shape, or the call is refused. For the
         variables of graphs and sessions; ResourceSparseApplyAdagrad takes handles, and
@@ -263,7 +263,7 @@ def sparse_apply_adagrad(
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index
     that is there several times gets one step after the other: sum up gradients of the
-    same row before. One out of range is refused; rows before it have changed by then.
+    same row before. One out of range is refused, before any row has changed.
 
     All variables have to have the same shape, or the call is refused. For the variables
     of graphs and sessions; ResourceSparseApplyAdagrad takes handles, and is what to

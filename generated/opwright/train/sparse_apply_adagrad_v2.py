@@ -74,7 +74,7 @@ class SparseApplyAdagradV2(TensorOp[T]):
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index
     that is there several times gets one step after the other: sum up gradients of the
-    same row before. One out of range is refused; rows before it have changed by then.
+    same row before. One out of range is refused, before any row has changed.
 
     All variables have to have the same shape, or the call is refused. For the variables
     of graphs and sessions; ResourceSparseApplyAdagradV2 takes handles, and is what to
@@ -169,8 +169,8 @@ class SparseApplyAdagradV2(TensorOp[T]):
         Row j of the gradient is about row indices[j] of the variables, and the formula
         is applied to these rows alone; all others stay as they are, means included. An
         index that is there several times gets one step after the other: sum up
-        gradients of the same row before. One out of range is refused; rows before it
-        have changed by then.
+        gradients of the same row before. One out of range is refused, before any row
+        has changed.
 
         All variables have to have the same shape, or the call is refused. For the
         variables of graphs and sessions; ResourceSparseApplyAdagradV2 takes handles,
@@ -270,7 +270,7 @@ def sparse_apply_adagrad_v2(
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index
     that is there several times gets one step after the other: sum up gradients of the
-    same row before. One out of range is refused; rows before it have changed by then.
+    same row before. One out of range is refused, before any row has changed.
 
     All variables have to have the same shape, or the call is refused. For the variables
     of graphs and sessions; ResourceSparseApplyAdagradV2 takes handles, and is what to

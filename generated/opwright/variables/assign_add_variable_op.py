@@ -54,7 +54,8 @@ class AssignAddVariableOp(Op):
 
     The variable changes in place if nobody else holds its buffer, and is copied first
     otherwise. Two additions at once do not lose each other; a read beside them sees
-    either number. A variable that was never written, or of another dtype, is refused.
+    either number. A variable that was never written, or is of another dtype or shape,
+    is refused: nothing is broadcast.
 
     Stateful.
 
@@ -90,8 +91,8 @@ class AssignAddVariableOp(Op):
 
         The variable changes in place if nobody else holds its buffer, and is copied
         first otherwise. Two additions at once do not lose each other; a read beside
-        them sees either number. A variable that was never written, or of another dtype,
-        is refused.
+        them sees either number. A variable that was never written, or is of another
+        dtype or shape, is refused: nothing is broadcast.
 
         Stateful.
 
@@ -140,7 +141,8 @@ def assign_add_variable_op(
 
     The variable changes in place if nobody else holds its buffer, and is copied first
     otherwise. Two additions at once do not lose each other; a read beside them sees
-    either number. A variable that was never written, or of another dtype, is refused.
+    either number. A variable that was never written, or is of another dtype or shape,
+    is refused: nothing is broadcast.
 
     Stateful.
 

@@ -58,8 +58,7 @@ class ResourceScatterDiv(Op):
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; a divisor 0 is refused for them, and gives infinity or nan for
-    floats.
+    off towards zero; on the CPU a divisor 0 is refused, for floats as well.
 
     An index that is not in range is refused; rows before it are changed by then. They
     take the variable's handle and give nothing back; reads that should see the change
@@ -109,8 +108,7 @@ class ResourceScatterDiv(Op):
 
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, one division follows the other. Integers
-        are cut off towards zero; a divisor 0 is refused for them, and gives infinity or
-        nan for floats.
+        are cut off towards zero; on the CPU a divisor 0 is refused, for floats as well.
 
         An index that is not in range is refused; rows before it are changed by then.
         They take the variable's handle and give nothing back; reads that should see the
@@ -173,8 +171,7 @@ def resource_scatter_div(
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; a divisor 0 is refused for them, and gives infinity or nan for
-    floats.
+    off towards zero; on the CPU a divisor 0 is refused, for floats as well.
 
     An index that is not in range is refused; rows before it are changed by then. They
     take the variable's handle and give nothing back; reads that should see the change

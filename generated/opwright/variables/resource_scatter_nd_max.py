@@ -65,8 +65,8 @@ class ResourceScatterNdMax(Op):
       v[indices[i, 0], ..., indices[i, k-1], :] = max(., updates[i, :])
 
     Of an index that is there several times, the greatest value counts. An index that is
-    not in range is refused on the CPU, where values before it are in the variable by
-    then, and left out on a GPU; `bad_indices_policy` decides otherwise.
+    not in range is refused on the CPU, where the values of all other indices are in the
+    variable by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     They take the variable's handle and give nothing back; reads that should see the
     change have to come after it. ResourceScatterMax takes rows by a single index,
@@ -141,8 +141,9 @@ class ResourceScatterNdMax(Op):
           v[indices[i, 0], ..., indices[i, k-1], :] = max(., updates[i, :])
 
         Of an index that is there several times, the greatest value counts. An index
-        that is not in range is refused on the CPU, where values before it are in the
-        variable by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
+        that is not in range is refused on the CPU, where the values of all other
+        indices are in the variable by then, and left out on a GPU; `bad_indices_policy`
+        decides otherwise.
 
         They take the variable's handle and give nothing back; reads that should see the
         change have to come after it. ResourceScatterMax takes rows by a single index,
@@ -230,8 +231,8 @@ def resource_scatter_nd_max(
       v[indices[i, 0], ..., indices[i, k-1], :] = max(., updates[i, :])
 
     Of an index that is there several times, the greatest value counts. An index that is
-    not in range is refused on the CPU, where values before it are in the variable by
-    then, and left out on a GPU; `bad_indices_policy` decides otherwise.
+    not in range is refused on the CPU, where the values of all other indices are in the
+    variable by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     They take the variable's handle and give nothing back; reads that should see the
     change have to come after it. ResourceScatterMax takes rows by a single index,

@@ -63,8 +63,8 @@ class ScatterDiv(TensorOp[T]):
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; a divisor 0 is refused for them, and gives infinity or nan for
-    floats.
+    off towards zero; a divisor 0 gives infinity or nan for floats, and for integers it
+    ends the process on the CPU.
 
     An index that is not in range is refused; rows before it are changed by then. This
     one is for reference variables, of graphs and sessions; ResourceScatterDiv takes the
@@ -140,8 +140,8 @@ class ScatterDiv(TensorOp[T]):
 
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, one division follows the other. Integers
-        are cut off towards zero; a divisor 0 is refused for them, and gives infinity or
-        nan for floats.
+        are cut off towards zero; a divisor 0 gives infinity or nan for floats, and for
+        integers it ends the process on the CPU.
 
         An index that is not in range is refused; rows before it are changed by then.
         This one is for reference variables, of graphs and sessions; ResourceScatterDiv
@@ -223,8 +223,8 @@ def scatter_div(
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; a divisor 0 is refused for them, and gives infinity or nan for
-    floats.
+    off towards zero; a divisor 0 gives infinity or nan for floats, and for integers it
+    ends the process on the CPU.
 
     An index that is not in range is refused; rows before it are changed by then. This
     one is for reference variables, of graphs and sessions; ResourceScatterDiv takes the

@@ -64,8 +64,8 @@ class ScatterNdAdd(TensorOp[T]):
       v[indices[i, 0], ..., indices[i, k-1], :] += updates[i, :]
 
     Of an index that is there several times, all values are added. An index that is not
-    in range is refused on the CPU, where values before it are in the variable by then,
-    and left out on a GPU; `bad_indices_policy` decides otherwise.
+    in range is refused on the CPU, where the values of all other indices are in the
+    variable by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     This one is for reference variables, of graphs and sessions; ResourceScatterNdAdd
     takes the handles of all others, and is what to use. ScatterAdd takes rows by a
@@ -148,8 +148,9 @@ class ScatterNdAdd(TensorOp[T]):
           v[indices[i, 0], ..., indices[i, k-1], :] += updates[i, :]
 
         Of an index that is there several times, all values are added. An index that is
-        not in range is refused on the CPU, where values before it are in the variable
-        by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
+        not in range is refused on the CPU, where the values of all other indices are in
+        the variable by then, and left out on a GPU; `bad_indices_policy` decides
+        otherwise.
 
         This one is for reference variables, of graphs and sessions;
         ResourceScatterNdAdd takes the handles of all others, and is what to use.
@@ -241,8 +242,8 @@ def scatter_nd_add(
       v[indices[i, 0], ..., indices[i, k-1], :] += updates[i, :]
 
     Of an index that is there several times, all values are added. An index that is not
-    in range is refused on the CPU, where values before it are in the variable by then,
-    and left out on a GPU; `bad_indices_policy` decides otherwise.
+    in range is refused on the CPU, where the values of all other indices are in the
+    variable by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     This one is for reference variables, of graphs and sessions; ResourceScatterNdAdd
     takes the handles of all others, and is what to use. ScatterAdd takes rows by a

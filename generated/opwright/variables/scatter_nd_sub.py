@@ -64,8 +64,8 @@ class ScatterNdSub(TensorOp[T]):
       v[indices[i, 0], ..., indices[i, k-1], :] -= updates[i, :]
 
     Of an index that is there several times, all values are subtracted. An index that is
-    not in range is refused on the CPU, where values before it are in the variable by
-    then, and left out on a GPU; `bad_indices_policy` decides otherwise.
+    not in range is refused on the CPU, where the values of all other indices are in the
+    variable by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     This one is for reference variables, of graphs and sessions; ResourceScatterNdSub
     takes the handles of all others, and is what to use. ScatterSub takes rows by a
@@ -148,8 +148,9 @@ class ScatterNdSub(TensorOp[T]):
           v[indices[i, 0], ..., indices[i, k-1], :] -= updates[i, :]
 
         Of an index that is there several times, all values are subtracted. An index
-        that is not in range is refused on the CPU, where values before it are in the
-        variable by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
+        that is not in range is refused on the CPU, where the values of all other
+        indices are in the variable by then, and left out on a GPU; `bad_indices_policy`
+        decides otherwise.
 
         This one is for reference variables, of graphs and sessions;
         ResourceScatterNdSub takes the handles of all others, and is what to use.
@@ -241,8 +242,8 @@ def scatter_nd_sub(
       v[indices[i, 0], ..., indices[i, k-1], :] -= updates[i, :]
 
     Of an index that is there several times, all values are subtracted. An index that is
-    not in range is refused on the CPU, where values before it are in the variable by
-    then, and left out on a GPU; `bad_indices_policy` decides otherwise.
+    not in range is refused on the CPU, where the values of all other indices are in the
+    variable by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     This one is for reference variables, of graphs and sessions; ResourceScatterNdSub
     takes the handles of all others, and is what to use. ScatterSub takes rows by a

@@ -64,8 +64,8 @@ class ScatterNdUpdate(TensorOp[T]):
       v[indices[i, 0], ..., indices[i, k-1], :] = updates[i, :]
 
     Of an index that is there several times, any of the values may stay. An index that
-    is not in range is refused on the CPU, where values before it are in the variable by
-    then, and left out on a GPU; `bad_indices_policy` decides otherwise.
+    is not in range is refused on the CPU, where the values of all other indices are in
+    the variable by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     This one is for reference variables, of graphs and sessions; ResourceScatterNdUpdate
     takes the handles of all others, and is what to use. ScatterUpdate takes rows by a
@@ -145,8 +145,9 @@ class ScatterNdUpdate(TensorOp[T]):
           v[indices[i, 0], ..., indices[i, k-1], :] = updates[i, :]
 
         Of an index that is there several times, any of the values may stay. An index
-        that is not in range is refused on the CPU, where values before it are in the
-        variable by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
+        that is not in range is refused on the CPU, where the values of all other
+        indices are in the variable by then, and left out on a GPU; `bad_indices_policy`
+        decides otherwise.
 
         This one is for reference variables, of graphs and sessions;
         ResourceScatterNdUpdate takes the handles of all others, and is what to use.
@@ -238,8 +239,8 @@ def scatter_nd_update(
       v[indices[i, 0], ..., indices[i, k-1], :] = updates[i, :]
 
     Of an index that is there several times, any of the values may stay. An index that
-    is not in range is refused on the CPU, where values before it are in the variable by
-    then, and left out on a GPU; `bad_indices_policy` decides otherwise.
+    is not in range is refused on the CPU, where the values of all other indices are in
+    the variable by then, and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     This one is for reference variables, of graphs and sessions; ResourceScatterNdUpdate
     takes the handles of all others, and is what to use. ScatterUpdate takes rows by a

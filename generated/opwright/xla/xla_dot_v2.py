@@ -61,7 +61,8 @@ class XlaDotV2(TensorOp[PreferredElementType]):
     """Multiplies tensors along axes that a message names, into a dtype of its own.
 
     XlaDot with two dtypes going in and a third coming out, in which sums are made as
-    well: products of int8 add up in int32 without overflow.
+    well: products of int8 add up in int32 without overflow. A kind of integers that is
+    too narrow for the sums wraps around, without an error.
 
     `LhsT`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -115,7 +116,8 @@ class XlaDotV2(TensorOp[PreferredElementType]):
         own.
 
         XlaDot with two dtypes going in and a third coming out, in which sums are made
-        as well: products of int8 add up in int32 without overflow.
+        as well: products of int8 add up in int32 without overflow. A kind of integers
+        that is too narrow for the sums wraps around, without an error.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,7 +195,8 @@ def xla_dot_v2(
     """Multiplies tensors along axes that a message names, into a dtype of its own.
 
     XlaDot with two dtypes going in and a third coming out, in which sums are made as
-    well: products of int8 add up in int32 without overflow.
+    well: products of int8 add up in int32 without overflow. A kind of integers that is
+    too narrow for the sums wraps around, without an error.
 
     `XlaDotV2.create` in the current scope.
 

@@ -61,9 +61,10 @@ class XlaHostComputeInputs(OpInputs):
 class XlaHostCompute(Op):
     """Runs a part of a compiled TPU program on the host.
 
-    What is between tf.tpu.outside_compilation in a computation becomes a function on
-    the host; the program sends the inputs over and waits for the outputs. The rewrite
-    that cuts it out makes the op. XlaSendToHost and XlaRecvFromHost are its two halves.
+    What a computation calls by tf.compat.v1.tpu.outside_compilation becomes a function
+    on the host; the program sends the inputs over and waits for the outputs. The
+    rewrite that cuts it out makes the op. XlaSendToHost and XlaRecvFromHost are its two
+    halves.
 
     Stateful.
 
@@ -147,10 +148,10 @@ class XlaHostCompute(Op):
     ) -> XlaHostCompute:
         """Runs a part of a compiled TPU program on the host.
 
-        What is between tf.tpu.outside_compilation in a computation becomes a function
-        on the host; the program sends the inputs over and waits for the outputs. The
-        rewrite that cuts it out makes the op. XlaSendToHost and XlaRecvFromHost are its
-        two halves.
+        What a computation calls by tf.compat.v1.tpu.outside_compilation becomes a
+        function on the host; the program sends the inputs over and waits for the
+        outputs. The rewrite that cuts it out makes the op. XlaSendToHost and
+        XlaRecvFromHost are its two halves.
 
         Stateful.
 
@@ -258,9 +259,10 @@ def xla_host_compute(
 ) -> list[Output[AnyDType]]:
     """Runs a part of a compiled TPU program on the host.
 
-    What is between tf.tpu.outside_compilation in a computation becomes a function on
-    the host; the program sends the inputs over and waits for the outputs. The rewrite
-    that cuts it out makes the op. XlaSendToHost and XlaRecvFromHost are its two halves.
+    What a computation calls by tf.compat.v1.tpu.outside_compilation becomes a function
+    on the host; the program sends the inputs over and waits for the outputs. The
+    rewrite that cuts it out makes the op. XlaSendToHost and XlaRecvFromHost are its two
+    halves.
 
     Stateful.
 

@@ -59,7 +59,7 @@ class XlaKeyValueSort(Op, Generic[K, V]):
 
     Keys ascend; each value stays with its key. With 0, 1, 2, ... as values these become
     the order that sorts, as tf.argsort gives it. Values of equal keys may be in any
-    order.
+    order. A nan comes last, or first if its sign is set.
 
     XlaSort needs no values, XlaVariadicSort takes several, and a function to compare.
 
@@ -101,7 +101,7 @@ class XlaKeyValueSort(Op, Generic[K, V]):
 
         Keys ascend; each value stays with its key. With 0, 1, 2, ... as values these
         become the order that sorts, as tf.argsort gives it. Values of equal keys may be
-        in any order.
+        in any order. A nan comes last, or first if its sign is set.
 
         XlaSort needs no values, XlaVariadicSort takes several, and a function to
         compare.
@@ -150,7 +150,7 @@ def xla_key_value_sort(
 
     Keys ascend; each value stays with its key. With 0, 1, 2, ... as values these become
     the order that sorts, as tf.argsort gives it. Values of equal keys may be in any
-    order.
+    order. A nan comes last, or first if its sign is set.
 
     XlaSort needs no values, XlaVariadicSort takes several, and a function to compare.
 

@@ -49,8 +49,11 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
     """Makes an axis dynamic, with its size as the bound.
 
     The first `size` elements along the axis count from here on; what comes after is
-    there and ignored, by reductions for instance. XlaRemoveDynamicDimensionSize makes
-    all of it count again.
+    there and ignored, by reductions for instance, and Shape gives `size`. What the
+    compiled program returns is cut to that size.
+
+    A negative `dim_index` is refused. A `size` above that of the axis is not, and makes
+    results wrong. XlaRemoveDynamicDimensionSize makes all of it count again.
 
     Attributes:
         output: `T`, `...`. The same tensor, with a dynamic axis.
@@ -86,8 +89,11 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
         """Makes an axis dynamic, with its size as the bound.
 
         The first `size` elements along the axis count from here on; what comes after is
-        there and ignored, by reductions for instance. XlaRemoveDynamicDimensionSize
-        makes all of it count again.
+        there and ignored, by reductions for instance, and Shape gives `size`. What the
+        compiled program returns is cut to that size.
+
+        A negative `dim_index` is refused. A `size` above that of the axis is not, and
+        makes results wrong. XlaRemoveDynamicDimensionSize makes all of it count again.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,8 +144,11 @@ def xla_set_dynamic_dimension_size(
     """Makes an axis dynamic, with its size as the bound.
 
     The first `size` elements along the axis count from here on; what comes after is
-    there and ignored, by reductions for instance. XlaRemoveDynamicDimensionSize makes
-    all of it count again.
+    there and ignored, by reductions for instance, and Shape gives `size`. What the
+    compiled program returns is cut to that size.
+
+    A negative `dim_index` is refused. A `size` above that of the axis is not, and makes
+    results wrong. XlaRemoveDynamicDimensionSize makes all of it count again.
 
     `XlaSetDynamicDimensionSize.create` in the current scope.
 

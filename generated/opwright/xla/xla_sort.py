@@ -38,9 +38,9 @@ class XlaSortInputs(OpInputs, Generic[U]):
 class XlaSort(TensorOp[T]):
     """Sorts along the last axis.
 
-    Ascending; nan come last, and -0 before 0. Only equal elements could tell whether it
-    is stable. XlaKeyValueSort takes values along, XlaVariadicSort compares by a
-    function along any axis. TopKV2 finds the largest few.
+    Ascending; nan come last, or first with their sign set, and -0 before 0. Only equal
+    elements could tell whether it is stable. XlaKeyValueSort takes values along,
+    XlaVariadicSort compares by a function along any axis. TopKV2 finds the largest few.
 
     Attributes:
         output: `T`, `*x`. The same elements, each row in order.
@@ -68,9 +68,10 @@ class XlaSort(TensorOp[T]):
     def create(scope: Scope, input: AnyOperand[U]) -> XlaSort[U]:
         """Sorts along the last axis.
 
-        Ascending; nan come last, and -0 before 0. Only equal elements could tell
-        whether it is stable. XlaKeyValueSort takes values along, XlaVariadicSort
-        compares by a function along any axis. TopKV2 finds the largest few.
+        Ascending; nan come last, or first with their sign set, and -0 before 0. Only
+        equal elements could tell whether it is stable. XlaKeyValueSort takes values
+        along, XlaVariadicSort compares by a function along any axis. TopKV2 finds the
+        largest few.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -106,9 +107,9 @@ def xla_sort(
 ) -> Output[U]:
     """Sorts along the last axis.
 
-    Ascending; nan come last, and -0 before 0. Only equal elements could tell whether it
-    is stable. XlaKeyValueSort takes values along, XlaVariadicSort compares by a
-    function along any axis. TopKV2 finds the largest few.
+    Ascending; nan come last, or first with their sign set, and -0 before 0. Only equal
+    elements could tell whether it is stable. XlaKeyValueSort takes values along,
+    XlaVariadicSort compares by a function along any axis. TopKV2 finds the largest few.
 
     `XlaSort.create` in the current scope.
 

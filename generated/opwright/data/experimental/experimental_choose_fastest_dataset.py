@@ -65,10 +65,10 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
         handle: variant, `scalar`. The data set of these elements.
 
     Example:
-        >>> ten = tf.data.Dataset.range(3)
-        >>> ways = [ten._variant_tensor, ten.prefetch(1)._variant_tensor]
+        >>> three = tf.data.Dataset.range(3)
+        >>> ways = [three._variant_tensor, three.prefetch(1)._variant_tensor]
         >>> fast = experimental_choose_fastest_dataset(ways, 2, [tf.int64], [[]])
-        >>> data = tf.data.experimental.from_variant(fast, ten.element_spec)
+        >>> data = tf.data.experimental.from_variant(fast, three.element_spec)
         >>> [int(x) for x in data]
         [0, 1, 2]
     """
@@ -124,10 +124,10 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> ten = tf.data.Dataset.range(3)
-            >>> ways = [ten._variant_tensor, ten.prefetch(1)._variant_tensor]
+            >>> three = tf.data.Dataset.range(3)
+            >>> ways = [three._variant_tensor, three.prefetch(1)._variant_tensor]
             >>> fast = experimental_choose_fastest_dataset(ways, 2, [tf.int64], [[]])
-            >>> data = tf.data.experimental.from_variant(fast, ten.element_spec)
+            >>> data = tf.data.experimental.from_variant(fast, three.element_spec)
             >>> [int(x) for x in data]
             [0, 1, 2]
         """
@@ -202,10 +202,10 @@ def experimental_choose_fastest_dataset(
         OpError: the op refuses an argument.
 
     Example:
-        >>> ten = tf.data.Dataset.range(3)
-        >>> ways = [ten._variant_tensor, ten.prefetch(1)._variant_tensor]
+        >>> three = tf.data.Dataset.range(3)
+        >>> ways = [three._variant_tensor, three.prefetch(1)._variant_tensor]
         >>> fast = experimental_choose_fastest_dataset(ways, 2, [tf.int64], [[]])
-        >>> data = tf.data.experimental.from_variant(fast, ten.element_spec)
+        >>> data = tf.data.experimental.from_variant(fast, three.element_spec)
         >>> [int(x) for x in data]
         [0, 1, 2]
     """

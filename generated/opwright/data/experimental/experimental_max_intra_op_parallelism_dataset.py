@@ -58,8 +58,9 @@ class ExperimentalMaxIntraOpParallelismDataset(TensorOp[TVariant]):
 
     Elements are passed on. Ops within `input_dataset`, such as those of functions that
     map, that divide their work among threads use at most as many. With many calls
-    running at once, 1 is often fastest. 0 sets no limit; negative numbers are refused.
-    The options of tf.data.Options are the usual way to set it.
+    running at once, 1 is often fastest. 0 counts as 1, and negative numbers are
+    refused. The usual way to set it is `threading.max_intra_op_parallelism` of
+    tf.data.Options, where 0 stands for all processors.
 
     This is the name that MaxIntraOpParallelismDataset had before TensorFlow 2.0, kept
     for graphs of that time; new programs use MaxIntraOpParallelismDataset, which runs
@@ -103,8 +104,9 @@ class ExperimentalMaxIntraOpParallelismDataset(TensorOp[TVariant]):
 
         Elements are passed on. Ops within `input_dataset`, such as those of functions
         that map, that divide their work among threads use at most as many. With many
-        calls running at once, 1 is often fastest. 0 sets no limit; negative numbers are
-        refused. The options of tf.data.Options are the usual way to set it.
+        calls running at once, 1 is often fastest. 0 counts as 1, and negative numbers
+        are refused. The usual way to set it is `threading.max_intra_op_parallelism` of
+        tf.data.Options, where 0 stands for all processors.
 
         This is the name that MaxIntraOpParallelismDataset had before TensorFlow 2.0,
         kept for graphs of that time; new programs use MaxIntraOpParallelismDataset,
@@ -116,7 +118,7 @@ class ExperimentalMaxIntraOpParallelismDataset(TensorOp[TVariant]):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant, `scalar`. The data set whose ops are limited.
             max_intra_op_parallelism: int64, `scalar`. Threads that one op may use; 0
-                for no limit.
+                and 1 both mean one thread.
             output_types: list(dtype). At least 1 value. Dtypes of the components of an
                 element, which stay as they are.
             output_shapes: list(shape). At least 1 value. Shapes of the components of an
@@ -178,8 +180,9 @@ def experimental_max_intra_op_parallelism_dataset(
 
     Elements are passed on. Ops within `input_dataset`, such as those of functions that
     map, that divide their work among threads use at most as many. With many calls
-    running at once, 1 is often fastest. 0 sets no limit; negative numbers are refused.
-    The options of tf.data.Options are the usual way to set it.
+    running at once, 1 is often fastest. 0 counts as 1, and negative numbers are
+    refused. The usual way to set it is `threading.max_intra_op_parallelism` of
+    tf.data.Options, where 0 stands for all processors.
 
     This is the name that MaxIntraOpParallelismDataset had before TensorFlow 2.0, kept
     for graphs of that time; new programs use MaxIntraOpParallelismDataset, which runs
@@ -189,8 +192,8 @@ def experimental_max_intra_op_parallelism_dataset(
 
     Args:
         input_dataset: variant, `scalar`. The data set whose ops are limited.
-        max_intra_op_parallelism: int64, `scalar`. Threads that one op may use; 0 for no
-            limit.
+        max_intra_op_parallelism: int64, `scalar`. Threads that one op may use; 0 and 1
+            both mean one thread.
         output_types: list(dtype). At least 1 value. Dtypes of the components of an
             element, which stay as they are.
         output_shapes: list(shape). At least 1 value. Shapes of the components of an

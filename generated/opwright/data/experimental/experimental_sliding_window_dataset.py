@@ -58,7 +58,7 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
     Window k begins at element k * window_shift of the input and stacks `window_size`
     elements from there, each `window_stride` elements after the one before, along a new
     first dimension. Elements need the same shapes, as in BatchDatasetV2. At the end,
-    windows that are not full are left out, unless `drop_remainder` is unset.
+    windows that are not full are left out, unless `drop_remainder` is False.
 
     This is the name that SlidingWindowDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use SlidingWindowDataset, which runs the same
@@ -109,7 +109,7 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
         `window_size` elements from there, each `window_stride` elements after the one
         before, along a new first dimension. Elements need the same shapes, as in
         BatchDatasetV2. At the end, windows that are not full are left out, unless
-        `drop_remainder` is unset.
+        `drop_remainder` is False.
 
         This is the name that SlidingWindowDataset had before TensorFlow 2.0, kept for
         graphs of that time; new programs use SlidingWindowDataset, which runs the same
@@ -190,7 +190,7 @@ def experimental_sliding_window_dataset(
     Window k begins at element k * window_shift of the input and stacks `window_size`
     elements from there, each `window_stride` elements after the one before, along a new
     first dimension. Elements need the same shapes, as in BatchDatasetV2. At the end,
-    windows that are not full are left out, unless `drop_remainder` is unset.
+    windows that are not full are left out, unless `drop_remainder` is False.
 
     This is the name that SlidingWindowDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use SlidingWindowDataset, which runs the same

@@ -75,7 +75,8 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
         """Optional attributes of ExperimentalThreadPoolHandle.
 
         Attributes:
-            max_intra_op_parallelism: int. How many threads one op may use.
+            max_intra_op_parallelism: int. How many threads one op may use; 0 and 1 both
+                mean one, a negative number sets no limit.
             container: string. Container of resources that it lies in; the default one
                 where empty.
             shared_name: string. Name under which several calls share a pool; empty for
@@ -133,11 +134,12 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            num_threads: int. How many threads it has.
+            num_threads: int. How many threads it has; 0 for as many as there are
+                processors. Negative numbers, and 65536 or more, are refused.
             display_name: string. What the threads are called in profiles.
             options: merged field by field; the last explicit one wins.
                 max_intra_op_parallelism: int. Default 1. How many threads one op may
-                    use.
+                    use; 0 and 1 both mean one, a negative number sets no limit.
                 container: string. Default "". Container of resources that it lies in;
                     the default one where empty.
                 shared_name: string. Default "". Name under which several calls share a
@@ -224,9 +226,11 @@ def experimental_thread_pool_handle(
     ExperimentalThreadPoolHandle.Options as keywords.
 
     Args:
-        num_threads: int. How many threads it has.
+        num_threads: int. How many threads it has; 0 for as many as there are
+            processors. Negative numbers, and 65536 or more, are refused.
         display_name: string. What the threads are called in profiles.
-        max_intra_op_parallelism: int. Default 1. How many threads one op may use.
+        max_intra_op_parallelism: int. Default 1. How many threads one op may use; 0 and
+            1 both mean one, a negative number sets no limit.
         container: string. Default "". Container of resources that it lies in; the
             default one where empty.
         shared_name: string. Default "". Name under which several calls share a pool;

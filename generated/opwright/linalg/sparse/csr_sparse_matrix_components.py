@@ -66,15 +66,15 @@ class CSRSparseMatrixComponentsOutputs(NamedTuple, Generic[Type]):
 class CSRSparseMatrixComponents(Op, Generic[Type]):
     """Takes one matrix of a stack apart into row pointers, columns and values.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     The elements of row i are those from row_ptrs[i] to row_ptrs[i + 1] - 1 of `values`,
     in the columns that `col_inds` has at the same places. It is for a look inside:
     programs take CSRSparseMatrixToSparseTensor. An index past the stack is refused, as
     is a `type` that is not that of the matrix.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `type`: float32, float64, complex64 or complex128.
 
@@ -124,15 +124,15 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
     ) -> CSRSparseMatrixComponents[Uype]:
         """Takes one matrix of a stack apart into row pointers, columns and values.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
         The elements of row i are those from row_ptrs[i] to row_ptrs[i + 1] - 1 of
         `values`, in the columns that `col_inds` has at the same places. It is for a
         look inside: programs take CSRSparseMatrixToSparseTensor. An index past the
         stack is refused, as is a `type` that is not that of the matrix.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,15 +193,15 @@ def csr_sparse_matrix_components(
 ) -> CSRSparseMatrixComponentsOutputs[Uype]:
     """Takes one matrix of a stack apart into row pointers, columns and values.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     The elements of row i are those from row_ptrs[i] to row_ptrs[i + 1] - 1 of `values`,
     in the columns that `col_inds` has at the same places. It is for a look inside:
     programs take CSRSparseMatrixToSparseTensor. An index past the stack is refused, as
     is a `type` that is not that of the matrix.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `CSRSparseMatrixComponents.create` in the current scope.
 

@@ -49,14 +49,14 @@ class CSRSparseMatrixToDenseInputs(OpInputs):
 class CSRSparseMatrixToDense(TensorOp[Type]):
     """Fills a sparse matrix by rows up with zeros.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     The dense matrix has the stored elements in their places and 0 elsewhere.
     DenseToCSRSparseMatrix goes back, CSRSparseMatrixToSparseTensor keeps it sparse. A
     `type` that is not that of the matrix is refused.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `type`: float32, float64, complex64 or complex128.
 
@@ -95,14 +95,14 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
     ) -> CSRSparseMatrixToDense[Uype]:
         """Fills a sparse matrix by rows up with zeros.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
         The dense matrix has the stored elements in their places and 0 elsewhere.
         DenseToCSRSparseMatrix goes back, CSRSparseMatrixToSparseTensor keeps it sparse.
         A `type` that is not that of the matrix is refused.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -154,14 +154,14 @@ def csr_sparse_matrix_to_dense(
 ) -> Output[Uype]:
     """Fills a sparse matrix by rows up with zeros.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     The dense matrix has the stored elements in their places and 0 elsewhere.
     DenseToCSRSparseMatrix goes back, CSRSparseMatrixToSparseTensor keeps it sparse. A
     `type` that is not that of the matrix is refused.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `CSRSparseMatrixToDense.create` in the current scope.
 

@@ -64,15 +64,15 @@ class CSRSparseMatrixToSparseTensorOutputs(NamedTuple, Generic[Type]):
 class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
     """Takes a sparse matrix by rows apart into indices and values.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     The three outputs are what a tf.sparse.SparseTensor is made of, sorted by rows.
     Elements that are stored come out even if they are 0. SparseTensorToCSRSparseMatrix
     goes back, CSRSparseMatrixToDense fills up with zeros. A `type` that is not that of
     the matrix is refused.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `type`: float32, float64, complex64 or complex128.
 
@@ -119,15 +119,15 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
     ) -> CSRSparseMatrixToSparseTensor[Uype]:
         """Takes a sparse matrix by rows apart into indices and values.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
         The three outputs are what a tf.sparse.SparseTensor is made of, sorted by rows.
         Elements that are stored come out even if they are 0.
         SparseTensorToCSRSparseMatrix goes back, CSRSparseMatrixToDense fills up with
         zeros. A `type` that is not that of the matrix is refused.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -182,15 +182,15 @@ def csr_sparse_matrix_to_sparse_tensor(
 ) -> CSRSparseMatrixToSparseTensorOutputs[Uype]:
     """Takes a sparse matrix by rows apart into indices and values.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     The three outputs are what a tf.sparse.SparseTensor is made of, sorted by rows.
     Elements that are stored come out even if they are 0. SparseTensorToCSRSparseMatrix
     goes back, CSRSparseMatrixToDense fills up with zeros. A `type` that is not that of
     the matrix is refused.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `CSRSparseMatrixToSparseTensor.create` in the current scope.
 

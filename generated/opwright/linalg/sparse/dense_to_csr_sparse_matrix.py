@@ -50,14 +50,14 @@ class DenseToCSRSparseMatrixInputs(OpInputs):
 class DenseToCSRSparseMatrix(TensorOp[TVariant]):
     """Makes a sparse matrix by rows out of some elements of a dense one.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     Which elements are stored is said by `indices`, such as Where finds for those that
     are not 0; others are lost, whatever they are. Indices that are out of range are
     refused, and they have to be sorted. CSRSparseMatrixToDense goes back.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `T`: float32, float64, complex64 or complex128.
 
@@ -91,14 +91,14 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
     ) -> DenseToCSRSparseMatrix:
         """Makes a sparse matrix by rows out of some elements of a dense one.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
         Which elements are stored is said by `indices`, such as Where finds for those
         that are not 0; others are lost, whatever they are. Indices that are out of
         range are refused, and they have to be sorted. CSRSparseMatrixToDense goes back.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -148,14 +148,14 @@ def dense_to_csr_sparse_matrix(
 ) -> Output[TVariant]:
     """Makes a sparse matrix by rows out of some elements of a dense one.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     Which elements are stored is said by `indices`, such as Where finds for those that
     are not 0; others are lost, whatever they are. Indices that are out of range are
     refused, and they have to be sorted. CSRSparseMatrixToDense goes back.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `DenseToCSRSparseMatrix.create` in the current scope.
 

@@ -51,16 +51,16 @@ class SparseMatrixAddInputs(OpInputs):
 class SparseMatrixAdd(TensorOp[TVariant]):
     """Adds sparse matrices by rows, each times a number, on a GPU.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
       c = alpha * a + beta * b
 
     stores an element wherever one of the two does. Sizes have to be equal. The gradient
     goes to the matrices, and not to the numbers. There is a kernel for GPUs alone;
     SparseAdd adds tensors of indices and values on a CPU.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `T`: float32, float64, complex64 or complex128.
 
@@ -99,16 +99,16 @@ class SparseMatrixAdd(TensorOp[TVariant]):
     ) -> SparseMatrixAdd:
         """Adds sparse matrices by rows, each times a number, on a GPU.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
           c = alpha * a + beta * b
 
         stores an element wherever one of the two does. Sizes have to be equal. The
         gradient goes to the matrices, and not to the numbers. There is a kernel for
         GPUs alone; SparseAdd adds tensors of indices and values on a CPU.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,16 +156,16 @@ def sparse_matrix_add(
 ) -> Output[TVariant]:
     """Adds sparse matrices by rows, each times a number, on a GPU.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
       c = alpha * a + beta * b
 
     stores an element wherever one of the two does. Sizes have to be equal. The gradient
     goes to the matrices, and not to the numbers. There is a kernel for GPUs alone;
     SparseAdd adds tensors of indices and values on a CPU.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseMatrixAdd.create` in the current scope.
 

@@ -57,11 +57,6 @@ class SparseMatrixMatMulInputs(OpInputs, Generic[U]):
 class SparseMatrixMatMul(TensorOp[T]):
     """Multiplies sparse matrices by rows with dense ones.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
       output[i, j] = sum over stored p of row i:  a[i, p] * b[p, j]
 
     is dense. Both may be transposed or conjugated first, and the product afterwards.
@@ -71,6 +66,11 @@ class SparseMatrixMatMul(TensorOp[T]):
     SparseMatrixSparseMatMul multiplies sparse ones. For a SparseTensor that is used
     once, SparseTensorDenseMatMul spares the conversion; for matrices that are dense
     with many zeros, SparseMatMul.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     Attributes:
         output: `T`, `*batch m n if not transpose_output else *batch n m`. The product.
@@ -170,11 +170,6 @@ class SparseMatrixMatMul(TensorOp[T]):
     ) -> SparseMatrixMatMul[U]:
         """Multiplies sparse matrices by rows with dense ones.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
           output[i, j] = sum over stored p of row i:  a[i, p] * b[p, j]
 
         is dense. Both may be transposed or conjugated first, and the product
@@ -184,6 +179,11 @@ class SparseMatrixMatMul(TensorOp[T]):
         SparseMatrixSparseMatMul multiplies sparse ones. For a SparseTensor that is used
         once, SparseTensorDenseMatMul spares the conversion; for matrices that are dense
         with many zeros, SparseMatMul.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -282,11 +282,6 @@ def sparse_matrix_mat_mul(
 ) -> Output[U]:
     """Multiplies sparse matrices by rows with dense ones.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
       output[i, j] = sum over stored p of row i:  a[i, p] * b[p, j]
 
     is dense. Both may be transposed or conjugated first, and the product afterwards.
@@ -296,6 +291,11 @@ def sparse_matrix_mat_mul(
     SparseMatrixSparseMatMul multiplies sparse ones. For a SparseTensor that is used
     once, SparseTensorDenseMatMul spares the conversion; for matrices that are dense
     with many zeros, SparseMatMul.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseMatrixMatMul.create` in the current scope, with SparseMatrixMatMul.Options as
     keywords.

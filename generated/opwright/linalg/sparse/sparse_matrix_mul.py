@@ -48,14 +48,14 @@ class SparseMatrixMulInputs(OpInputs):
 class SparseMatrixMul(TensorOp[TVariant]):
     """Multiplies the stored elements of sparse matrices by numbers, on a GPU.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     All are multiplied by one number, or, in a stack, those of each matrix by one of
     their own. The same elements are stored afterwards, even if they became 0. There is
     a kernel for GPUs alone.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     Attributes:
         output: variant, `scalar of *batch m n`. Handle of the product.
@@ -86,14 +86,14 @@ class SparseMatrixMul(TensorOp[TVariant]):
     ) -> SparseMatrixMul:
         """Multiplies the stored elements of sparse matrices by numbers, on a GPU.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
         All are multiplied by one number, or, in a stack, those of each matrix by one of
         their own. The same elements are stored afterwards, even if they became 0. There
         is a kernel for GPUs alone.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,14 +136,14 @@ def sparse_matrix_mul(
 ) -> Output[TVariant]:
     """Multiplies the stored elements of sparse matrices by numbers, on a GPU.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     All are multiplied by one number, or, in a stack, those of each matrix by one of
     their own. The same elements are stored afterwards, even if they became 0. There is
     a kernel for GPUs alone.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseMatrixMul.create` in the current scope.
 

@@ -35,13 +35,13 @@ class SparseMatrixNNZInputs(OpInputs):
 class SparseMatrixNNZ(TensorOp[TInt32]):
     """Counts the elements that a sparse matrix stores.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     Elements that are stored count even if they are 0, as a sum or product may leave
     them. A stack has one number for each matrix.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     Attributes:
         nnz: int32, `*x[:-2]`. How many elements are stored.
@@ -70,13 +70,13 @@ class SparseMatrixNNZ(TensorOp[TInt32]):
     def create(scope: Scope, sparse_matrix: TensorOperand[TVariant]) -> SparseMatrixNNZ:
         """Counts the elements that a sparse matrix stores.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
         Elements that are stored count even if they are 0, as a sum or product may leave
         them. A stack has one number for each matrix.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,13 +119,13 @@ def sparse_matrix_nnz(
 ) -> Output[TInt32]:
     """Counts the elements that a sparse matrix stores.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     Elements that are stored count even if they are 0, as a sum or product may leave
     them. A stack has one number for each matrix.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseMatrixNNZ.create` in the current scope.
 

@@ -37,17 +37,17 @@ class SparseMatrixOrderingAMDInputs(OpInputs):
 class SparseMatrixOrderingAMD(TensorOp[TInt32]):
     """Finds an order of rows in which a sparse Cholesky factor stays sparse.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     A factor has elements where its matrix has none, and how many depends on the order
     of rows and columns. The permutation found, by approximate minimum degree (Amestoy,
     Davis and Duff, 1996), keeps them few as a rule, and is what
     SparseMatrixSparseCholesky takes. Only the places of elements matter, not their
     values: one order serves for all matrices of a pattern. Matrices have to be square,
     and of a symmetric pattern, of which the lower triangle is read.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     Attributes:
         output: int32, `*batch n`. Row numbers in their new order.
@@ -77,17 +77,17 @@ class SparseMatrixOrderingAMD(TensorOp[TInt32]):
     def create(scope: Scope, input: TensorOperand[TVariant]) -> SparseMatrixOrderingAMD:
         """Finds an order of rows in which a sparse Cholesky factor stays sparse.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
         A factor has elements where its matrix has none, and how many depends on the
         order of rows and columns. The permutation found, by approximate minimum degree
         (Amestoy, Davis and Duff, 1996), keeps them few as a rule, and is what
         SparseMatrixSparseCholesky takes. Only the places of elements matter, not their
         values: one order serves for all matrices of a pattern. Matrices have to be
         square, and of a symmetric pattern, of which the lower triangle is read.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,17 +128,17 @@ def sparse_matrix_ordering_amd(
 ) -> Output[TInt32]:
     """Finds an order of rows in which a sparse Cholesky factor stays sparse.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     A factor has elements where its matrix has none, and how many depends on the order
     of rows and columns. The permutation found, by approximate minimum degree (Amestoy,
     Davis and Duff, 1996), keeps them few as a rule, and is what
     SparseMatrixSparseCholesky takes. Only the places of elements matter, not their
     values: one order serves for all matrices of a pattern. Matrices have to be square,
     and of a symmetric pattern, of which the lower triangle is read.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseMatrixOrderingAMD.create` in the current scope.
 

@@ -46,16 +46,16 @@ class SparseMatrixSoftmaxInputs(OpInputs):
 class SparseMatrixSoftmax(TensorOp[TVariant]):
     """Computes a softmax over the stored elements of each row, on a GPU.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
       softmax[i, j] = exp(logits[i, j]) / (sum over p of exp(logits[i, p]))
 
     where p runs over what row i stores. Elements that are not stored count as -inf, and
     stay so: attention over a few places is made of this. There is a kernel for GPUs
     alone; SparseSoftmax takes indices and values on a CPU.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `type`: float32 or float64.
 
@@ -93,16 +93,16 @@ class SparseMatrixSoftmax(TensorOp[TVariant]):
     ) -> SparseMatrixSoftmax:
         """Computes a softmax over the stored elements of each row, on a GPU.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
           softmax[i, j] = exp(logits[i, j]) / (sum over p of exp(logits[i, p]))
 
         where p runs over what row i stores. Elements that are not stored count as -inf,
         and stay so: attention over a few places is made of this. There is a kernel for
         GPUs alone; SparseSoftmax takes indices and values on a CPU.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -152,16 +152,16 @@ def sparse_matrix_softmax(
 ) -> Output[TVariant]:
     """Computes a softmax over the stored elements of each row, on a GPU.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
       softmax[i, j] = exp(logits[i, j]) / (sum over p of exp(logits[i, p]))
 
     where p runs over what row i stores. Elements that are not stored count as -inf, and
     stay so: attention over a few places is made of this. There is a kernel for GPUs
     alone; SparseSoftmax takes indices and values on a CPU.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseMatrixSoftmax.create` in the current scope.
 

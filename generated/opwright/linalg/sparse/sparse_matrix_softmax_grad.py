@@ -47,15 +47,15 @@ class SparseMatrixSoftmaxGradInputs(OpInputs):
 class SparseMatrixSoftmaxGrad(TensorOp[TVariant]):
     """Turns a gradient for a sparse softmax into one for its logits, on a GPU.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
       gradient[i, j] = softmax[i, j] * (g[i, j] - sum over p of (softmax * g)[i, p])
 
     at the places that `softmax` stores, where g is `grad_softmax`, 0 where it stores
     none. There is a kernel for GPUs alone.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `type`: float32 or float64.
 
@@ -94,15 +94,15 @@ class SparseMatrixSoftmaxGrad(TensorOp[TVariant]):
     ) -> SparseMatrixSoftmaxGrad:
         """Turns a gradient for a sparse softmax into one for its logits, on a GPU.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
           gradient[i, j] = softmax[i, j] * (g[i, j] - sum over p of (softmax * g)[i, p])
 
         at the places that `softmax` stores, where g is `grad_softmax`, 0 where it
         stores none. There is a kernel for GPUs alone.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -157,15 +157,15 @@ def sparse_matrix_softmax_grad(
 ) -> Output[TVariant]:
     """Turns a gradient for a sparse softmax into one for its logits, on a GPU.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
       gradient[i, j] = softmax[i, j] * (g[i, j] - sum over p of (softmax * g)[i, p])
 
     at the places that `softmax` stores, where g is `grad_softmax`, 0 where it stores
     none. There is a kernel for GPUs alone.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseMatrixSoftmaxGrad.create` in the current scope.
 

@@ -50,11 +50,6 @@ class SparseMatrixSparseCholeskyInputs(OpInputs):
 class SparseMatrixSparseCholesky(TensorOp[TVariant]):
     """Factors sparse positive definite matrices into a lower triangle.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     For each matrix A of a stack, with its rows and columns in the order p, the sparse
     lower triangle L of
 
@@ -62,8 +57,13 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
 
     where p is most often what SparseMatrixOrderingAMD finds, and [0, 1, 2, ...] leaves
     the order alone. Of A only the lower triangle is read. A matrix that is not positive
-    definite, and a p that is no permutation, are refused. Cholesky is for dense
-    matrices.
+    definite is refused, and so is a p of another length or with a number twice. Numbers
+    below 0 are not looked for: they end the process. Cholesky is for dense matrices.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `type`: float32, float64, complex64 or complex128.
 
@@ -106,11 +106,6 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
     ) -> SparseMatrixSparseCholesky:
         """Factors sparse positive definite matrices into a lower triangle.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
         For each matrix A of a stack, with its rows and columns in the order p, the
         sparse lower triangle L of
 
@@ -118,8 +113,14 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
 
         where p is most often what SparseMatrixOrderingAMD finds, and [0, 1, 2, ...]
         leaves the order alone. Of A only the lower triangle is read. A matrix that is
-        not positive definite, and a p that is no permutation, are refused. Cholesky is
-        for dense matrices.
+        not positive definite is refused, and so is a p of another length or with a
+        number twice. Numbers below 0 are not looked for: they end the process. Cholesky
+        is for dense matrices.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -177,11 +178,6 @@ def sparse_matrix_sparse_cholesky(
 ) -> Output[TVariant]:
     """Factors sparse positive definite matrices into a lower triangle.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     For each matrix A of a stack, with its rows and columns in the order p, the sparse
     lower triangle L of
 
@@ -189,8 +185,13 @@ def sparse_matrix_sparse_cholesky(
 
     where p is most often what SparseMatrixOrderingAMD finds, and [0, 1, 2, ...] leaves
     the order alone. Of A only the lower triangle is read. A matrix that is not positive
-    definite, and a p that is no permutation, are refused. Cholesky is for dense
-    matrices.
+    definite is refused, and so is a p of another length or with a number twice. Numbers
+    below 0 are not looked for: they end the process. Cholesky is for dense matrices.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseMatrixSparseCholesky.create` in the current scope.
 

@@ -54,15 +54,15 @@ class SparseMatrixSparseMatMulInputs(OpInputs):
 class SparseMatrixSparseMatMul(TensorOp[TVariant]):
     """Multiplies sparse matrices by rows with one another.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     The product is sparse, and stores an element wherever terms come together, even if
     they add up to 0. Both factors may be transposed or conjugated first. Stacks go
     together matrix by matrix, and need to be equally many. A `type` that is not that of
     both is refused. SparseMatrixMatMul multiplies with a dense matrix.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `type`: float32, float64, complex64 or complex128.
 
@@ -151,15 +151,15 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
     ) -> SparseMatrixSparseMatMul:
         """Multiplies sparse matrices by rows with one another.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
         The product is sparse, and stores an element wherever terms come together, even
         if they add up to 0. Both factors may be transposed or conjugated first. Stacks
         go together matrix by matrix, and need to be equally many. A `type` that is not
         that of both is refused. SparseMatrixMatMul multiplies with a dense matrix.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -252,15 +252,15 @@ def sparse_matrix_sparse_mat_mul(
 ) -> Output[TVariant]:
     """Multiplies sparse matrices by rows with one another.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     The product is sparse, and stores an element wherever terms come together, even if
     they add up to 0. Both factors may be transposed or conjugated first. Stacks go
     together matrix by matrix, and need to be equally many. A `type` that is not that of
     both is refused. SparseMatrixMatMul multiplies with a dense matrix.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseMatrixSparseMatMul.create` in the current scope, with
     SparseMatrixSparseMatMul.Options as keywords.

@@ -50,14 +50,14 @@ class SparseMatrixTransposeInputs(OpInputs):
 class SparseMatrixTranspose(TensorOp[TVariant]):
     """Transposes sparse matrices by rows.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     Rows and columns change places, in each matrix of a stack, and with `conjugate`
     elements are conjugated. SparseMatrixMatMul and SparseMatrixSparseMatMul transpose
     their factors themselves.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `type`: float32, float64, complex64 or complex128.
 
@@ -119,14 +119,14 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
     ) -> SparseMatrixTranspose:
         """Transposes sparse matrices by rows.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
         Rows and columns change places, in each matrix of a stack, and with `conjugate`
         elements are conjugated. SparseMatrixMatMul and SparseMatrixSparseMatMul
         transpose their factors themselves.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -195,14 +195,14 @@ def sparse_matrix_transpose(
 ) -> Output[TVariant]:
     """Transposes sparse matrices by rows.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     Rows and columns change places, in each matrix of a stack, and with `conjugate`
     elements are conjugated. SparseMatrixMatMul and SparseMatrixSparseMatMul transpose
     their factors themselves.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseMatrixTranspose.create` in the current scope, with
     SparseMatrixTranspose.Options as keywords.

@@ -46,13 +46,14 @@ class SparseMatrixZerosInputs(OpInputs):
 class SparseMatrixZeros(TensorOp[TVariant]):
     """Makes a sparse matrix that stores no element, on a GPU.
 
+    Two sizes make a matrix, three a stack. There is a kernel for GPUs alone: on a CPU,
+    SparseTensorToCSRSparseMatrix with no indices does the same. Gradient functions take
+    it where a gradient is 0.
+
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
-    Two sizes make a matrix, three a stack. There is a kernel for GPUs alone: on a CPU,
-    SparseTensorToCSRSparseMatrix with no indices does the same. Gradients begin so.
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `type`: float32, float64, complex64 or complex128.
 
@@ -88,14 +89,14 @@ class SparseMatrixZeros(TensorOp[TVariant]):
     ) -> SparseMatrixZeros:
         """Makes a sparse matrix that stores no element, on a GPU.
 
+        Two sizes make a matrix, three a stack. There is a kernel for GPUs alone: on a
+        CPU, SparseTensorToCSRSparseMatrix with no indices does the same. Gradient
+        functions take it where a gradient is 0.
+
         A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
         for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
-        Two sizes make a matrix, three a stack. There is a kernel for GPUs alone: on a
-        CPU, SparseTensorToCSRSparseMatrix with no indices does the same. Gradients
-        begin so.
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,13 +145,14 @@ def sparse_matrix_zeros(
 ) -> Output[TVariant]:
     """Makes a sparse matrix that stores no element, on a GPU.
 
+    Two sizes make a matrix, three a stack. There is a kernel for GPUs alone: on a CPU,
+    SparseTensorToCSRSparseMatrix with no indices does the same. Gradient functions take
+    it where a gradient is 0.
+
     A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
     each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
-    Two sizes make a matrix, three a stack. There is a kernel for GPUs alone: on a CPU,
-    SparseTensorToCSRSparseMatrix with no indices does the same. Gradients begin so.
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseMatrixZeros.create` in the current scope.
 

@@ -51,11 +51,6 @@ class SparseTensorToCSRSparseMatrixInputs(OpInputs):
 class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
     """Makes a sparse matrix by rows out of indices and values.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     `indices`, `values` and `dense_shape` are those of a tf.sparse.SparseTensor of two
     axes, or of three for a stack. Indices that are out of range are refused, and so are
     other ranks. Their order is not looked at: they have to be sorted, as SparseReorder
@@ -65,6 +60,11 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
     matrix. Products are SparseMatrixMatMul with dense matrices,
     SparseMatrixSparseMatMul with sparse ones; SparseTensorDenseMatMul needs no
     conversion.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `T`: float32, float64, complex64 or complex128.
 
@@ -105,11 +105,6 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
     ) -> SparseTensorToCSRSparseMatrix:
         """Makes a sparse matrix by rows out of indices and values.
 
-        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
-        for each of them where its rows begin, the column of each stored element, and
-        the elements themselves. It knows its sizes and its dtype, which every op that
-        takes it has to be told.
-
         `indices`, `values` and `dense_shape` are those of a tf.sparse.SparseTensor of
         two axes, or of three for a stack. Indices that are out of range are refused,
         and so are other ranks. Their order is not looked at: they have to be sorted, as
@@ -119,6 +114,11 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
         dense matrix. Products are SparseMatrixMatMul with dense matrices,
         SparseMatrixSparseMatMul with sparse ones; SparseTensorDenseMatMul needs no
         conversion.
+
+        A handle leads to a matrix, or a stack of matrices, stored by compressed rows:
+        for each of them where its rows begin, the column of each stored element, and
+        the elements themselves. It knows its sizes and its dtype; ops refuse a handle
+        of another dtype than they are told.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -174,11 +174,6 @@ def sparse_tensor_to_csr_sparse_matrix(
 ) -> Output[TVariant]:
     """Makes a sparse matrix by rows out of indices and values.
 
-    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
-    each of them where its rows begin, the column of each stored element, and the
-    elements themselves. It knows its sizes and its dtype, which every op that takes it
-    has to be told.
-
     `indices`, `values` and `dense_shape` are those of a tf.sparse.SparseTensor of two
     axes, or of three for a stack. Indices that are out of range are refused, and so are
     other ranks. Their order is not looked at: they have to be sorted, as SparseReorder
@@ -188,6 +183,11 @@ def sparse_tensor_to_csr_sparse_matrix(
     matrix. Products are SparseMatrixMatMul with dense matrices,
     SparseMatrixSparseMatMul with sparse ones; SparseTensorDenseMatMul needs no
     conversion.
+
+    A handle leads to a matrix, or a stack of matrices, stored by compressed rows: for
+    each of them where its rows begin, the column of each stored element, and the
+    elements themselves. It knows its sizes and its dtype; ops refuse a handle of
+    another dtype than they are told.
 
     `SparseTensorToCSRSparseMatrix.create` in the current scope.
 

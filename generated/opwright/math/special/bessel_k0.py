@@ -43,7 +43,7 @@ class BesselK0(TensorOp[T]):
       y = integral from 0 to inf of e^(-x cosh(t)) dt
 
     It is inf at 0, where it grows like -log(x), and falls like `sqrt(pi / (2x)) *
-    e^-x`, so it is 0 in float32 from about 87 on: BesselK0e is scaled so that it is
+    e^-x`, so it is 0 in float32 from about 85.5 on: BesselK0e is scaled so that it is
     not. For x below 0 it is inf. BesselI0 is the function of the first kind. The CPU
     has no kernel for bfloat16.
 
@@ -79,8 +79,8 @@ class BesselK0(TensorOp[T]):
           y = integral from 0 to inf of e^(-x cosh(t)) dt
 
         It is inf at 0, where it grows like -log(x), and falls like `sqrt(pi / (2x)) *
-        e^-x`, so it is 0 in float32 from about 87 on: BesselK0e is scaled so that it is
-        not. For x below 0 it is inf. BesselI0 is the function of the first kind. The
+        e^-x`, so it is 0 in float32 from about 85.5 on: BesselK0e is scaled so that it
+        is not. For x below 0 it is inf. BesselI0 is the function of the first kind. The
         CPU has no kernel for bfloat16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -121,7 +121,7 @@ def bessel_k0(
       y = integral from 0 to inf of e^(-x cosh(t)) dt
 
     It is inf at 0, where it grows like -log(x), and falls like `sqrt(pi / (2x)) *
-    e^-x`, so it is 0 in float32 from about 87 on: BesselK0e is scaled so that it is
+    e^-x`, so it is 0 in float32 from about 85.5 on: BesselK0e is scaled so that it is
     not. For x below 0 it is inf. BesselI0 is the function of the first kind. The CPU
     has no kernel for bfloat16.
 

@@ -43,8 +43,8 @@ class BesselK1(TensorOp[T]):
       y = integral from 0 to inf of e^(-x cosh(t)) * cosh(t) dt
 
     It is inf at 0, where it grows like 1 / x, and falls like `sqrt(pi / (2x)) * e^-x`,
-    so it is 0 in float32 from about 87 on: BesselK1e is scaled so that it is not. For x
-    below 0 it is inf. It is the derivative of -BesselK0. The CPU has no kernel for
+    so it is 0 in float32 from about 85.5 on: BesselK1e is scaled so that it is not. For
+    x below 0 it is inf. It is the derivative of -BesselK0. The CPU has no kernel for
     bfloat16.
 
     `T`: bfloat16, float16, float32 or float64.
@@ -79,9 +79,9 @@ class BesselK1(TensorOp[T]):
           y = integral from 0 to inf of e^(-x cosh(t)) * cosh(t) dt
 
         It is inf at 0, where it grows like 1 / x, and falls like `sqrt(pi / (2x)) *
-        e^-x`, so it is 0 in float32 from about 87 on: BesselK1e is scaled so that it is
-        not. For x below 0 it is inf. It is the derivative of -BesselK0. The CPU has no
-        kernel for bfloat16.
+        e^-x`, so it is 0 in float32 from about 85.5 on: BesselK1e is scaled so that it
+        is not. For x below 0 it is inf. It is the derivative of -BesselK0. The CPU has
+        no kernel for bfloat16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -121,8 +121,8 @@ def bessel_k1(
       y = integral from 0 to inf of e^(-x cosh(t)) * cosh(t) dt
 
     It is inf at 0, where it grows like 1 / x, and falls like `sqrt(pi / (2x)) * e^-x`,
-    so it is 0 in float32 from about 87 on: BesselK1e is scaled so that it is not. For x
-    below 0 it is inf. It is the derivative of -BesselK0. The CPU has no kernel for
+    so it is 0 in float32 from about 85.5 on: BesselK1e is scaled so that it is not. For
+    x below 0 it is inf. It is the derivative of -BesselK0. The CPU has no kernel for
     bfloat16.
 
     `BesselK1.create` in the current scope.

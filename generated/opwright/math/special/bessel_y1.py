@@ -39,9 +39,9 @@ class BesselY1(TensorOp[T]):
     """Takes the Bessel function of the second kind of order 1.
 
     The solution of `x^2 y'' + x y' + (x^2 - 1) y = 0` that falls to -inf at 0, like -2
-    / (pi x). For x below 0 it is -inf, for infinities nan; at 0 itself the kernel for
-    the CPU gives nan. BesselY0 has order 0, BesselJ1 is the solution that is finite at
-    0. The CPU has no kernel for bfloat16.
+    / (pi x). For x below 0 it is -inf, for infinities nan; at 0 itself the CPU gives
+    -inf for float64, and nan for float32. BesselY0 has order 0, BesselJ1 is the
+    solution that is finite at 0. The CPU has no kernel for bfloat16.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -71,9 +71,9 @@ class BesselY1(TensorOp[T]):
         """Takes the Bessel function of the second kind of order 1.
 
         The solution of `x^2 y'' + x y' + (x^2 - 1) y = 0` that falls to -inf at 0, like
-        -2 / (pi x). For x below 0 it is -inf, for infinities nan; at 0 itself the
-        kernel for the CPU gives nan. BesselY0 has order 0, BesselJ1 is the solution
-        that is finite at 0. The CPU has no kernel for bfloat16.
+        -2 / (pi x). For x below 0 it is -inf, for infinities nan; at 0 itself the CPU
+        gives -inf for float64, and nan for float32. BesselY0 has order 0, BesselJ1 is
+        the solution that is finite at 0. The CPU has no kernel for bfloat16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -109,9 +109,9 @@ def bessel_y1(
     """Takes the Bessel function of the second kind of order 1.
 
     The solution of `x^2 y'' + x y' + (x^2 - 1) y = 0` that falls to -inf at 0, like -2
-    / (pi x). For x below 0 it is -inf, for infinities nan; at 0 itself the kernel for
-    the CPU gives nan. BesselY0 has order 0, BesselJ1 is the solution that is finite at
-    0. The CPU has no kernel for bfloat16.
+    / (pi x). For x below 0 it is -inf, for infinities nan; at 0 itself the CPU gives
+    -inf for float64, and nan for float32. BesselY0 has order 0, BesselJ1 is the
+    solution that is finite at 0. The CPU has no kernel for bfloat16.
 
     `BesselY1.create` in the current scope.
 

@@ -42,9 +42,10 @@ class Expint(TensorOp[T]):
 
       y = integral from -inf to x of e^t / t dt
 
-    It is -inf at 0 and grows like e^x / x, and is inf in float32 from about 89 on.
-    Below 0 this implementation gives nan, although the integral exists there. The
-    derivative is `e^x / x`. Half and bfloat16 have no kernel on the CPU.
+    It is -inf at 0 and grows like e^x / x, and is inf in float32 from about 89 on; inf
+    itself gives nan. Below 0 this implementation gives nan, although the integral
+    exists there. The derivative is `e^x / x`. Half and bfloat16 have no kernel on the
+    CPU.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -77,9 +78,10 @@ class Expint(TensorOp[T]):
 
           y = integral from -inf to x of e^t / t dt
 
-        It is -inf at 0 and grows like e^x / x, and is inf in float32 from about 89 on.
-        Below 0 this implementation gives nan, although the integral exists there. The
-        derivative is `e^x / x`. Half and bfloat16 have no kernel on the CPU.
+        It is -inf at 0 and grows like e^x / x, and is inf in float32 from about 89 on;
+        inf itself gives nan. Below 0 this implementation gives nan, although the
+        integral exists there. The derivative is `e^x / x`. Half and bfloat16 have no
+        kernel on the CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,9 +118,10 @@ def expint(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
 
       y = integral from -inf to x of e^t / t dt
 
-    It is -inf at 0 and grows like e^x / x, and is inf in float32 from about 89 on.
-    Below 0 this implementation gives nan, although the integral exists there. The
-    derivative is `e^x / x`. Half and bfloat16 have no kernel on the CPU.
+    It is -inf at 0 and grows like e^x / x, and is inf in float32 from about 89 on; inf
+    itself gives nan. Below 0 this implementation gives nan, although the integral
+    exists there. The derivative is `e^x / x`. Half and bfloat16 have no kernel on the
+    CPU.
 
     `Expint.create` in the current scope.
 
