@@ -83,9 +83,10 @@ class Index:
         scores: dict[str, float] = {}
         said = _words(query)
         telling = [word for word in said if word not in _COMMON.split()]
+        ways: list[tuple[Sequence[str], Sequence[str], float]]
         ways = [((), telling or said, 1.0)]
-        for expression, rest, weight in others(said):
-            kept = [word for word in rest if word in telling]
+        for expression, left, weight in others(said):
+            kept = [word for word in left if word in telling]
             ways.append((expression, kept, weight))
         for expression, rest, weight in ways:
             asked = {stem(word) for word in (*expression, *rest)}
