@@ -22,6 +22,7 @@ ALLOWED = {
     },
     "runtime/opwright_runtime": {
         *("opwright_runtime", "tensorflow", "numpy", "typing_extensions", "rich"),
+        "tantivy",
     },
     "codegen/opwright_codegen": {
         *("opwright_codegen", "black", "jinja2", "numpy", "rich", "yaml"),

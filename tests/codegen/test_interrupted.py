@@ -26,7 +26,11 @@ def opdefs(root: Path, note: str) -> None:
         text = path.read_text("utf-8")
         target = root / "math" / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(f"{text}description: {note}\n", "utf-8")
+        noted = text.replace(
+            "\ndescription: |-\n", f"\ndescription: |-\n  {note}\n\n", 1
+        )
+        assert noted != text
+        target.write_text(noted, "utf-8")
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opwright_runtime.runs_on import NOT_TRIED, runs_on
+from opwright_runtime.runs_on import runs_on
 from opwright_runtime.tpu_check.findings import (
     CHIPS,
     Argument,
@@ -100,11 +100,13 @@ def _explained(compilation: Compilation, ops: Sequence[str]) -> Compilation:
     """With the ops that are known not to compile for the chip by themselves."""
     if compilation.error is None:
         return compilation
-    known = {op: runs_on(op).reasons[compilation.chip] for op in ops}
+    chip = compilation.chip
+    rows = {op: runs_on(op).reasons for op in ops}
+    # What XLA itself refuses has not come so far.
     by_themselves = [
-        f"\n{op} does not compile for {compilation.chip} by itself: {why}"
-        for op, why in known.items()
-        if why not in (None, NOT_TRIED)
+        f"\n{op} does not compile for {chip} by itself: {row[chip]}"
+        for op, row in rows.items()
+        if row["XLA"] is None and row[chip] is not None
     ]
     if not by_themselves:
         return compilation
