@@ -2,20 +2,25 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
-# Compilers at once, and tests.
+# Compilers at once.
 JOBS ?= 2
+# Tests at once: some wait for other processes, and leave their core to one more.
+WORKERS ?= $(shell expr $(JOBS) + 1)
 # CUDA=ON builds kernels for GPUs into the native library, which takes nvcc.
 CUDA ?= OFF
+# Processes of an example, and how many are killed in a test of them.
+HOSTS ?= 1
+KILLS ?= 100
 # Nobody wants TensorFlow's greeting in front of every result.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 # A file's tests follow each other, which share what they are made with.
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=30
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30
 
 .DEFAULT_GOAL := help
 .PHONY: help ops check test unit native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
-.PHONY: bench bench-bindings bench-embedding bench-native example two-tower wheel wheels sdist
-.PHONY: test-versions release-check clean
+.PHONY: bench bench-bindings bench-embedding bench-native example custom-op two-tower wheel wheels sdist
+.PHONY: test-hosts bench-hosts test-versions release-check clean
 
 help: ## Say what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +41,7 @@ check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 test: test-cc $(VENV)/.tpu ## Build the native kernels and run every test.
 	$(PYTEST)
 
+unit: WORKERS = $(JOBS)
 unit: $(VENV)/.ready ## Run the tests that need no native library and no minute.
 	OPWRIGHT_FUZZ=20 $(PYTEST) -m "not slow" tests/codegen tests/golden tests/runtime tests/test_*.py
 
@@ -100,7 +106,6 @@ fuzz-core: $(VENV)/.native ## Let libFuzzer, which takes clang, at core for a mi
 	ASAN_OPTIONS=allocator_may_return_null=1 $(CORE_FUZZ)/core_fuzz $(CORE_FUZZ)/corpus \
 		tests/fuzz/core_corpus -max_total_time=60 -artifact_prefix=$(CORE_FUZZ)/
 
-DOMAINS := base rnn embedding embedding_cuda sparsecore
 sanitize: $(VENV)/.native ## Run the tests in C++ under ASan, UBSan and TSan.
 	for which in address,undefined thread; do \
 		folder=build/sanitize-$${which%%,*}; \
@@ -109,8 +114,7 @@ sanitize: $(VENV)/.native ## Run the tests in C++ under ASan, UBSan and TSan.
 			-DOPWRIGHT_SANITIZE=$$which >/dev/null && \
 		$(BIN)/cmake --build $$folder --parallel $(JOBS) \
 			--target unit_tests && \
-		for domain in $(DOMAINS); do $$folder/$${domain}_test --rounds 20 || exit 1; done \
-			|| exit 1; \
+		for test in $$folder/*_test; do $$test --rounds 20 || exit 1; done || exit 1; \
 	done
 
 # Of 12,000 steps each, some 400 a second on two cores.
@@ -148,6 +152,10 @@ $(VENV)/.bench: $(VENV)/.native
 bench-embedding: native $(VENV)/.bench ## Time TPU embeddings, and programs with them, against their peers.
 	$(BIN)/python benchmarks/embedding.py
 	$(BIN)/python benchmarks/embedding_training.py
+	$(BIN)/python benchmarks/embedding_cores.py
+
+bench-hosts: native ## Count what steps send between processes that share embedding tables.
+	$(BIN)/python benchmarks/embedding_hosts.py
 
 bench-native: native ## Time the RNN kernels and opwright.keras: against torch and Keras, with many callers.
 	$(BIN)/python benchmarks/rnn.py
@@ -157,9 +165,15 @@ bench-native: native ## Time the RNN kernels and opwright.keras: against torch a
 example: $(VENV)/.ready ## Train with gradients aggregated over several processes.
 	$(BIN)/python examples/gradient_aggregation.py
 
-two-tower: native ## Train a recommender with TPU embeddings, afresh.
+custom-op: $(VENV)/.native ## Build and test the project of an op of one's own in examples/custom_op.
+	PATH="$(abspath $(BIN)):$$PATH" $(MAKE) -C examples/custom_op PYTHON=$(abspath $(BIN))/python
+
+two-tower: native ## Train a recommender with TPU embeddings, afresh; on several processes with HOSTS=4.
 	rm -rf build/two_tower
-	$(BIN)/python examples/two_tower.py
+	$(BIN)/python examples/two_tower.py --hosts $(HOSTS)
+
+test-hosts: native ## Kill processes that share embedding tables, 100 (KILLS), at random moments.
+	OPWRIGHT_KILLS=$(KILLS) $(PYTEST) tests/embedding/test_hosts.py -k outlives
 
 $(VENV)/.tpu: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --editable ".[codegen,tpu]"

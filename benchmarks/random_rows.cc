@@ -38,24 +38,41 @@ static float Read(const Share& share, long ahead) {
 
 static std::atomic<float> sink;
 
+// Threads that wait for each other without sleeping, so that none is late for what is timed.
+class Barrier {
+ public:
+  explicit Barrier(long threads) : threads_(threads) {}
+  void Wait() {
+    const long round = round_;
+    if (++arrived_ == threads_) {
+      arrived_ = 0;
+      ++round_;
+    }
+    while (round_ == round) {
+    }
+  }
+
+ private:
+  const long threads_;
+  std::atomic<long> arrived_{0}, round_{0};
+};
+
 static double Seconds(const std::vector<Share>& shares, long ahead) {
-  std::atomic<size_t> ready{0};
-  std::atomic<bool> go{false};
-  std::vector<std::thread> threads;
-  for (const Share& share : shares) {
-    threads.emplace_back([&, share] {
-      ++ready;
-      while (!go) {
-      }
-      sink = Read(share, ahead);
-    });
-  }
-  while (ready < shares.size()) {
-  }
+  Barrier barrier(static_cast<long>(shares.size()));
+  const auto read = [&](const Share& share) {
+    barrier.Wait();
+    sink = Read(share, ahead);
+    barrier.Wait();
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < shares.size(); ++i) others.emplace_back([&, i] { read(shares[i]); });
+  barrier.Wait();
   const auto start = std::chrono::steady_clock::now();
-  go = true;
-  for (std::thread& thread : threads) thread.join();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  sink = Read(shares[0], ahead);
+  barrier.Wait();
+  const auto end = std::chrono::steady_clock::now();
+  for (std::thread& thread : others) thread.join();
+  return std::chrono::duration<double>(end - start).count();
 }
 
 int main(int argc, char** argv) {

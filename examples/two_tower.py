@@ -4,7 +4,8 @@ It makes a data set of users who watch films, trains embedding tables and dense 
 with code as for a TPU, draws the loss, and exports a SavedModel that it loads and asks:
 how often is the film that a user watches next among ten recommendations?
 
-A training that was interrupted goes on with --resume, from its last whole epoch.
+A training that was interrupted goes on with --resume, from its last whole epoch, on
+as many hosts (--hosts) as there are then.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from rich.progress import (
 )
 from rich.table import Table
 from two_towers import data as datasets
+from two_towers.hosts import Hosts
 
 if TYPE_CHECKING:
     from two_towers.model import Recommender, Training
@@ -53,7 +55,12 @@ def main(arguments: Sequence[str]) -> int:
     console = Console()
     try:
         settings = settle(options)
-        run(settings, options.folder, console)
+        if options.host is not None:
+            run_host(settings, options.folder, options.host, options.cluster)
+        elif options.hosts > 1:
+            run_hosts(settings, options.folder, options.hosts, console)
+        else:
+            run(settings, options.folder, console)
     except RefusedError as error:
         console.print(f"[bold red]failed:[/] {error}", highlight=False, soft_wrap=True)
         return 1
@@ -70,7 +77,7 @@ class RefusedError(Exception):
 def settle(options: argparse.Namespace) -> Settings:
     """The settings: as given, or of the training that goes on."""
     kept = options.folder / "settings.json"
-    if options.resume:
+    if options.resume or options.host is not None:
         if not kept.exists():
             raise RefusedError(f"no training to go on with in {options.folder}")
         return Settings(**json.loads(kept.read_text()))
@@ -103,17 +110,119 @@ def steps_of(settings: Settings) -> int:
 def run(settings: Settings, folder: Path, console: Console) -> None:
     """Trains, draws, exports, asks."""
     with console.status("TensorFlow, data and tables"):
-        # Only here: importing TensorFlow takes seconds, which --help can do without.
-        import keras
-        import tensorflow as tf
-        from two_towers.model import Recommender, Training
-
-        # Keras draws the towers' first weights from Python's generator.
-        keras.utils.set_random_seed(settings.seed)
-        data = datasets.make(settings.users, settings.films, settings.seed)
-        steps = steps_of(settings) * settings.epochs
-        training = Training(data, settings.dimension, settings.batch, steps)
+        data, training = prepare(settings)
     losses = train(training, settings, folder, console)
+    finish(data, training, losses, settings, folder, console)
+
+
+def prepare(
+    settings: Settings, resolver: object = None
+) -> tuple[datasets.Data, Training]:
+    """The data and what is trained, on the hosts of a cluster if there is one."""
+    # Only here: importing TensorFlow takes seconds, which --help can do without.
+    import keras
+    from two_towers.model import Training
+
+    # Keras draws the towers' first weights from Python's generator.
+    keras.utils.set_random_seed(settings.seed)
+    data = datasets.make(settings.users, settings.films, settings.seed)
+    steps = steps_of(settings) * settings.epochs
+    made = Training(data, settings.dimension, settings.batch, steps, resolver)
+    return data, made
+
+
+def run_host(settings: Settings, folder: Path, host: int, cluster: str) -> None:
+    """Trains as one of several hosts; tells the launcher, a line of JSON each."""
+    import tensorflow as tf
+
+    from opwright import tpu
+
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": cluster.split(",")}),
+        task_type="worker",
+        task_id=host,
+        rpc_layer="grpc",
+    )
+    data, training = prepare(settings, resolver)
+    losses = restored(training, folder)
+    # All save; the first host's checkpoints are those that training goes on from.
+    own = folder if host == 0 else folder / f"host_{host}"
+    own.mkdir(exist_ok=True)
+    for epoch, done, loss in epochs(training, losses, settings, own):
+        sent = tpu.embedding_bytes_sent()
+        line = {"epoch": epoch, "done": done, "loss": loss, "sent": sent}
+        print(json.dumps(line), flush=True)
+    if host == 0:
+        everything = [loss for epoch in losses for loss in epoch]
+        with (folder / "report.txt").open("w", encoding="utf-8") as file:
+            console = Console(file=file, width=80)
+            finish(data, training, everything, settings, folder, console)
+
+
+def run_hosts(settings: Settings, folder: Path, count: int, console: Console) -> None:
+    """Starts the hosts, shows how far they are, and then what each has sent."""
+    if settings.batch % count:
+        raise RefusedError(f"{count} hosts cannot share a batch of {settings.batch}")
+    columns = (
+        TextColumn("host {task.fields[host]}, epoch {task.fields[epoch]}"),
+        BarColumn(None),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}, {task.fields[sent]:.0f} MB sent"),
+        TimeRemainingColumn(),
+    )
+    sent: dict[int, dict[str, int]] = {}
+    with Hosts(folder, count) as hosts, Progress(*columns, console=console) as progress:
+        total, loss = steps_of(settings) * settings.epochs, float(
+            np.log(settings.batch)
+        )
+        bars = [
+            progress.add_task("", total=total, host=host, epoch=0, loss=loss, sent=0.0)
+            for host in range(count)
+        ]
+        for host, said in hosts.said():
+            sent[host] = said["sent"]
+            megabytes = (
+                sum(number for kind, number in sent[host].items() if kind != "messages")
+                / 1e6
+            )
+            progress.update(
+                *(bars[host],),
+                completed=said["done"],
+                epoch=said["epoch"],
+                loss=said["loss"],
+                sent=megabytes,
+            )
+        ended = hosts.ended()
+    if any(ended.values()):
+        for host, code in ended.items():
+            if code:
+                console.print(
+                    f"host {host} ended with {code}: {folder}/host_{host}.log"
+                )
+        raise RefusedError(
+            "training stopped; --resume goes on from the last whole epoch"
+        )
+    kinds = list(next(iter(sent.values())))
+    table = Table("host", *(f"{kind} sent" for kind in kinds))
+    for host, numbers in sorted(sent.items()):
+        table.add_row(str(host), *(f"{numbers[kind]:,}" for kind in kinds))
+    console.print(table)
+    report = (folder / "report.txt").read_text("utf-8")
+    console.print(report, end="", highlight=False, markup=False)
+
+
+def finish(
+    data: datasets.Data,
+    training: Training,
+    losses: Sequence[float],
+    settings: Settings,
+    folder: Path,
+    console: Console,
+) -> None:
+    """Draws, exports, asks."""
+    import tensorflow as tf
+    from two_towers.model import Recommender
+
     draw(losses, steps_of(settings), folder / "loss.png")
     with console.status("export"):
         path = str(tf.train.latest_checkpoint(folder))
@@ -127,15 +236,9 @@ def train(
     training: Training, settings: Settings, folder: Path, console: Console
 ) -> list[float]:
     """Trains what epochs are left; returns the losses of all, a call each."""
-    import tensorflow as tf
-
-    manager = tf.train.CheckpointManager(training.checkpoint, str(folder), 2)
-    log = folder / "losses.json"
-    losses: list[list[float]] = []
-    if manager.latest_checkpoint:
-        training.checkpoint.restore(manager.latest_checkpoint)
-        losses = json.loads(log.read_text())[: int(training.epoch)]
-        console.print(f"goes on after epoch {int(training.epoch)}")
+    losses = restored(training, folder)
+    if losses:
+        console.print(f"goes on after epoch {len(losses)}")
     columns = (
         TextColumn("epoch {task.fields[epoch]}"),
         BarColumn(None),
@@ -146,23 +249,47 @@ def train(
     steps = steps_of(settings)
     last = losses[-1][-1] if losses else float(np.log(settings.batch))
     with Progress(*columns, console=console) as progress:
-        done = steps * len(losses)
-        total = steps * settings.epochs
         bar = progress.add_task(
-            "", total=total, completed=done, epoch=len(losses), loss=last
+            *("", True, steps * settings.epochs, steps * len(losses)),
+            epoch=len(losses),
+            loss=last,
         )
-        for epoch in range(len(losses), settings.epochs):
-            losses.append([])
-            iterator = iter(training.batches())
-            for start in range(0, steps, STEPS_A_CALL):
-                count = min(STEPS_A_CALL, steps - start)
-                loss = float(training.train(iterator, tf.constant(count)))
-                losses[-1].append(loss)
-                progress.update(bar, advance=count, epoch=epoch + 1, loss=loss)
-            training.epoch.assign_add(1)
-            log.write_text(json.dumps(losses))
-            manager.save()
+        for epoch, done, loss in epochs(training, losses, settings, folder):
+            progress.update(bar, completed=done, epoch=epoch, loss=loss)
     return [loss for epoch in losses for loss in epoch]
+
+
+def restored(training: Training, folder: Path) -> list[list[float]]:
+    """Goes back to the last whole epoch; the losses of all until then."""
+    import tensorflow as tf
+
+    latest = tf.train.latest_checkpoint(folder)
+    if not latest:
+        return []
+    training.checkpoint.restore(latest)
+    losses: list[list[float]] = json.loads((folder / "losses.json").read_text())
+    return losses[: int(training.epoch.numpy())]
+
+
+def epochs(
+    training: Training, losses: list[list[float]], settings: Settings, folder: Path
+) -> Iterator[tuple[int, int, float]]:
+    """Trains what epochs are left; yields the epoch, steps done and the loss."""
+    import tensorflow as tf
+
+    manager = tf.train.CheckpointManager(training.checkpoint, str(folder), 2)
+    steps = steps_of(settings)
+    for epoch in range(len(losses), settings.epochs):
+        losses.append([])
+        iterator = iter(training.batches())
+        for start in range(0, steps, STEPS_A_CALL):
+            count = min(STEPS_A_CALL, steps - start)
+            loss = float(training.train(iterator, tf.constant(count)))
+            losses[-1].append(loss)
+            yield epoch + 1, epoch * steps + start + count, loss
+        training.epoch.assign_add(1)
+        (folder / "losses.json").write_text(json.dumps(losses))
+        manager.save()
 
 
 def draw(losses: Sequence[float], steps: int, path: Path) -> None:
@@ -228,6 +355,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     number("films", 2000, 50, "films to choose from")
     number("batch", 512, 2, "examples of a step")
     number("dimension", 32, 1, "columns of a table, and of the towers' vectors")
+    number("hosts", 1, 1, "processes that share tables and examples")
     number("seed", 1, 0, "of the data and of what training starts with")
     parser.add_argument(
         "--folder",
@@ -240,6 +368,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="go on with the training in the folder, with its settings",
     )
+    # What the launcher of several hosts tells one of them.
+    parser.add_argument("--host", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--cluster", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 

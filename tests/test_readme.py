@@ -25,6 +25,7 @@ def test_code_runs() -> None:
     assert "Kernel CPU" in done.stdout
 
 
+@pytest.mark.slow  # It takes the native library.
 def test_a_layer_and_a_table_run() -> None:
     assert len(CODES) == 3
     layer, table = map(run_code, CODES[1:])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -160,13 +162,25 @@ def run_all(
     return rows, lines
 
 
+def leave(folder: Path, text: str, rows: list[Row]) -> None:
+    """Puts the page, every log and all findings into a folder, which may be there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in sorted([*BUILD.glob("*.log"), *BUILD.glob("*.jsonl")]):
+        shutil.copy(file, folder / file.name)
+    for log in sorted(BUILD.glob("*/build.log")):
+        shutil.copy(log, folder / f"build-{log.parent.name}.log")
+    (folder / "page.md").write_text(text)
+    findings = {"machine": machine(), "rows": [asdict(row) for row in rows]}
+    (folder / "results.json").write_text(json.dumps(findings, indent=1) + "\n")
+
+
 def child(arguments: argparse.Namespace) -> int:
     """One part, in this process, which can be asked to end."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
     findings = Findings(arguments.part, arguments.results)
     deadline = time.monotonic() + arguments.seconds
-    run = Run(findings, arguments.build, deadline, arguments.quick)
+    run = Run(findings, arguments.build, deadline, arguments.quick, arguments.together)
     PARTS[arguments.part].run(run)
     findings.done()
     return 0
@@ -192,7 +206,14 @@ def parsed(given: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=SECONDS, help="what all may take (%(default)s)"
     )
+    parser.add_argument(
+        "--into",
+        type=Path,
+        metavar="FOLDER",
+        help="leave the page (page.md), every log and results.json there",
+    )
     parser.add_argument("--part", choices=list(PARTS), help=argparse.SUPPRESS)
+    parser.add_argument("--together", action="store_true", help=argparse.SUPPRESS)
     for hidden in ("--results", "--build"):
         parser.add_argument(hidden, type=Path, help=argparse.SUPPRESS)
     return parser.parse_args(given)
@@ -214,6 +235,8 @@ def main() -> int:
     above = ["", *lines] if lines else []
     text = "\n".join([f"{machine()}; {took}.", *above, "", *table(rows)]) + "\n"
     print(f"\n{text}", end="")
+    if arguments.into:
+        leave(arguments.into, text, rows)
     if arguments.write:
         write(DOC, text)
     return 1 if any(row.verdict == FAILED for row in rows) else 0

@@ -13,7 +13,6 @@ example runs what is generated, which takes no `make ops` unless facts changed.
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
 import itertools
 import os
@@ -96,6 +95,7 @@ def _loaded(path: Path) -> Op:
 def _print_facts(op: Op, *, text: bool) -> None:
     import opwright
     from opwright_runtime import kernels
+    from opwright_runtime.search import tf_names
     from support.equivalence import registry
 
     cls = opwright.op_class(op.name)
@@ -136,8 +136,9 @@ def _print_facts(op: Op, *, text: bool) -> None:
         print("  gradient: registered")
     elif op.name in registry.ops_with_gradient():
         print("  gradient: registered as not differentiable")
-    for module, name in _public_names(op.name):
-        print(f"  used by {name}  ({module})")
+    for name, ops in tf_names.names().items():
+        if op.name in ops:
+            print(f"  used by {name}")
     for place in _samples(op.name):
         print(f"  called  {place}")
     if text:
@@ -172,47 +173,6 @@ def _attr(attr: Attr) -> str:
     if attr.allowed is not None:
         words.append(f"of {', '.join(attr.allowed)}")
     return " ".join(words)
-
-
-def _public_names(op_name: str) -> Iterator[tuple[str, str]]:
-    """TensorFlow's functions and classes that call an op, each with its file."""
-    import tensorflow as tf
-
-    folder = Path(tf.__file__).parent / "python"
-    function = naming.function_name(op_name)
-    call = re.compile(rf"\bgen_\w+\._?{re.escape(function)}\(")
-    for path in sorted([*folder.glob("ops/**/*.py"), *folder.glob("data/**/*.py")]):
-        source = path.read_text("utf-8", "replace")
-        own = path.name.startswith("gen_") and f"\ndef {function}(" in source
-        if path.name.endswith("_test.py") or not (own or call.search(source)):
-            continue
-        where = str(path.relative_to(folder))
-        parts = [
-            (node, ast.get_source_segment(source, node) or "")
-            for node in ast.parse(source).body
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef))
-        ]
-        for node, text in parts:
-            if node.name != function if own else not call.search(text):
-                continue
-            names = list(_exported(node))
-            if not names and not own:
-                names = [f"{node.name}, not public"]
-                calls = re.compile(rf"(?<!def )\b{node.name}\(")
-                for other, other_text in parts:
-                    if other is not node and calls.search(other_text):
-                        names += _exported(other)
-            if names:
-                yield where, ", ".join(names)
-
-
-def _exported(node: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
-    """The names that `@tf_export("math.cumsum", "cumsum")` gives."""
-    for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and "export" in ast.unparse(decorator.func):
-            for argument in decorator.args:
-                if isinstance(argument, ast.Constant):
-                    yield f"tf.{argument.value}"
 
 
 def _samples(op_name: str) -> Iterator[str]:
@@ -303,7 +263,7 @@ def _laid_out(op: Op, path: Path) -> bytes:
     rows = itertools.takewhile(
         lambda row: row.startswith("#"), path.read_text("utf-8").split("\n")
     )
-    return dump.dump(op, comments="\n".join(rows)).encode()
+    return "\n".join([*rows, dump.dump(op)]).encode()
 
 
 def _report() -> int:

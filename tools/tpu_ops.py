@@ -3,9 +3,10 @@
     python tools/tpu_ops.py                  every op, in some minutes
     python tools/tpu_ops.py MatMul Cumsum    some, whose rows alone change
 
-What is compiled is the first call of the op in the example of its opdef. Inputs are
-arguments of the program; integers become constants of it where XLA demands that, as of
-sizes and axes. The table goes to runs_on.json of the runtime.
+What is compiled is the first eager call of the op in the example of its opdef. Inputs
+are arguments of the program; integers become constants of it where XLA demands that, as
+of sizes and axes. float64 becomes float32, and int64 int32 where XLA's kernel lacks it.
+The table goes to runs_on.json of the runtime.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,9 +47,28 @@ from support.reference import examples
 OUTPUT = ROOT / "runtime/opwright_runtime/runs_on.json"
 NO_KERNEL = "XLA has no kernel for it"
 #: Why an input has to be a constant, in the words of TensorFlow's compiler.
-_CONSTANT = re.compile(r"compile-time constant|must be a constant|known at compile")
-#: Seconds for one op and chip, after which libtpu is stopped.
-_PATIENCE = 120.0
+_CONSTANT = re.compile(
+    r"compile-time constant|must be a constant|static value"
+    r"|known (at|when the program is) compile"
+)
+#: A dimension of a size that values decide: `s32[<=4]`.
+_DYNAMIC = re.compile(r"\[[^\]]*<=")
+#: What a call with 64 bits is also made with.
+_NARROW = {
+    tf.float64: tf.float32,
+    tf.complex128: tf.complex64,
+    tf.int64: tf.int32,
+    tf.uint64: tf.uint32,
+}
+#: What lists of examples hold.
+_ELEMENTS = (tf.float32, tf.int32, tf.int64, tf.float64)
+#: Seconds for one op, and for one chip, after which the process is stopped.
+_PATIENCE = 120
+#: What messages say of where they come from.
+_NOISE = re.compile(
+    r"\{\{\w*node [^}]*\}\}:? ?|\[Op:[^]]*\]|^[A-Z_]+: "
+    r"|^Detected unsupported operations[^:]*: "
+)
 #: How much of a reason is kept.
 _LONGEST = 160
 
@@ -126,37 +147,22 @@ def tried(ops: Sequence[Op], jobs: int, console: Console) -> dict[str, Any]:
 
 def lowered_each(names: Sequence[str], folder: Path) -> Iterator[tuple[str, Any]]:
     """The same of ops by name, in a process that TensorFlow may take down."""
-    left = list(names)
-    while left:
-        done = 0
-        process = subprocess.Popen(
-            [sys.executable, __file__, "--lower-into", str(folder), *left],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith('{"op"'):
-                result = json.loads(line)
-                yield result["op"], result["row"]
-                done += 1
-        process.wait()
-        if done < len(left):
-            died = "TensorFlow ends the process when it compiles this"
-            yield left[done], dict.fromkeys(runs_on.TARGETS, died)
-            done += 1
-        left = left[done:]
+    command = [sys.executable, __file__, "--lower-into", str(folder)]
+    for name, row, end in outlived(command, names, {}):
+        if end is not None:
+            row = dict.fromkeys(runs_on.TARGETS, f"TensorFlow, compiling it, {end}")
+        yield name, row
 
 
 def lower_all(names: Sequence[str], folder: Path) -> int:
     """What such a process does: a line for each op, and a module for libtpu."""
     known = {op.name: op for op in load.load_all(ROOT / "opdefs")[0]}
     for name in names:
+        signal.alarm(_PATIENCE)
         row, module = lowered(known[name])
         if module is not None:
             (folder / f"{name.replace('>', '.')}.hlo").write_bytes(module)
-        print(json.dumps({"op": name, "row": row}), flush=True)
+        print(json.dumps([name, row]), flush=True)
     return 0
 
 
@@ -172,25 +178,48 @@ def lowered(op: Op) -> tuple[Any, bytes | None]:
         return _short(f"its example fails: {error}"), None
     if not calls:
         return "no example that runs here", None
-    return compiled_call(op, calls[0])
+    eager = (call for call in calls if not of_graph(call))
+    if (call := next(eager, None)) is None:
+        return "its example makes a graph of its own", None
+    return compiled_call(op, call)
+
+
+def of_graph(call: examples.Call) -> bool:
+    """Whether a call was made in a graph, whose tensors are no use elsewhere."""
+    return any(map(tf.is_symbolic_tensor, tf.nest.flatten(list(call.inputs))))
 
 
 def compiled_call(op: Op, call: examples.Call) -> tuple[Any, bytes | None]:
     reason = ""
+    dynamic: bytes | None = None
     for constant in (_none, _integers, _everything):
         try:
             concrete, specs = traced(op, call, constant)
+            if missing := no_kernel(op, concrete):
+                reason = missing
+                break
             generate = compiler_ir.from_concrete_function(concrete, specs)
             module: bytes = generate(stage="hlo_serialized")
             generate(stage="optimized_hlo")
-            return {}, module
+            if not _DYNAMIC.search(generate(stage="hlo")):
+                return {}, module
+            # Sizes that constants may settle; if not, values do.
+            dynamic = dynamic or module
         except Exception as error:
-            words = _short(lowering._sentence(str(error)))
+            words = _short(lowering.sentence(str(error)))
             reason = reason or words
             if not _CONSTANT.search(str(error)):
                 reason = words
                 break
+    if dynamic is not None:
+        return {}, dynamic
     return dict.fromkeys(runs_on.TARGETS, reason), None
+
+
+def no_kernel(op: Op, concrete: Any) -> str | None:
+    """Why no kernel of XLA's fits the call in a function."""
+    nodes = (node for node in concrete.graph.get_operations() if node.type == op.name)
+    return next(filter(None, map(lowering.no_kernel, nodes)), None)
 
 
 def _none(tensor: tf.Tensor) -> bool:
@@ -209,52 +238,84 @@ def traced(
     op: Op, call: examples.Call, constant: Callable[[tf.Tensor], bool]
 ) -> tuple[Any, list[tf.TensorSpec]]:
     """A function of the call's inputs, but those that are constants."""
-    given: list[Any] = []
-    #: For each input its tensors: a number among the arguments, or a value.
-    places: list[Any] = []
-
-    def placed(value: Any, dtype: tf.DType | None) -> Any:
-        tensor = tf.convert_to_tensor(value, dtype)
-        if tensor.dtype in (tf.resource, tf.variant) or not constant(tensor):
-            given.append(tensor)
-            return len(given) - 1
-        return tensor.numpy()
-
+    given: list[tf.Tensor] = []
+    #: For each input what makes it within the function, of the function's arguments.
+    makers: list[Any] = []
     dtypes = dtypes_of(op, call)
+
+    def argument(tensor: tf.Tensor) -> Callable[[Sequence[Any]], Any]:
+        given.append(tensor)
+        number = len(given) - 1
+        return lambda arguments: arguments[number]
+
+    def maker(value: Any, dtype: tf.DType | None) -> Callable[[Sequence[Any]], Any]:
+        if tf.is_tensor(value) and value.dtype == tf.variant:
+            # A program cannot be given a list, but make one.
+            elements = elements_of(value)
+            made = argument(elements)
+            shape = elements.shape[1:]
+            return lambda arguments: tf.raw_ops.TensorListFromTensor(
+                tensor=made(arguments), element_shape=shape
+            )
+        if tf.is_tensor(value) and dtype is not None and value.dtype != dtype:
+            value = tf.cast(value, dtype)
+        tensor = tf.convert_to_tensor(value, dtype)
+        # A variable is captured, as in any function.
+        if tensor.dtype == tf.resource:
+            return lambda arguments: tensor
+        # Texts are no values of XLA's.
+        if tensor.dtype == tf.string or constant(tensor):
+            return lambda arguments: tf.constant(tensor.numpy(), tensor.dtype)
+        return argument(tensor)
+
+    attrs = {name: dtypes.get(name, value) for name, value in call.attrs.items()}
     for arg, value in zip(op.inputs, call.inputs, strict=True):
         dtype = dtypes.get(arg.type_attr or "")
         if arg.dtype is not None:
             dtype = tf.as_dtype(str(arg.dtype))
-        places.append(
-            [placed(one, dtype) for one in value]
-            if arg.is_list
-            else placed(value, dtype)
+        makers.append(
+            [maker(one, dtype) for one in value] if arg.is_list else maker(value, dtype)
         )
 
-    def function(*tensors: Any) -> Any:
-        def back(place: Any) -> Any:
-            if isinstance(place, list):
-                return [back(one) for one in place]
-            return tensors[place] if isinstance(place, int) else tf.constant(place)
-
+    def function(*arguments: Any) -> Any:
         inputs = {
-            arg.name: back(place) for arg, place in zip(op.inputs, places, strict=True)
+            arg.name: (
+                [one(arguments) for one in made]
+                if isinstance(made, list)
+                else made(arguments)
+            )
+            for arg, made in zip(op.inputs, makers, strict=True)
         }
         *_, made = op_def_library._apply_op_helper(
-            op.name, name=None, **inputs, **call.attrs
+            op.name, name=None, **inputs, **attrs
         )
-        # Without outputs it is an operation, which the function has to run.
-        if isinstance(made, tf.Operation):
-            with tf.control_dependencies([made]):
-                return tf.constant(0)
-        return made
+        # Lists stay within the program; without outputs it is an operation.
+        outputs = tf.nest.flatten(made)
+        kept = [x for x in outputs if tf.is_tensor(x) and x.dtype != tf.variant]
+        with tf.control_dependencies(outputs):
+            return [tf.identity(x) for x in kept] or tf.constant(0)
 
     specs = [tf.TensorSpec(one.shape, one.dtype) for one in given]
     return tf.function(function, autograph=False).get_concrete_function(*specs), specs
 
 
+def elements_of(handle: tf.Tensor) -> tf.Tensor:
+    """What a list holds; TensorFlow does not say of which dtype that is."""
+    for dtype in _ELEMENTS:
+        try:
+            return tf.raw_ops.TensorListStack(
+                input_handle=handle, element_shape=-1, element_dtype=dtype
+            )
+        except tf.errors.InvalidArgumentError:
+            continue
+    raise ValueError("its list has no elements, or elements of several shapes")
+
+
 def dtypes_of(op: Op, call: examples.Call) -> Mapping[str, tf.DType]:
-    """The dtype of each type attr, which the first input that has one settles."""
+    """The dtype of each type attr, from the first input that has one.
+
+    In half as many bits where the call has 64 and XLA's kernel, or a TPU, has none.
+    """
     found: dict[str, tf.DType] = {}
     for settled in (True, False):
         for arg, value in zip(op.inputs, call.inputs, strict=True):
@@ -267,17 +328,42 @@ def dtypes_of(op: Op, call: examples.Call) -> Mapping[str, tf.DType]:
                         dtype = tf.as_dtype(str(default)) if default else None
                         tensor = tf.convert_to_tensor(one, dtype)
                         found[arg.type_attr] = tensor.dtype
+    for name, value in call.attrs.items():
+        if op.attr(name).kind == "type":
+            found[name] = tf.as_dtype(value)
+    if any(str(arg.dtype) == "resource" for arg in op.inputs):
+        return found  # A variable has the dtype that it has.
+    served = [row.dtypes for row in kernels.kernels(op.name) if row.device == "XLA"]
+    for name, dtype in found.items():
+        of_attr = {one for row in served for one in row.get(name, ())}
+        if dtype.is_integer and dtype in of_attr:
+            continue
+        if (narrow := _NARROW.get(dtype)) in of_attr:
+            found[name] = narrow
     return found
 
 
 def compile_all(chip: str, modules: Sequence[Path]) -> Iterator[tuple[str, str | None]]:
     """What libtpu says of each module: None, or why not. It may take a process down."""
-    left = list(modules)
+    command = [sys.executable, "-c", _WORKER, CHIPS[chip].topology]
+    environment = {**compiler.ENVIRONMENT, "PYTHONPATH": _PATH}
+    for name, error, end in outlived(command, list(map(str, modules)), environment):
+        yield Path(name).stem, error if end is None else f"libtpu's compiler {end}"
+
+
+def outlived(
+    command: Sequence[str], names: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[tuple[str, Any, str | None]]:
+    """What a process prints of each name in turn, or how one of them has ended it.
+
+    The process prints `[name, result]`, a line each. Another one goes on with the names
+    after one that has ended it.
+    """
+    left = list(names)
     while left:
-        done = 0
         process = subprocess.Popen(
-            [sys.executable, "-c", _WORKER, CHIPS[chip].topology, *map(str, left)],
-            env={**os.environ, **compiler._ENVIRONMENT, "PYTHONPATH": _PATH},
+            [*command, *left],
+            env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -285,38 +371,37 @@ def compile_all(chip: str, modules: Sequence[Path]) -> Iterator[tuple[str, str |
         )
         assert process.stdout is not None
         for line in process.stdout:
-            if line.startswith("{"):
-                result = json.loads(line)
-                yield Path(result["module"]).stem, result.get("error")
-                done += 1
-        process.wait()
-        if done < len(left):
-            # The one that it was at has killed it.
-            yield left[done].stem, "libtpu's compiler died of it"
-            done += 1
-        left = left[done:]
+            if line.startswith('["'):
+                name, result = json.loads(line)
+                left.remove(name)
+                yield name, result, None
+        patience_ended = process.wait() == -signal.SIGALRM
+        if left:
+            words = (
+                f"takes over {_PATIENCE} s" if patience_ended else "ends its process"
+            )
+            yield left.pop(0), None, words
 
 
 _PATH = os.pathsep.join(filter(None, sys.path))
 #: Compiles modules one after the other, each with an alarm.
 _WORKER = f"""
-import json, os, signal, sys, tempfile
+import json, signal, sys, tempfile
 from opwright_runtime.tpu_check import worker
 topology, *modules = sys.argv[1:]
-signal.signal(signal.SIGALRM, signal.SIG_DFL)
 for module in modules:
-    signal.alarm({int(_PATIENCE)})
+    signal.alarm({_PATIENCE})
     with tempfile.NamedTemporaryFile("r") as result:
         worker.main(topology, module, result.name)
         found = json.load(open(result.name))
-    print(json.dumps({{"module": module, "error": found.get("error")}}), flush=True)
+    print(json.dumps([module, found.get("error")]), flush=True)
 """
 
 
 def _short(text: str) -> str:
     """The first sentence of a message, of a length for tables."""
     line = text.strip().splitlines()[0] if text.strip() else "no reason was given"
-    line = re.sub(r"\{\{node [^}]*\}\}:? ?|\[Op:[^]]*\]|^[A-Z_]+: ", "", line).strip()
+    line = _NOISE.sub("", line).strip()
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 

@@ -378,7 +378,9 @@ class Measured:
                 found[name] = share >= least, f"at least {share:.0%}"
             ratio = min((r.ratio(what) for r in self.results), default=float("inf"))
             if ratio < float("inf"):
-                name = f"{what}: ahead of every peer"
+                ran = {name for r in self.results for name, w in r.times if w == what}
+                peers = " and ".join(peer for peer in PEERS if peer in ran)
+                name = f"{what}: ahead of {peers}"
                 found[name] = ratio >= 1, f"at least {ratio:.2f} times as fast"
         return found
 

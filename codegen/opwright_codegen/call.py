@@ -6,7 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from opwright_codegen import docs, naming
 from opwright_codegen.model import Attr, Op, Role
-from opwright_codegen.types import CONVERTERS, FLAGS, MESSAGE_CONVERTER
+from opwright_codegen.types import (
+    AS_DTYPE,
+    CONVERTERS,
+    DTYPE,
+    FLAGS,
+    MESSAGE_CONVERTER,
+)
 
 
 def assigned(outputs: Sequence[str]) -> str:
@@ -29,8 +35,11 @@ def sent(op: Op, *, by_function: bool) -> Iterator[str]:
 
 
 def converters(op: Op) -> Iterator[str]:
-    """The converters that `sent` names."""
-    yield from filter(None, map(_converter, op.given))
+    """What `sent` names of the runtime."""
+    for convert in filter(None, map(_converter, op.given)):
+        yield convert
+        if convert == AS_DTYPE:
+            yield DTYPE
 
 
 def kept(op: Op, *, by_function: bool) -> str:
@@ -53,11 +62,14 @@ def _value(op: Op, attr: Attr, *, by_function: bool, converted: bool = False) ->
     convert = _converter(attr) if converted else None
     if convert is None:
         return name
+    # What nearly every call gives is known on sight: calls take longer than all else
+    # that the binding adds. A default is asked for first.
     if convert == FLAGS:
-        asked = f"{convert}[{name}]"
-        # The default, which most calls leave, needs no question.
-        is_default = f"{attr.default} if {name} is {attr.default}"
-        return asked if attr.default is None else f"{is_default} else {asked}"
+        if attr.default:
+            return f"{name} is True or {name} is not False and {convert}[{name}]"
+        return f"{name} is not False and ({name} is True or {convert}[{name}])"
+    if convert == AS_DTYPE:
+        return f"{name} if type({name}) is {DTYPE} else {convert}({name})"
     if attr.message is not None:
         return f"{convert}({name}, {docs.quoted(attr.message)})"
     return f"{convert}({name})"

@@ -6,15 +6,20 @@ import argparse
 import keyword
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from opwright_codegen import groups, load
 from opwright_codegen.generate import Target, WorkerError, generate
 from opwright_codegen.model import Op
-from opwright_codegen.problems import OpdefError, SourceError
+from opwright_codegen.problems import OpdefError, Skipped, SourceError
+
+_SOURCE = (
+    "a folder of opdefs, 'installed' (TensorFlow's registry), 'opwright' (the opdefs"
+    " that opwright is made of), or files, with commas between several: libraries"
+    " (.so), saved lists of ops (.pb, or text: .pbtxt), folders of these"
+)
 
 _EPILOG = """\
 typical runs:
@@ -25,13 +30,10 @@ typical runs:
 
 classes for the ops of a library of your own:
   opwright-codegen import --library ./libmy_ops.so --opdefs my_opdefs --group audio
-  opwright-codegen generate --opdefs my_opdefs --output src --package my_ops
+  opwright-codegen generate --opdefs my_opdefs --output src --package mylib.ops \
+      --load ../libmy_ops.so --gradients .gradients
+  opwright-codegen diff old/libmy_ops.so ./libmy_ops.so
 """
-
-_SOURCE = (
-    "a folder of opdefs, 'installed' (TensorFlow's registry), 'opwright' (the opdefs"
-    " that opwright is made of), a library (.so), or a saved OpList (.pb, .pbtxt)"
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,13 +94,27 @@ def _parser() -> argparse.ArgumentParser:
         default="opwright",
         metavar="NAME",
         type=_package,
-        help="name of the package (default: opwright)",
+        help="name of the package, as my_ops or mylib.ops (default: opwright)",
     )
     command.add_argument(
-        "--check",
-        action="store_true",
-        help="write nothing; exit 1 and name the files that are not as generated",
+        "--load",
+        metavar="LIBRARY",
+        type=_library,
+        help=(
+            "what the package loads when it is imported: a file, relative to the"
+            " package's folder, or a function, as mylib.native:load or ..native:load"
+        ),
     )
+    command.add_argument(
+        "--gradients",
+        metavar="MODULE",
+        type=_module,
+        help=(
+            "module that registers gradients, which the package imports after its"
+            " library, as mylib.gradients or .gradients"
+        ),
+    )
+    _check(command)
     command.add_argument(
         "--clean",
         action="store_true",
@@ -114,6 +130,55 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=_generate)
 
     command = commands.add_parser(
+        "native",
+        help="C++ from opdefs of your own: definitions, shapes, bases of kernels",
+        description=(
+            "Brings native/generated up to date: of each opdef its REGISTER_OP, a shape"
+            " function made of its shapes, and the class that kernels derive from,"
+            " which checks arguments."
+        ),
+    )
+    _check(command)
+    _opdefs(command)
+    _project(command)
+    command.set_defaults(run=_native)
+
+    command = commands.add_parser(
+        "new",
+        help="an op from its opdef: C++, a kernel to fill in, a test, a project",
+        description=(
+            "Generates C++ and classes of every opdef in the folder, and writes for the"
+            " one given what its author begins with: a kernel, a test with its golden,"
+            " CMakeLists.txt, Makefile, pyproject.toml. A file that exists stays."
+        ),
+    )
+    command.add_argument(
+        "opdef",
+        metavar="OPDEF",
+        type=Path,
+        help="the op's opdef, my_opdefs/<group>/<OP_NAME>.yaml",
+    )
+    command.add_argument(
+        "--package",
+        required=True,
+        metavar="NAME",
+        type=_package,
+        help="name of the package of classes, as my_ops or mylib.ops, in src",
+    )
+    command.add_argument(
+        "--cuda",
+        action="store_true",
+        help="also a kernel for GPUs to fill in, which `make CUDA=ON` builds",
+    )
+    command.add_argument(
+        "--xla",
+        action="store_true",
+        help="also a kernel for XLA to fill in, which jit_compile=True asks for",
+    )
+    _project(command)
+    command.set_defaults(run=_new)
+
+    command = commands.add_parser(
         "import",
         help="opdefs from the installed TensorFlow or a custom-op library",
         description=(
@@ -124,19 +189,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--library",
-        type=Path,
         action="append",
         default=[],
         metavar="PATH.so",
-        help="import the ops that this library adds instead; repeatable",
+        help=(
+            "import the ops of this library instead, or of a saved list of ops (.pb,"
+            " .pbtxt), or of a folder of these; repeatable"
+        ),
     )
     command.add_argument(
         "--group",
         type=_group,
         help=(
             "group of ops that have no opdef yet (default: that of the op's other"
-            " versions, else core)"
+            " versions, else the only one there is; of TensorFlow's ops core)"
         ),
+    )
+    command.add_argument(
+        "--prune",
+        action="store_true",
+        help="remove the opdefs of ops that are gone; without, they are named",
     )
     _opdefs(command)
     command.set_defaults(run=_import)
@@ -210,10 +282,57 @@ def _opdefs(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _check(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit 1 and name the files that are not as generated",
+    )
+
+
+def _project(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--project",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="folder of the project, which `native` lies in (default: the current one)",
+    )
+
+
 def _package(name: str) -> str:
-    if name.isidentifier() and not keyword.iskeyword(name):
+    if _is_dotted(name):
         return name
     raise argparse.ArgumentTypeError(f"{name!r} is no name of a Python package")
+
+
+def _module(name: str) -> str:
+    if _is_dotted(name.lstrip(".")):
+        return name
+    raise argparse.ArgumentTypeError(
+        f"{name!r} is no module, as mylib.gradients or, in the package, .gradients"
+    )
+
+
+def _library(text: str) -> str:
+    module, is_function, function = text.partition(":")
+    if is_function:
+        if _is_dotted(module.lstrip(".")) and _is_dotted(function):
+            return text
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no function, as mylib.native:load or ..native:load"
+        )
+    if text and not Path(text).is_absolute():
+        return text
+    raise argparse.ArgumentTypeError(
+        f"{text!r} must be relative to the package's folder, or the package would work"
+        " on this machine only"
+    )
+
+
+def _is_dotted(name: str) -> bool:
+    parts = name.split(".")
+    return all(part.isidentifier() and not keyword.iskeyword(part) for part in parts)
 
 
 def _group(name: str) -> str:
@@ -238,7 +357,15 @@ def _positive(text: str) -> int:
 
 
 def _generate(options: argparse.Namespace) -> int:
-    target = Target(options.opdefs, options.output, options.package)
+    target = Target(
+        options.opdefs,
+        options.output,
+        options.package,
+        options.load,
+        options.gradients,
+    )
+    if target.package == "opwright" and (target.library or target.gradients):
+        raise SourceError("--load and --gradients are for packages of your own")
     with _progress("Generating") as progress:
         report = generate(
             target,
@@ -266,35 +393,76 @@ def _generate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _import(options: argparse.Namespace) -> int:
-    from opwright_codegen import importer, registry
+def _native(options: argparse.Namespace) -> int:
+    from opwright_codegen import native
 
-    op_defs = [op for path in options.library for op in registry.library(path)]
-    if not options.library:
-        op_defs = registry.installed()
-    done = importer.import_ops(op_defs, options.opdefs, options.group)
+    report = native.generate(options.opdefs, options.project, check=options.check)
+    folder = options.project / native.FOLDER
+    if not options.check:
+        _say(
+            f"{folder}: {_count(report.ops, 'op')},"
+            f" {_count(len(report.written), 'file')} written,"
+            f" {len(report.removed)} removed"
+        )
+        return 0
+    for path in report.written:
+        print(f"{path}: not as generated")
+    for path in report.removed:
+        print(f"{path}: stale, no opdef")
+    return 1 if report.written or report.removed else 0
+
+
+def _new(options: argparse.Namespace) -> int:
+    from opwright_codegen import native, scaffold, write
+
+    opdefs = options.opdef.parent.parent
+    project = scaffold.Project(options.project, opdefs, options.package)
+    missing = scaffold.missing(
+        options.opdef, project, cuda=options.cuda, xla=options.xla
+    )
+    native.generate(opdefs, options.project)
+    for path, content in missing.items():
+        write.write(path, content)
+    library = f"lib{project.name}.so"
+    target = Target(opdefs, options.project / "src", options.package, library)
+    generate(target)
+    for path in missing:
+        print(f"yours: {path}")
+    _say(f"{options.project / native.FOLDER} and {target.root} are generated")
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    from opwright_codegen import importer, registry, sources
+
+    op_defs = (
+        sources.of_files(options.library) if options.library else registry.installed()
+    )
+    done = importer.import_ops(
+        op_defs, options.opdefs, options.group, prune=options.prune
+    )
     for what, paths in (("added", done.added), ("updated", done.updated)):
         for path in paths:
             print(f"{what} {path}")
-    if not options.library:
-        for path in done.absent:
-            print(f"not in this TensorFlow: {path}")
+    where = "these libraries" if options.library else "this TensorFlow"
+    for op, was, now in done.renamed:
+        print(f"{op}: {was} is now {now}, with what was written about it")
+    gone = "removed" if options.prune else f"not in {where}"
+    for path in done.absent:
+        print(f"{gone}: {path}")
+    _warn(done.skipped)
     _say(
         f"{options.opdefs}: {len(done.added)} added, {len(done.updated)} updated,"
         f" {len(done.unchanged)} unchanged"
+        + (f", {len(done.absent)} removed" if options.prune else "")
     )
     return 0
 
 
 def _diff(options: argparse.Namespace) -> int:
-    from opwright_codegen import diff, importer
+    from opwright_codegen import diff
 
-    sources = (options.old, options.new)
-    folders = [_place(source) for source in sources if _place(source).is_dir()]
-    left_out = frozenset[str]().union(
-        *map(importer.excluded, folders or [_place("opwright")])
-    )
-    changes = diff.compare(*(_read(source, left_out) for source in sources))
+    changes = diff.compare(_ops(options.old), _ops(options.new))
     for change in changes:
         breaks = " (breaks callers)" if change.breaks else ""
         print(f"{change.op}: {change.kind} {change.what}{breaks}")
@@ -303,39 +471,17 @@ def _diff(options: argparse.Namespace) -> int:
     return 1 if breaking else 0
 
 
-def _read(source: str, left_out: frozenset[str]) -> list[Op]:
-    from opwright_codegen import importer, registry
+def _ops(source: str) -> list[Op]:
+    from opwright_codegen import sources
 
-    path = _place(source)
-    if path.is_dir():
-        return importer.read(path)
-    return [
-        registry.from_op_def(op_def, "core")
-        for op_def in _op_defs(source)
-        if not op_def.name.startswith("_") and op_def.name not in left_out
-    ]
+    found, skipped = sources.ops(source)
+    _warn(skipped)
+    return found
 
 
-def _place(source: str) -> Path:
-    """Where a source lies; of opwright's own opdefs, in its wheel or its tree."""
-    if source != "opwright":
-        return Path(source)
-    here = Path(__file__).parent
-    shipped = here / "opdefs"
-    return shipped if shipped.is_dir() else here.parents[1] / "opdefs"
-
-
-def _op_defs(source: str) -> list[Any]:
-    from opwright_codegen import importer, registry
-
-    path = _place(source)
-    if source == "installed":
-        return registry.installed()
-    if path.is_dir():
-        return [registry.to_op_def(op) for op in importer.read(path)]
-    if path.suffix == ".so":
-        return registry.library(path)
-    return registry.saved(path)
+def _warn(skipped: Iterable[Skipped]) -> None:
+    for one in skipped:
+        _say(f"warning: {one}")
 
 
 def _lint(options: argparse.Namespace) -> int:
@@ -365,9 +511,8 @@ def _lint(options: argparse.Namespace) -> int:
 def _since(options: argparse.Namespace) -> int:
     from opwright_codegen import importer
 
-    left_out = importer.excluded(options.opdefs)
     history = [
-        (version, {op.name: op for op in _read(source, left_out)})
+        (version, {op.name: op for op in _ops(source)})
         for version, source in options.versions
     ]
     changed = importer.date_ops(history, options.opdefs)
@@ -378,9 +523,9 @@ def _since(options: argparse.Namespace) -> int:
 
 
 def _save(options: argparse.Namespace) -> int:
-    from opwright_codegen import registry, write
+    from opwright_codegen import registry, sources, write
 
-    op_defs = _op_defs(options.source)
+    op_defs = sources.op_defs(options.source)
     write.write(options.file, registry.save(op_defs, options.file))
     _say(f"{options.file}: {_count(len(op_defs), 'op')}")
     return 0

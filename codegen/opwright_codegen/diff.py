@@ -135,7 +135,8 @@ def _attr(op: str, old: Attr, new: Attr, inferred: bool) -> Iterator[Change]:
         text = f"attr {old.name}: {old.kind} -> {new.kind}"
         yield Change(op, "changed", text, True)
         return
-    if old.default != new.default:
+    # In tuples, for nan is not equal to itself alone.
+    if (old.default,) != (new.default,):
         was, now = (
             "none" if attr.default is None else docs.value(attr.default)
             for attr in (old, new)

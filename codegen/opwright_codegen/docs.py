@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from opwright_codegen import naming
-from opwright_codegen.model import Arg, Attr, FuncValue, Op, ShapeValue, TensorValue
+from opwright_codegen.model import (
+    Arg,
+    Attr,
+    FuncValue,
+    Op,
+    Role,
+    ShapeValue,
+    TensorItem,
+    TensorValue,
+)
 from opwright_codegen.types import DTypeName, dtype_text
 
 _WIDTH = 88
@@ -80,19 +90,27 @@ def _ops(count: int) -> str:
 
 def op_class(op: Op) -> str:
     body = list(_paragraphs(op.description))
-    if op.description is None:
-        body.append(
-            f"TensorFlow's own text: `{naming.class_name(op.name)}.tensorflow_doc()`."
-        )
     body.append(" ".join(_facts(op)))
-    types = [a for a in op.attrs if a.kind == "type" and a.allowed is not None]
-    body += [f"`{attr.name}`: {_alternatives(attr.allowed or ())}." for attr in types]
+    body += [f"`{attr.name}`: {limits}." for attr, limits in _inferred(op)]
     return _docstring(
         [summary(op), *filter(None, body)],
         4,
         [("Attributes", _outputs(op))],
         op.example,
     )
+
+
+def _inferred(op: Op) -> Iterator[tuple[Attr, str]]:
+    """What dtypes may be, and how many there are at least of what calls do not say."""
+    for attr in op.attrs:
+        inferred = op.role(attr) is Role.INFERRED
+        limits: list[str] = []
+        if attr.allowed is not None and (attr.kind == "type" or inferred):
+            limits.append(_alternatives(attr.allowed))
+        if inferred and attr.minimum:
+            limits.append(_lower_first(_least(attr) or "").removesuffix("."))
+        if limits:
+            yield attr, ", ".join(limits)
 
 
 def options_class(op: Op) -> str:
@@ -228,20 +246,42 @@ def value(default: object) -> str:
             return "None"
         return value(tuple(None if size == -1 else size for size in default.dims))
     if isinstance(default, TensorValue):
-        # NumPy has no strings of any length but as objects.
-        text = default.dtype == "string"
-        dtype = "object" if text else dtype_text(default.dtype)
-        array = f"np.array({list(default.values)!r}, {dtype!r})"
-        return array if len(default.shape) == 1 else f"{array}.reshape({default.shape})"
+        return _array(default)
     if isinstance(default, FuncValue):
         return quoted(default.name)
     if isinstance(default, DTypeName):
         return quoted(dtype_text(default))
     if isinstance(default, str):
         return quoted(default)
-    if isinstance(default, float) and default in (float("inf"), float("-inf")):
+    if isinstance(default, float) and not math.isfinite(default):
         return f'float("{default}")'
     return repr(default)
+
+
+def _array(default: TensorValue) -> str:
+    # NumPy has no strings of any length but as objects.
+    text = default.dtype == "string"
+    dtype = "object" if text else dtype_text(default.dtype)
+    zero = "" if text else 0
+    last = default.values[-1] if default.values else zero
+    rest = math.prod(default.shape) - len(default.values)
+    if rest and len(set(default.values)) < 2 and not isinstance(last, complex):
+        return f"np.full({default.shape}, {value(last)}, {dtype!r})"
+    items = [*default.values, *[last] * rest]
+    if dtype.startswith("complex"):
+        # As pairs: `complex` may be an argument.
+        items = [part for item in items for part in _parts(item)]
+        half = f"float{int(dtype[7:]) // 2}"
+        array = f"np.array([{', '.join(map(value, items))}], {half!r}).view({dtype!r})"
+    else:
+        array = f"np.array([{', '.join(map(value, items))}], {dtype!r})"
+    return array if len(default.shape) == 1 else f"{array}.reshape({default.shape})"
+
+
+def _parts(number: TensorItem) -> tuple[float, float]:
+    """Those of a complex number; of what is filled in without one, zeros."""
+    whole = number if isinstance(number, complex) else complex(0)
+    return whole.real, whole.imag
 
 
 def quoted(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from opwright_codegen import form
+from opwright_codegen import form, prose
 from opwright_codegen.model import (
     Arg,
     Attr,
@@ -26,11 +26,9 @@ from opwright_codegen.nodes import value_of
 _WIDTH = 88
 
 
-def dump(op: Op, comments: str = "") -> str:
-    """`op` as YAML; `comments` are lines kept at the top."""
-    lines = [comments.rstrip("\n")] if comments.strip() else []
-    lines.append(f"op: {_inline(op.name)}")
-    lines.append(f"group: {_inline(op.group)}")
+def dump(op: Op) -> str:
+    """`op` as YAML."""
+    lines = [f"op: {_inline(op.name)}", f"group: {_inline(op.group)}"]
     lines += _prose("summary", op.summary)
     lines += _prose("description", op.description)
     lines += _prose("example", op.example)
@@ -76,22 +74,29 @@ def _facts(op: Op) -> Iterator[str]:
     yield from _section("attrs", [_attr(attr) for attr in attrs])
     yield from _section("options", [_attr(attr) for attr in op.options])
     if (*attrs, *op.options) != op.attrs:
-        order = _inline([attr.name for attr in op.attrs])
-        yield from textwrap.wrap(
-            f"attr_order: {order}",
-            _WIDTH,
-            subsequent_indent="  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        yield from _row("attr_order", [attr.name for attr in op.attrs])
+    if op.imported_text:
+        yield from _row("imported_text", list(op.imported_text))
 
 
 def with_facts(written: Op, facts: Op) -> Op:
     """`facts`, with everything that `written` says beyond them.
 
     That is what was written by hand, and since when there is what, which no single
-    TensorFlow knows.
+    TensorFlow knows. Of the library's own texts, which `facts` may have, those take the
+    place of older ones that nobody edited.
     """
+    kept: list[str] = []
+
+    def text(old: str | None, new: str | None) -> str | None:
+        if old is None:
+            # One that was there before was taken out by hand.
+            return None if new and prose.digest(new) in written.imported_text else new
+        if prose.digest(old) not in written.imported_text:
+            return old
+        if new is None:
+            kept.append(prose.digest(old))
+        return old if new is None else new
 
     def args(old: tuple[Arg, ...], new: tuple[Arg, ...]) -> tuple[Arg, ...]:
         by_name = {arg.name: arg for arg in old}
@@ -99,7 +104,7 @@ def with_facts(written: Op, facts: Op) -> Op:
             (
                 dataclasses.replace(
                     arg,
-                    doc=by_name[arg.name].doc,
+                    doc=text(by_name[arg.name].doc, arg.doc),
                     shape=by_name[arg.name].shape,
                 )
                 if arg.name in by_name
@@ -116,7 +121,7 @@ def with_facts(written: Op, facts: Op) -> Op:
             return new
         return dataclasses.replace(
             new,
-            doc=old.doc,
+            doc=text(old.doc, new.doc),
             message=old.message if new.kind == old.kind else None,
             since=old.since,
             allowed_since=tuple(
@@ -131,7 +136,7 @@ def with_facts(written: Op, facts: Op) -> Op:
         deprecation = dataclasses.replace(
             deprecation, replacement=written.deprecation.replacement
         )
-    return dataclasses.replace(
+    renewed = dataclasses.replace(
         facts,
         group=written.group,
         inputs=args(written.inputs, facts.inputs),
@@ -139,8 +144,8 @@ def with_facts(written: Op, facts: Op) -> Op:
         attrs=tuple(map(attr, facts.attrs)),
         deprecation=deprecation,
         since=written.since,
-        summary=written.summary,
-        description=written.description,
+        summary=text(written.summary, facts.summary),
+        description=text(written.description, facts.description),
         example=written.example,
         check_with=written.check_with,
         unchecked=written.unchecked,
@@ -149,6 +154,8 @@ def with_facts(written: Op, facts: Op) -> Op:
         tpu_only=written.tpu_only,
         source=written.source,
     )
+    known = dict.fromkeys((*facts.imported_text, *kept))
+    return dataclasses.replace(renewed, imported_text=tuple(known))
 
 
 def _inline(value: Any, readable: bool = True) -> str:
@@ -171,9 +178,11 @@ def _prose(key: str, text: str | None, indent: str = "") -> list[str]:
     """Text of one line stays on it if it fits; more is a block, kept line by line."""
     if text is None:
         return []
-    line = f"{indent}{key}: {_inline(text)}"
-    if "\n" not in text and len(line) <= _WIDTH:
-        return [line]
+    start = f"{indent}{key}: "
+    if "\n" not in text and len(start) + len(text) <= _WIDTH:
+        line = f"{start}{_inline(text)}"
+        if len(line) <= _WIDTH:
+            return [line]
     if "\n" in text:
         # A formula at its beginning would pass for the block's own indentation.
         indented = "2" if text.startswith(" ") else ""
@@ -191,7 +200,18 @@ def _prose(key: str, text: str | None, indent: str = "") -> list[str]:
     # Text that a block would change, by its spaces say, goes into quotes.
     if value_of("\n".join([*block, ""])) == text:
         return [f"{indent}{row}" if row else "" for row in block]
-    return [line]
+    return [f"{start}{_inline(text)}"]
+
+
+def _row(key: str, names: list[str]) -> list[str]:
+    """A list of names, over several lines if it is long."""
+    return textwrap.wrap(
+        f"{key}: {_inline(names)}",
+        _WIDTH,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _section(key: str, entries: list[dict[str, Any]]) -> list[str]:
@@ -266,15 +286,36 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, ShapeValue):
-        return "unknown" if value.dims is None else list(value.dims)
+        if value.dims is None:
+            return "unknown"
+        names = value.names or [""] * len(value.dims)
+        return [
+            {"size": size, "name": name} if name else size
+            for size, name in zip(value.dims, names, strict=True)
+        ]
     if isinstance(value, TensorValue):
-        return {
+        entry: dict[str, Any] = {
             "dtype": str(value.dtype),
             "shape": list(value.shape),
-            "values": list(value.values),
+            "values": _plain(value.values),
         }
+        if value.is_filled:
+            entry["filled"] = True
+        if value.packed:
+            entry["packed"] = True
+        return entry
     if isinstance(value, FuncValue):
-        return value.name
+        if not value.attrs:
+            return value.name
+        attrs = [
+            {"name": attr.name, "type": str(attr.kind), "value": _plain(attr.value)}
+            for attr in value.attrs
+        ]
+        return {"name": value.name, "attrs": attrs}
     if isinstance(value, str):
         return str(value)
+    if isinstance(value, bytes):
+        return {"hex": value.hex()}
+    if isinstance(value, complex):
+        return [value.real, value.imag]
     return value

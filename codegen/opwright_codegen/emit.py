@@ -14,9 +14,14 @@ from opwright_codegen.model import Op
 ABI = 2
 
 
-def op_source(op: Op) -> str:
-    """The unformatted source of the file of one op."""
-    return _environment().get_template("op.py.jinja").render(op=view.view(op))
+def op_source(op: Op, package: str = "opwright") -> str:
+    """The unformatted source of the file of one op.
+
+    Classes of a library's ops say what they were made for: any version of it may be
+    loaded. opwright's own serve several versions of TensorFlow.
+    """
+    found = view.view(op, states_facts=package != "opwright")
+    return _environment().get_template("op.py.jinja").render(op=found)
 
 
 def group_source(
@@ -40,40 +45,48 @@ def group_source(
             package=package,
             group=group,
             doc=docs.group(f"{package}.{group}", line, len(op_names), len(moved)),
-            entries=[_entry(package, group, name) for name in op_names],
-            moved=[_entry(package, target, name) for name, target in moved],
+            entries=[_entry(name, "") for name in op_names],
+            moved=[_entry(name, _from(group, target)) for name, target in moved],
             subpackages=subpackages,
             exports=exports,
         )
     )
 
 
-def moved_source(package: str, op_name: str, group: str) -> str:
+def moved_source(package: str, before: str, op_name: str, group: str) -> str:
     """The unformatted source of an op's module in the group that it lay in before."""
-    return (
-        _environment()
-        .get_template("moved.py.jinja")
-        .render(package=package, group=group, entry=_entry(package, group, op_name))
-    )
+    entry = _entry(op_name, _from(before, group))
+    template = _environment().get_template("moved.py.jinja")
+    return template.render(package=package, group=group, entry=entry)
 
 
-def _entry(package: str, group: str, op_name: str) -> dict[str, str]:
-    """What an op is called, and where it lies."""
+def _entry(op_name: str, place: str) -> dict[str, str]:
+    """What an op is called, and where it lies, seen from a group's package.
+
+    Relative, so that a package works wherever it is put.
+    """
     module = naming.module_name(op_name)
     return {
         "op": op_name,
         "module": module,
-        "path": f"{package}.{group}.{module}",
+        "path": f"{place}.{module}",
         "cls": naming.class_name(op_name),
         "function": naming.function_name(op_name),
     }
 
 
-def root_source(package: str, groups: Sequence[str]) -> str:
+def _from(group: str, other: str) -> str:
+    """The package of the group `other`, seen from that of `group`."""
+    return "." * (group.count(".") + 2) + other
+
+
+def root_source(
+    package: str, groups: Sequence[str], library: str | None, gradients: str | None
+) -> str:
     """The unformatted source of the `__init__` of the whole package.
 
     opwright's own also exports what users need of the runtime; the package of a
-    custom-op author exports the ops alone.
+    custom-op author exports the ops alone, and loads their library.
     """
     return (
         _environment()
@@ -83,6 +96,8 @@ def root_source(package: str, groups: Sequence[str]) -> str:
             groups=groups,
             is_opwright=package == "opwright",
             abi=ABI,
+            library=library,
+            gradients=gradients,
         )
     )
 
@@ -107,7 +122,7 @@ def table_source(package: str, ops: Sequence[tuple[str, str]]) -> str:
     rows = [
         (
             name,
-            f"{package}.{group}.{naming.module_name(name)}",
+            f".{group}.{naming.module_name(name)}",
             naming.class_name(name),
         )
         for name, group in sorted(ops)

@@ -21,18 +21,27 @@ from opwright_codegen.model import (
     Attr,
     Deprecation,
     FullType,
+    FuncAttr,
     FuncValue,
     Op,
     Plain,
     Role,
     Scalar,
     ShapeValue,
+    TensorItem,
     TensorValue,
     Value,
 )
 from opwright_codegen.nodes import Mapping, Read, Reader, did_you_mean, shown
-from opwright_codegen.problems import Problem
-from opwright_codegen.types import DTYPES, KINDS, AttrKind, DTypeName
+from opwright_codegen.problems import OpdefError, Problem
+from opwright_codegen.types import (
+    DTYPES,
+    KINDS,
+    TENSOR_DTYPES,
+    AttrKind,
+    DTypeName,
+    dtype_meant,
+)
 
 #: Names as TensorFlow takes them, for regular expressions.
 ARG_NAME: Final = "[a-z][a-z0-9_]*"
@@ -50,11 +59,10 @@ PROVIDERS: Final = ("opwright",)
 _RANGES: Final = {
     f"int{bits}": range(-(2 ** (bits - 1)), 2 ** (bits - 1)) for bits in (8, 16, 32, 64)
 } | {f"uint{bits}": range(2**bits) for bits in (8, 16, 32, 64)}
-_TENSOR_DTYPES: Final = ("float", "double", "bool", "string", *_RANGES)
 #: Of groups, read by `groups.py`.
 GROUPS: Final = Path("groups.yaml")
 #: Files beside the groups' folders that are no opdefs.
-_BESIDE: Final = (GROUPS, Path("test_ops.yaml"))
+_BESIDE: Final = (GROUPS,)
 _MAX_DEPTH: Final = 32
 #: Why an attr is no option.
 _NO_OPTION: Final = {
@@ -103,6 +111,18 @@ def load_all(
     return ops, problems
 
 
+def read(root: Path) -> list[Op]:
+    """Every op below `root`.
+
+    Raises:
+      OpdefError: any of them has a mistake.
+    """
+    ops, problems = load_all(root)
+    if problems:
+        raise OpdefError(problems)
+    return ops
+
+
 def read_bytes(path: Path) -> tuple[bytes | None, list[Problem]]:
     """The content of a file, or that it cannot be read."""
     try:
@@ -126,7 +146,7 @@ def load_text(
 
 def check_tree(root: Path, paths: Sequence[Path]) -> list[Problem]:
     """Mistakes that no single file shows, among the opdefs at `paths` below `root`."""
-    problems = [*_misplaced(root), *_clashes(root, paths)]
+    problems = [*_misplaced(root), *clashes(root, paths)]
     if not paths and not problems:
         problems.append(Problem(str(root), 1, 1, "", "holds no opdefs"))
     return problems
@@ -143,7 +163,7 @@ def _misplaced(root: Path) -> Iterator[Problem]:
             yield Problem(str(path), 1, 1, "", message)
 
 
-def _clashes(root: Path, paths: Sequence[Path]) -> Iterator[Problem]:
+def clashes(root: Path, paths: Sequence[Path]) -> Iterator[Problem]:
     """Two files of one op, names that several ops or packages would have.
 
     A file is named as its op and lies in its group's folder (`load_text` holds it to
@@ -240,6 +260,7 @@ class _OpReader(Reader):
         attrs = top.take("attrs", self.many(self.attr)) or ()
         options = top.take("options", self.many(self.attr)) or ()
         order = top.take("attr_order", self.many(self.text))
+        imported_text = top.take("imported_text", self.many(self.text)) or ()
         top.close()
         if tpu_only is not None and kernels:
             message = "an op that opwright brings kernels for is not 'tpu_only'"
@@ -269,6 +290,7 @@ class _OpReader(Reader):
             gradient_of=gradient_of,
             kernels=kernels,
             tpu_only=tpu_only,
+            imported_text=imported_text,
             source=str(self.path),
         )
         self.check_references(op, (*inputs, *outputs))
@@ -349,10 +371,10 @@ class _OpReader(Reader):
         table.close()
         if version is None:
             return None
-        if not 1 <= version < 2**31:
+        if not 0 <= version < 2**31:
             self.problem(
                 table.at("version"),
-                f"version of {what} is {version}; GraphDef versions start at 1",
+                f"version of {what} is {version}; GraphDef versions start at 0",
             )
         return Deprecation(version, explanation or "", replacement)
 
@@ -489,6 +511,9 @@ class _OpReader(Reader):
         self.check_default(table, attr)
         return table, attr
 
+    def dtype(self, node: yaml.Node, what: str) -> str | None:
+        return self.one_of(DTYPES, "dtype", dtype_meant)(node, what)
+
     def allowed(
         self, node: yaml.Node, what: str, kind: AttrKind
     ) -> tuple[str, ...] | None:
@@ -496,7 +521,7 @@ class _OpReader(Reader):
             message = f"{what} is given, but only string and type take it, not {kind}"
             self.problem(node, message)
             return None
-        item = self.one_of(DTYPES, "dtype") if kind.element == "type" else self.text
+        item = self.dtype if kind.element == "type" else self.text
         values = self.many(item)(node, what)
         if isinstance(node, yaml.SequenceNode) and not node.value:
             self.problem(node, f"{what} is empty; nothing would be allowed")
@@ -523,27 +548,62 @@ class _OpReader(Reader):
         return many(node, what)
 
     def element_reader(self, kind: str) -> Read[Scalar]:
-        dtype = self.one_of(DTYPES, "dtype")
-
         def read_dtype(node: yaml.Node, what: str) -> DTypeName | None:
-            name = dtype(node, what)
+            name = self.dtype(node, what)
             return None if name is None else DTypeName(name)
-
-        def read_func(node: yaml.Node, what: str) -> FuncValue | None:
-            name = self.text(node, what)
-            return None if name is None else FuncValue(name)
 
         readers: dict[str, Read[Scalar]] = {
             "int": self.integer,
             "float": self.single,
             "bool": self.boolean,
-            "string": self.text,
+            "string": self.any_text,
             "type": read_dtype,
             "shape": self.shape_value,
             "tensor": self.tensor_value,
-            "func": read_func,
+            "func": self.func_value,
         }
         return readers[kind]
+
+    def any_text(self, node: yaml.Node, what: str) -> str | bytes | None:
+        """Text, or `{hex: ff00}` where it is not UTF-8."""
+        if not isinstance(node, yaml.MappingNode):
+            return self.text(node, what)
+        table = Mapping(self, node, what)
+        digits = table.take("hex", self.text, needed=True)
+        table.close()
+        try:
+            return None if digits is None else bytes.fromhex(digits)
+        except ValueError:
+            self.problem(node, f"{what} is {shown(digits or '')}, no hexadecimal bytes")
+            return None
+
+    def func_value(self, node: yaml.Node, what: str) -> FuncValue | None:
+        """A function's name, or a mapping with that and its attrs."""
+        if not isinstance(node, yaml.MappingNode):
+            name = self.text(node, what)
+            return None if name is None else FuncValue(name)
+        table = Mapping(self, node, what)
+        name = table.take("name", self.text, needed=True)
+        attrs = table.take("attrs", self.many(self.func_attr), needed=True)
+        table.close()
+        return FuncValue(name or "", attrs or ())
+
+    def func_attr(self, node: yaml.Node, what: str) -> FuncAttr | None:
+        table = self.mapping(node, what)
+        if table is None:
+            return None
+        name = table.take("name", self.text, needed=True)
+        kind_name = table.take("type", self.one_of(KINDS, "kind of attr"), needed=True)
+        if name is None or kind_name is None:
+            return None
+        kind = AttrKind(kind_name)
+        # mypy joins the members of the union to object.
+        value = cast(
+            "Value | None",
+            table.take("value", lambda n, w: self.value(n, w, kind), needed=True),
+        )
+        table.close()
+        return None if value is None else FuncAttr(name, kind, value)
 
     def shape_value(self, node: yaml.Node, what: str) -> ShapeValue | None:
         if isinstance(node, yaml.ScalarNode):
@@ -551,44 +611,81 @@ class _OpReader(Reader):
                 return ShapeValue(None)
             self.wrong(node, what, "a list of sizes, or 'unknown'")
             return None
-        dims = self.many(self.integer)(node, what)
-        if dims is None:
+        found = self.many(self.dim)(node, what)
+        if found is None:
             return None
+        dims = tuple(size for size, _ in found)
         if any(size < -1 for size in dims):
             self.problem(
                 node, f"{what} is {list(dims)}; sizes are -1 (unknown) or more"
             )
-        return ShapeValue(dims)
+        names = tuple(name for _, name in found)
+        return ShapeValue(dims, names if any(names) else ())
+
+    def dim(self, node: yaml.Node, what: str) -> tuple[int, str] | None:
+        """A size, or a mapping with that and the dimension's name."""
+        if not isinstance(node, yaml.MappingNode):
+            size = self.integer(node, what)
+            return None if size is None else (size, "")
+        table = Mapping(self, node, what)
+        size = table.take("size", self.integer, needed=True)
+        name = table.take("name", self.text, needed=True)
+        table.close()
+        return None if size is None else (size, name or "")
 
     def tensor_value(self, node: yaml.Node, what: str) -> TensorValue | None:
         table = self.mapping(node, what)
         if table is None:
             return None
         dtype = table.take(
-            "dtype", self.one_of(_TENSOR_DTYPES, "dtype of a default"), needed=True
+            "dtype",
+            self.one_of(TENSOR_DTYPES, "dtype of a default", dtype_meant),
+            needed=True,
         )
         shape = table.take("shape", self.many(self.integer), needed=True)
-        readers: dict[str, Read[int | float | bool | str]] = {
+        readers: dict[str, Read[TensorItem]] = {
             "float": self.single,
             "double": self.number,
+            "half": self.number,
+            "bfloat16": self.number,
+            "complex64": self.complex_number,
+            "complex128": self.complex_number,
             "bool": self.boolean,
-            "string": self.text,
+            "string": self.any_text,
+            "uint64": lambda n, w: self.integer(n, w, _RANGES["uint64"]),
         }
         item = readers.get(dtype, self.integer) if dtype else _nothing
-        items: Read[tuple[int | float | bool | str, ...]] = self.many(item)
+        items: Read[tuple[TensorItem, ...]] = self.many(item)
         values = table.take("values", items, needed=True)
+        filled = bool(table.take("filled", self.boolean))
+        packed = bool(table.take("packed", self.boolean))
         table.close()
         if dtype is None or shape is None or values is None:
             return None
-        if any(size < 0 for size in shape) or math.prod(shape) != len(values):
+        size = math.prod(shape)
+        fits = len(values) < size if filled else len(values) == size
+        if any(size < 0 for size in shape) or not fits:
+            hint = "; 'filled' is for fewer" if filled else ""
             self.problem(
-                node, f"{what} has {len(values)} values for shape {list(shape)}"
+                node, f"{what} has {len(values)} values for shape {list(shape)}{hint}"
             )
+        if packed and (dtype == "string" or not values):
+            self.problem(table.at("packed"), f"{what} has no values that can be packed")
         for value in values if dtype in _RANGES else ():
             if value not in _RANGES[dtype]:
-                message = f"{what} holds {value}, which is no {dtype}"
+                message = f"{what} holds {value!r}, which is no {dtype}"
                 self.problem(table.at("values"), message)
-        return TensorValue(DTypeName(dtype), shape, values)
+        return TensorValue(DTypeName(dtype), shape, values, packed)
+
+    def complex_number(self, node: yaml.Node, what: str) -> complex | None:
+        """`[real, imaginary]`."""
+        parts = self.many(self.number)(node, what)
+        if parts is None:
+            return None
+        if len(parts) != 2:
+            self.problem(node, f"{what} must be [real part, imaginary part]")
+            return 0j
+        return complex(*parts)
 
     # What holds between the parts.
 
@@ -657,9 +754,11 @@ class _OpReader(Reader):
                 else:
                     dtypes = DTYPES if key == "type" else ()
                     dtype = "neither a dtype nor" if key == "type" else "not"
+                    meant = dtype_meant(used) if dtypes else None
+                    hint = did_you_mean(used, [*kinds, *dtypes], meant)
                     message = (
                         f"{what} {shown(used)}, which is {dtype} an attr of kind"
-                        f" {wanted} here{did_you_mean(used, [*kinds, *dtypes])}"
+                        f" {wanted} here{hint}"
                     )
                 self.problem(table.at(key), message)
 

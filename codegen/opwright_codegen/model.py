@@ -6,6 +6,7 @@ by hand: documentation, the group, the forward op that an op differentiates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,32 +15,60 @@ from typing import TypeAlias
 
 from opwright_codegen.types import AttrKind, DTypeName
 
+TensorItem: TypeAlias = int | float | complex | bool | str | bytes
+
 
 @dataclass(frozen=True)
 class TensorValue:
-    """A tensor-valued default: dense, row-major."""
+    """A tensor-valued default: dense, row-major.
+
+    With fewer values than the shape has, the last one stands for the rest, or with none
+    zero does. `packed`: its proto has bytes in place of values, which changes nothing
+    but the proto.
+    """
 
     dtype: DTypeName
     shape: tuple[int, ...]
-    values: tuple[int | float | bool | str, ...]
+    values: tuple[TensorItem, ...]
+    packed: bool = False
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether one value stands for several."""
+        return len(self.values) < math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class ShapeValue:
-    """A shape-valued default; `dims` is None if its rank is unknown, -1 a size."""
+    """A shape-valued default; `dims` is None if its rank is unknown, -1 a size.
+
+    `names` are the dimensions' names, empty for one that has none; or there are none.
+    """
 
     dims: tuple[int, ...] | None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class FuncValue:
-    """A function-valued default: the function's name."""
+    """A function-valued default: the function's name, and its attrs by name."""
 
     name: str
+    attrs: tuple[FuncAttr, ...] = ()
 
 
+@dataclass(frozen=True)
+class FuncAttr:
+    """An attr of a function: one that was given, with its value."""
+
+    name: str
+    kind: AttrKind
+    value: Value
+
+
+#: A string that is not UTF-8 is bytes; of nan there is one, `math.nan`.
 Scalar: TypeAlias = (
-    int | float | bool | str | DTypeName | ShapeValue | TensorValue | FuncValue
+    int | float | bool | str | bytes | DTypeName | ShapeValue | TensorValue | FuncValue
 )
 Value: TypeAlias = Scalar | tuple[Scalar, ...]
 #: A value as YAML has it, for tests alone.
@@ -135,6 +164,7 @@ class Op:
 
     `since`: the version of TensorFlow that it came with, if the oldest that opwright
     works with lacks it.
+    `imported_text`: digests of the texts that came from the library's OpDef.
     `check_with`: by attr or input, values that its shapes are checked with; and
     `unchecked`, why they cannot be.
     """
@@ -159,6 +189,7 @@ class Op:
     gradient_of: str | None = None
     kernels: tuple[tuple[str, str], ...] = ()
     tpu_only: str | None = None
+    imported_text: tuple[str, ...] = ()
     source: str = field(default="", compare=False)
 
     @cached_property

@@ -85,8 +85,8 @@ def snake_case(name: str) -> str:
 
 @cache
 def class_name(op_name: str) -> Identifier:
-    """The class of an op: its OP_NAME, `Addons>Op` as `AddonsOp`."""
-    return Identifier(op_name.replace(">", ""))
+    """The class of an op: its OP_NAME, `Addons>Roll` as `AddonsRoll`, `Op` as `Op_`."""
+    return _apart(op_name.replace(">", ""), _MODULE)
 
 
 @cache
@@ -197,12 +197,6 @@ def clashes(op: Op) -> Iterator[tuple[str, str]]:
     The name is that of an attr or argument, or the op's own.
     """
     cls = class_name(op.name)
-    if keyword.iskeyword(cls) or cls in _MODULE:
-        yield (
-            op.name,
-            f"the class would be named {cls!r}, which Python or every generated file"
-            " uses itself; rename the op",
-        )
     inputs = [arg.name for arg in op.inputs]
     outputs = [arg.name for arg in op.outputs]
     attrs = [attr.name for attr in op.attrs]

@@ -8,6 +8,7 @@ Nothing here raises for what a file says.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import reprlib
 import struct
@@ -106,8 +107,9 @@ class Reader:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-            what = " ".join(filter(None, (error.context, error.problem)))
-            self.problem_at(line, column, f"not YAML as opdefs take it: {what}")
+            rows = text.split("\n")[line - 1 : line]
+            why = _why(error, "".join(rows)[column - 1 : column])
+            self.problem_at(line, column, f"not YAML as opdefs take it: {why}")
             return None
         except yaml.reader.ReaderError as error:
             what = f"a character that YAML does not take: {error.reason}"
@@ -150,12 +152,12 @@ class Reader:
         self.wrong(node, what, "true or false")
         return None
 
-    def integer(self, node: yaml.Node, what: str) -> int | None:
+    def integer(self, node: yaml.Node, what: str, within: range = _INT64) -> int | None:
         if not _is_scalar(node, "int"):
             self.wrong(node, what, "an integer")
         elif not _INTEGER.match(node.value):
             self.wrong(node, what, "an integer in plain decimal digits")
-        elif len(node.value) > _MAX_DIGITS or int(node.value) not in _INT64:
+        elif len(node.value) > _MAX_DIGITS or int(node.value) not in within:
             text = shown(node.value)
             self.problem(node, f"{what} is {text}, which does not fit into 64 bits")
         else:
@@ -166,8 +168,7 @@ class Reader:
         if _is_scalar(node, "float") and _INFINITY.match(node.value):
             return float(node.value.replace(".", ""))
         if _is_scalar(node, "float") and node.value.lower() == ".nan":
-            self.problem(node, f"{what} is not a number (nan), which nothing equals")
-            return None
+            return math.nan
         if _is_scalar(node, "float", "int") and (
             _FLOAT.match(node.value) or _INTEGER.match(node.value)
         ):
@@ -198,7 +199,13 @@ class Reader:
 
         return read
 
-    def one_of(self, allowed: Iterable[str], kind: str) -> Read[str]:
+    def one_of(
+        self,
+        allowed: Iterable[str],
+        kind: str,
+        meant: Callable[[str], str | None] = lambda text: None,
+    ) -> Read[str]:
+        """Reads one of `allowed`; `meant` knows what some other texts stand for."""
         choices = tuple(allowed)
 
         def read(node: yaml.Node, what: str) -> str | None:
@@ -208,7 +215,8 @@ class Reader:
             self.problem(
                 node,
                 f"{what} is {shown(text)}, which is no {kind}"
-                f"{did_you_mean(text, choices)}; allowed: {', '.join(choices)}",
+                f"{did_you_mean(text, choices, meant(text))};"
+                f" allowed: {', '.join(choices)}",
             )
             return None
 
@@ -287,6 +295,65 @@ class Mapping:
                 )
 
 
+#: What parsers say, of the place and of its context, and what has to be done.
+_WHY = (
+    (
+        "found character that cannot start any token",
+        "{}, which nothing begins with; put text into quotes",
+    ),
+    ("alias|anchor", "a text that begins with * or &; put it into quotes"),
+    (
+        "mapping values are not allowed",
+        "a second ': ' in a row; a text with ': ' in it goes into quotes",
+    ),
+    (
+        "flow (sequence|mapping)|expected ',' or",
+        "what a bracket begins is not closed, or lacks a comma before this",
+    ),
+    (
+        "unexpected end of stream|document separator",
+        "a text in quotes that is not closed",
+    ),
+    (
+        "escape",
+        "a backslash in double quotes with what it does not go with; in single quotes a"
+        " backslash is itself",
+    ),
+    (
+        "could not find expected ':'|simple key",
+        "a row without a key: write 'key: value', or indent it below the text that it"
+        " goes on with",
+    ),
+    (
+        "another document|document (start|end)",
+        "more than one document; one op, one file, without '---' or '...' in it",
+    ),
+    ("directive", "a row that begins with %; put it in quotes"),
+    ("tag", "a tag; a text that begins with ! goes into quotes"),
+    ("comment|block scalar", "what is behind | or > belongs into the next row"),
+    (
+        "block|indentation|expected key",
+        "what does not go on from before: check how it is indented, and that text with"
+        " quotes or brackets in it is in quotes",
+    ),
+    ("merge key", "a key <<, which merges what cannot be merged"),
+)
+
+
+def _why(error: yaml.MarkedYAMLError, found: str) -> str:
+    """What a parser means, in words of what was written; `found` is where it stops."""
+    said = str(error.problem)
+    if said.startswith("the alias"):
+        return said
+    if found == "\t":
+        return "a tab where spaces belong"
+    for where in (said, str(error.context)):
+        for pattern, words in _WHY:
+            if re.search(pattern, where):
+                return words.format(found)
+    return said
+
+
 def value_of(text: str) -> str | None:
     """The value in YAML `text` of one key and value; None if that is no YAML."""
     try:
@@ -301,8 +368,12 @@ def shown(text: str) -> str:
     return _SHORT.repr(text)
 
 
-def did_you_mean(text: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(text, list(known), n=1)
+def did_you_mean(text: str, known: Iterable[str], meant: str | None = None) -> str:
+    """A hint at what `text` could be: `meant`, or what is spelled nearly like it."""
+    choices = list(known)
+    near = difflib.get_close_matches(text, choices, n=1)
+    if meant in choices:
+        near = [str(meant)]
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

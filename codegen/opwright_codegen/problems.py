@@ -31,3 +31,14 @@ class OpdefError(Exception):
 
 class SourceError(Exception):
     """A registry, library or file whose OpDefs cannot be read or written as YAML."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An op that no class can be made for, and why; all others can."""
+
+    op: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.why}; it is left out"

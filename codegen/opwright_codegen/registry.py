@@ -8,8 +8,14 @@ field but prose.
 from __future__ import annotations
 
 import importlib
+import math
+import multiprocessing
 import os
+import signal
+import sys
+import warnings
 from collections.abc import Iterable
+from multiprocessing.context import ForkContext, SpawnContext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +31,7 @@ from opwright_codegen.model import (
     Attr,
     Deprecation,
     FullType,
+    FuncAttr,
     FuncValue,
     Op,
     Scalar,
@@ -33,7 +40,7 @@ from opwright_codegen.model import (
     Value,
 )
 from opwright_codegen.problems import SourceError
-from opwright_codegen.types import AttrKind, DTypeName
+from opwright_codegen.types import TENSOR_DTYPES, AttrKind, DTypeName
 
 VERSION: str = tf.__version__
 
@@ -51,6 +58,13 @@ tensor_shape_pb2 = _messages("tensor_shape")
 types_pb2 = _messages("types")
 
 
+def _context() -> ForkContext | SpawnContext:
+    """How a process starts: forked, in a fraction of the time, where that is safe."""
+    if sys.platform == "linux":
+        return multiprocessing.get_context("fork")
+    return multiprocessing.get_context("spawn")
+
+
 def installed() -> list[Any]:
     """Every OpDef in this process's registry."""
     buffer = pywrap_tf_session.TF_GetAllOpList()
@@ -58,27 +72,54 @@ def installed() -> list[Any]:
 
 
 def library(path: Path) -> list[Any]:
-    """The OpDefs that the custom-op library at `path` registers.
+    """The OpDefs that the custom-op library at `path` registers; maybe none.
+
+    It is loaded in a process of its own: a registry takes an op once, so that of two
+    versions of a library the second would seem to have none; and a library that ends
+    the process that loads it does not end this one.
 
     Raises:
-      SourceError: TensorFlow cannot load it, or it registers no op.
+      SourceError: TensorFlow cannot load it.
     """
+    if not path.exists():
+        raise SourceError(f"{path}: no such file")
+    context = _context()
+    receiver, sender = context.Pipe(duplex=False)
+    loading = context.Process(target=_send_ops, args=(path.resolve(), sender))
+    with warnings.catch_warnings():
+        # No op has run here: what TensorFlow has of threads holds no lock.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        loading.start()
+    sender.close()
+    try:
+        found, reason = receiver.recv()
+    except EOFError:
+        found, reason = None, ""
+    loading.join()
+    if found is not None:
+        return list(op_def_pb2.OpList.FromString(found).op)
+    if not reason:
+        code = loading.exitcode or 0
+        ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        reason = f"it ends the process ({ended})"
+    raise SourceError(
+        f"{path}: TensorFlow {VERSION} cannot load it: {reason}. If it was built for"
+        f" another TensorFlow, run 'opwright-codegen save {path} ops.pb' where that is"
+        " installed, and give ops.pb here in its place"
+    )
+
+
+def _send_ops(path: Path, sender: Any) -> None:
+    """Sends the OpList that the library at `path` registers, or why it has none."""
     try:
         # The loader takes a bare name for that of a library of the system. TensorFlow's
         # load_op_library would also make functions, and stumble over names.
-        handle = pywrap_tf_session.TF_LoadLibrary(str(path.resolve()))
+        handle = pywrap_tf_session.TF_LoadLibrary(str(path))
+        registered: Any = pywrap_tf_session.TF_GetOpList(handle)
+        sender.send((bytes(registered), ""))
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SourceError(
-            f"{path}: TensorFlow {VERSION} cannot load it: {reason}"
-        ) from error
-    try:
-        found = op_def_pb2.OpList.FromString(pywrap_tf_session.TF_GetOpList(handle)).op
-    finally:
-        pywrap_tf_session.TF_DeleteLibraryHandle(handle)
-    if not found:
-        raise SourceError(f"{path}: registers no op")
-    return list(found)
+        sender.send((None, reason.removesuffix(".")))
 
 
 def saved(path: Path) -> list[Any]:
@@ -92,7 +133,11 @@ def saved(path: Path) -> list[Any]:
             return list(op_def_pb2.OpList.FromString(path.read_bytes()).op)
         text = path.read_text("utf-8")
         return list(text_format.Parse(text, op_def_pb2.OpList()).op)
-    except (OSError, ValueError, message.Error, text_format.ParseError) as error:
+    except (
+        # Text that nests deeply is read by recursion.
+        *(OSError, ValueError, RecursionError),
+        *(message.Error, text_format.ParseError),
+    ) as error:
         raise SourceError(f"{path}: no OpList can be read from it: {error}") from error
 
 
@@ -115,12 +160,17 @@ def from_op_def(op_def: Any, group: str) -> Op:
     """
     try:
         op = _op(op_def, group)
-        lossless = to_op_def(op) == without_prose(op_def)
+        # Bytes, for no nan equals another.
+        lossless = _bytes(to_op_def(op)) == _bytes(without_prose(op_def))
     except (ValueError, TypeError) as error:
         raise SourceError(f"{op_def.name}: cannot be an opdef: {error}") from error
     if not lossless:
         raise SourceError(f"{op_def.name}: its OpDef says more than an opdef can")
     return op
+
+
+def _bytes(op_def: Any) -> bytes:
+    return bytes(op_def.SerializeToString(deterministic=True))
 
 
 def _op(op_def: Any, group: str) -> Op:
@@ -181,7 +231,9 @@ def _attr(attr: Any) -> Attr:
     allowed: tuple[str, ...] | None = None
     if attr.HasField("allowed_values"):
         values = _value(attr.allowed_values, AttrKind(f"list({kind.element})"))
-        allowed = tuple(str(value) for value in values if isinstance(value, str))
+        if not all(isinstance(value, str) for value in values):
+            raise ValueError(f"{attr.name} allows what is neither a dtype nor UTF-8")
+        allowed = tuple(map(str, values))
         if kind.element == "type":
             allowed = tuple(DTypeName(name) for name in allowed)
     return Attr(
@@ -216,29 +268,100 @@ def _value(value: Any, kind: AttrKind) -> Any:
 
 def _scalar(value: Any, kind: str) -> Scalar:
     if kind == "float":
-        # The shortest text that reads back as the same float32.
-        return float(str(np.float32(value)))
+        return _float(value, np.float32)
     if kind == "string":
-        return str(value.decode())
+        return _text(value)
     if kind == "type":
         return _dtype_name(value)
     if kind == "shape":
         if value.unknown_rank:
             return ShapeValue(None)
-        return ShapeValue(tuple(dim.size for dim in value.dim))
-    if kind == "tensor":
-        array = tf.make_ndarray(value)
-        return TensorValue(
-            _dtype_name(value.dtype),
-            tuple(array.shape),
-            tuple(
-                item.decode() if isinstance(item, bytes) else item
-                for item in array.reshape(-1).tolist()
-            ),
+        names = tuple(dim.name for dim in value.dim)
+        return ShapeValue(
+            tuple(dim.size for dim in value.dim), names if any(names) else ()
         )
+    if kind == "tensor":
+        return _tensor(value)
     if kind == "func":
-        return FuncValue(value.name)
+        return FuncValue(
+            value.name,
+            tuple(_func_attr(name, value.attr[name]) for name in sorted(value.attr)),
+        )
     return value  # type: ignore[no-any-return]
+
+
+def _float(value: Any, dtype: Any) -> float:
+    """The shortest text that reads back as the same number of `dtype`."""
+    number = float(str(dtype(value)))
+    return math.nan if math.isnan(number) else number
+
+
+def _text(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _func_attr(name: str, value: Any) -> FuncAttr:
+    field = value.WhichOneof("value")
+    kinds = {field: kind for kind, field in _FIELDS.items()}
+    if field != "list":
+        kind = AttrKind(kinds[field])
+    else:
+        # Which kind an empty list is of makes no difference.
+        held = [kinds[found.name] for found, _ in value.list.ListFields()] or ["int"]
+        if len(held) > 1:
+            raise ValueError(f"the attr {name} is a list of {' and '.join(held)}")
+        kind = AttrKind(f"list({held[0]})")
+    return FuncAttr(name, kind, _value(value, kind))
+
+
+#: What holds a tensor's values, by dtype; of all others int_val.
+_TENSOR_FIELDS = {
+    "float": "float_val",
+    "double": "double_val",
+    "half": "half_val",
+    "bfloat16": "half_val",
+    "complex64": "scomplex_val",
+    "complex128": "dcomplex_val",
+    "int64": "int64_val",
+    "bool": "bool_val",
+    "string": "string_val",
+    "uint32": "uint32_val",
+    "uint64": "uint64_val",
+}
+_FLOATING = ("half", "bfloat16", "float", "double")
+_HALVES = ("half", "bfloat16")
+_COMPLEX = ("complex64", "complex128")
+
+
+def _tensor(value: Any) -> TensorValue:
+    dtype = _dtype_name(value.dtype)
+    if dtype not in TENSOR_DTYPES:
+        raise ValueError(f"a tensor of {dtype}")
+    packed = bool(value.tensor_content)
+    stored = getattr(value, _TENSOR_FIELDS.get(dtype, "int_val"))
+    items: list[Any]
+    if dtype == "string":
+        items = [_text(item) for item in stored]
+    else:
+        numpy = tf.as_dtype(value.dtype).as_numpy_dtype
+        if packed:
+            array = np.frombuffer(value.tensor_content, numpy)
+        elif dtype in _HALVES:
+            array = np.array(stored, np.uint16).view(numpy)
+        elif dtype in _COMPLEX:
+            pairs = zip(stored[::2], stored[1::2], strict=True)
+            array = np.array([complex(*pair) for pair in pairs], numpy)
+        else:
+            array = np.array(stored, numpy)
+        if dtype in _COMPLEX and np.isnan(array).any():
+            raise ValueError("a tensor of complex numbers with nan, which none equals")
+        floating = dtype in _FLOATING
+        items = [_float(x, numpy) for x in array] if floating else array.tolist()
+    shape = ShapeValue(tuple(dim.size for dim in value.tensor_shape.dim)).dims or ()
+    return TensorValue(dtype, shape, tuple(items), packed)
 
 
 # model -> OpDef
@@ -321,39 +444,48 @@ def _to_value(value: Value | tuple[str, ...], kind: AttrKind) -> Any:
 
 def _to_scalar(value: Any, kind: str) -> Any:
     if kind == "string":
-        return value.encode()
+        return _to_bytes(value)
     if kind == "type":
         return _dtype_number(value)
     if isinstance(value, ShapeValue):
         if value.dims is None:
             return tensor_shape_pb2.TensorShapeProto(unknown_rank=True)
+        names = value.names or [""] * len(value.dims)
         return tensor_shape_pb2.TensorShapeProto(
             dim=[
-                tensor_shape_pb2.TensorShapeProto.Dim(size=size) for size in value.dims
+                tensor_shape_pb2.TensorShapeProto.Dim(size=size, name=name)
+                for size, name in zip(value.dims, names, strict=True)
             ]
         )
     if isinstance(value, TensorValue):
         return _to_tensor(value)
     if isinstance(value, FuncValue):
-        return attr_value_pb2.NameAttrList(name=value.name)
+        attrs = {attr.name: _to_value(attr.value, attr.kind) for attr in value.attrs}
+        return attr_value_pb2.NameAttrList(name=value.name, attr=attrs)
     return value
 
 
+def _to_bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
 def _to_tensor(value: TensorValue) -> Any:
-    """One value a repeated field, as OpDefs written in text have it."""
-    fields = {
-        "float": "float_val",
-        "double": "double_val",
-        "int64": "int64_val",
-        "bool": "bool_val",
-        "string": "string_val",
-        "uint32": "uint32_val",
-        "uint64": "uint64_val",
-    }
-    items = [item.encode() if isinstance(item, str) else item for item in value.values]
+    """One value a repeated field, as OpDefs written in text have it, or packed."""
     proto = tensor_pb2.TensorProto(
         dtype=_dtype_number(value.dtype),
         tensor_shape=_to_scalar(ShapeValue(value.shape), "shape"),
     )
-    getattr(proto, fields.get(value.dtype, "int_val")).extend(items)
+    if value.dtype == "string":
+        proto.string_val.extend(_to_bytes(item) for item in value.values)
+        return proto
+    array = np.array(value.values, tf.as_dtype(proto.dtype).as_numpy_dtype)
+    if value.packed:
+        proto.tensor_content = array.tobytes()
+        return proto
+    if value.dtype in _HALVES:
+        array = array.view(np.uint16)
+    elif value.dtype in _COMPLEX:
+        array = array.view(array.real.dtype)
+    field = _TENSOR_FIELDS.get(value.dtype, "int_val")
+    getattr(proto, field).extend(array.tolist())
     return proto

@@ -71,7 +71,10 @@ def schema() -> Schema:
         ("name", "type"),
         name=_described(_ATTR_NAME, "As the OpDef names it."),
         type=_described({"enum": list(KINDS)}, "The kind of its values."),
-        default={"description": "A value of its kind; a shape is a list or 'unknown'."},
+        default={
+            "description": "A value of its kind; a shape is a list or 'unknown', a"
+            " string that is not UTF-8 {hex: ff00}."
+        },
         allowed=_described(
             {"type": "array", "items": {"type": "string"}, "minItems": 1},
             "Of kind string or type: the values that are allowed.",
@@ -99,7 +102,7 @@ def schema() -> Schema:
     deprecated = _table(
         ("version",),
         version=_described(
-            {"type": "integer", "minimum": 1}, "GraphDefs from it on refuse the op."
+            {"type": "integer", "minimum": 0}, "GraphDefs from it on refuse the op."
         ),
         explanation={"type": "string"},
         replacement=_described(_OP_NAME, "By hand: the op to use instead."),
@@ -146,6 +149,10 @@ def schema() -> Schema:
         ),
         attr_order=_described(
             _list(_ATTR_NAME), "The OpDef's order, where the sections change it."
+        ),
+        imported_text=_described(
+            _list({"type": "string"}),
+            "Digests of the library's own texts: one that is edited stays as it is.",
         ),
     )
     return {

@@ -80,6 +80,13 @@ ELEMENT_KINDS: Final = (
 )
 KINDS: Final = (*ELEMENT_KINDS, *(f"list({kind})" for kind in ELEMENT_KINDS))
 
+#: dtypes that the tensors of defaults may have.
+TENSOR_DTYPES: Final = (
+    *("float", "double", "half", "bfloat16", "complex64", "complex128"),
+    *("bool", "string", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64"),
+)
+
 #: Sets of dtypes with a name of their own in the runtime's `types`.
 FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     "TIndex": ("int32", "int64"),
@@ -132,9 +139,12 @@ BINDING: Final = frozenset(
 #: ... and some files only.
 BINDING_OF_SOME: Final = frozenset({"Op", "OpOptions", "TensorOp", "default"})
 
+#: What turns an argument into a dtype, and the class that it leaves as it is.
+AS_DTYPE: Final = "as_dtype"
+DTYPE: Final = "DType"
 #: What turns an argument into what TensorFlow takes, by the kind of the attr.
 CONVERTERS: Final = {
-    "type": "as_dtype",
+    "type": AS_DTYPE,
     "list(type)": "as_dtypes",
     # None is a shape of unknown rank; TensorFlow would take it for the default.
     "shape": "as_shape",
@@ -162,11 +172,35 @@ FIELD_TYPES: Final[dict[str, str]] = {
     "float": "float",
     "bool": "bool",
     "string": "StringLike",
-    "type": "DType",
+    "type": DTYPE,
     "shape": "TensorShape",
     "tensor": "TensorProto",
     "func": "FunctionLike",
 }
+
+
+#: What people write for a dtype, in lower case -> its name in OpDefs.
+_ALIASES: Final = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "half",
+    "str": "string",
+    "bytes": "string",
+    "boolean": "bool",
+    "int": "int32",
+    "uint": "uint32",
+    "long": "int64",
+    "complex": "complex64",
+}
+
+
+def dtype_meant(text: str) -> str | None:
+    """The OpDefs' dtype for `float64`, `tf.float32`, `DT_INT32` or `TBool`."""
+    name = text.rpartition(".")[2].removeprefix("DT_")
+    classes = {cls: dtype for dtype, cls in DTYPES.items()}
+    name = classes.get(name, name.lower())
+    name = _ALIASES.get(name, name)
+    return name if name in DTYPES else None
 
 
 def dtype_text(name: str) -> str:

@@ -69,6 +69,8 @@ class OpView:
     messages: tuple[tuple[str, str], ...]
     #: What is newer than the oldest TensorFlow, and the version that brought it.
     since: tuple[tuple[str, str], ...]
+    #: What of the op calls depend on, where the class states it.
+    made_for: tuple[tuple[str, str], ...]
     overloads: tuple[Signature, ...]
     signature: Signature
     converters: frozenset[str]
@@ -160,8 +162,8 @@ class OpView:
         return naming.import_order(name for name, used in names.items() if used)
 
 
-def view(op: Op) -> OpView:
-    """The file of one op."""
+def view(op: Op, states_facts: bool = False) -> OpView:
+    """The file of one op; `states_facts`: its class says what it was made for."""
     cls = naming.class_name(op.name)
     variables = annotate.class_variables(op)
     twins = annotate.function_variables(op)
@@ -233,6 +235,7 @@ def view(op: Op) -> OpView:
         shapes=_shapes(op),
         messages=tuple((a.name, a.message) for a in op.attrs if a.message is not None),
         since=tuple(_since(op)),
+        made_for=tuple(_made_for(op)) if states_facts else (),
         overloads=overloads,
         signature=signature,
         converters=frozenset(call.converters(op)),
@@ -301,6 +304,20 @@ def _since(op: Op) -> Iterator[tuple[str, str]]:
         for value, version in attr.allowed_since:
             text = dtype_text(value) if attr.kind.element == "type" else value
             yield f"{attr.name}={text}", version
+
+
+def _made_for(op: Op) -> Iterator[tuple[str, str]]:
+    """As `facts` in the runtime's `skew` reads them off the registry."""
+    for kind, args in (("input", op.inputs), ("output", op.outputs)):
+        for arg in args:
+            text = dtype_text(arg.dtype) if arg.dtype else str(arg.type_attr)
+            text = f"{arg.count} * {text}" if arg.count else text
+            text = f"ref({text})" if arg.is_ref else text
+            if arg.type_list_attr:
+                text = f"list of {arg.type_list_attr}"
+            yield f"{kind} {arg.name}", text
+    for attr in op.attrs:
+        yield f"attr {attr.name}", attr.kind
 
 
 def _shapes(op: Op) -> tuple[tuple[str, str], ...]:

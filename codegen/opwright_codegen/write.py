@@ -50,8 +50,8 @@ def remove(root: Path, paths: Iterable[Path]) -> None:
                 break
 
 
-def remove_temporary(root: Path) -> None:
-    """Removes what an interrupted run left below `root` and beside it."""
-    beside = root.parent.glob(f".{root.name}.*{_SUFFIX}")
+def remove_temporary(root: Path, manifest: Path) -> None:
+    """Removes what an interrupted run left below `root` and of its manifest."""
+    beside = manifest.parent.glob(f".{manifest.name}.*{_SUFFIX}")
     for path in (*beside, *root.rglob(f".*{_SUFFIX}")):
         path.unlink(missing_ok=True)

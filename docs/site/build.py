@@ -115,14 +115,13 @@ def _groups(
     for name, group, summary in sorted(written):
         by_group.setdefault(group, []).append(pages.row(name, summary))
     groups = [
-        pages.Group(group, line, rows)
+        pages.Group(group, lines.get(group, ""), rows)
         for group, rows in by_group.items()
-        for line in [lines.get(group, "")]
     ]
     for one in groups:
         yield one.path, template("group.html.jinja").render(group=one, root="../")
     yield "index.html", template("index.html.jinja").render(
-        groups=groups, count=len(written), guides=guides.TITLES, root=""
+        groups=groups, count=len(written), guides=guides.menu(), root=""
     )
 
 

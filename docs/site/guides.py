@@ -15,11 +15,15 @@ from pages import SOURCE
 TITLES: Final = {
     "README.md": "Start",
     "docs/guide.md": "User guide",
+    "docs/own_ops.md": "Ops of your own",
+    "docs/libraries.md": "Libraries of ops",
     "docs/rnn.md": "Recurrent networks",
     "docs/embedding.md": "TPU embeddings",
+    "docs/scale.md": "Many hosts",
     "docs/tpu.md": "Programs for TPUs",
     "docs/gpu.md": "GPU",
     "docs/wheels.md": "Wheels",
+    "docs/serving.md": "Serving",
     "docs/architecture.md": "Architecture",
     "docs/groups.md": "Groups of ops",
     "docs/benchmarks.md": "Benchmarks",
@@ -31,6 +35,11 @@ TITLES: Final = {
 def address(file: str) -> str:
     """Where a guide's page lies: `guides/rnn.html`."""
     return f"guides/{Path(file).stem.lower()}.html"
+
+
+def menu() -> list[tuple[str, str]]:
+    """Where each guide lies, and its title."""
+    return [(address(file), title) for file, title in TITLES.items()]
 
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:

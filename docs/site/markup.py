@@ -65,7 +65,7 @@ def _console() -> PythonConsoleLexer:
     return PythonConsoleLexer()
 
 
-def inline(text: str, ops: Collection[str], own: str, prefix: str = "") -> Markup:
+def inline(text: str, ops: Collection[str], own: str) -> Markup:
     """A sentence: backquoted words as code, names of other ops as links."""
     parts = re.split(r"`([^`]*)`", text)
     made = []
@@ -73,11 +73,11 @@ def inline(text: str, ops: Collection[str], own: str, prefix: str = "") -> Marku
         if at % 2:
             made.append(f"<code>{html.escape(part)}</code>")
         else:
-            made.append(_linked(part, ops, own, prefix))
+            made.append(_linked(part, ops, own))
     return Markup("".join(made))
 
 
-def _linked(text: str, ops: Collection[str], own: str, prefix: str) -> str:
+def _linked(text: str, ops: Collection[str], own: str) -> str:
     made, end = [], 0
     for found in _NAME.finditer(text):
         name = found[0]
@@ -86,7 +86,7 @@ def _linked(text: str, ops: Collection[str], own: str, prefix: str) -> str:
         if name[1:].islower() and _is_word(text, found):
             continue
         made.append(html.escape(text[end : found.start()]))
-        made.append(f'<a href="{prefix}{name}.html">{name}</a>')
+        made.append(f'<a href="{name}.html">{name}</a>')
         end = found.end()
     made.append(html.escape(text[end:]))
     return "".join(made)

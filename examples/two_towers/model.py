@@ -85,9 +85,18 @@ class Training:
         checkpoint: of all of it.
     """
 
-    def __init__(self, data: Data, dimension: int, batch: int, steps: int) -> None:
-        self.data, self.batch, self.steps = data, batch, steps
-        self.strategy = tpu.software_strategy()
+    def __init__(
+        self,
+        data: Data,
+        dimension: int,
+        batch: int,
+        steps: int,
+        resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+    ) -> None:
+        self.strategy = tpu.software_strategy(resolver)
+        self.hosts = self.strategy.num_replicas_in_sync
+        # Of the examples of a step each host has its part.
+        self.data, self.batch, self.steps = data, batch // self.hosts, steps
         with self.strategy.scope():
             self.towers = Towers(dimension)
             self.variables = [
@@ -98,7 +107,7 @@ class Training:
             self.optimizer.build(self.variables)
             self.epoch = tf.Variable(tf.constant(0, tf.int64), trainable=False)
             self.tables = tpu_embedding.TPUEmbedding(
-                features(data, dimension, batch),
+                features(data, dimension, self.batch),
                 optimizer=tpu_embedding.Adagrad(self.learning_rate),
             )
         self.tables.build()
@@ -119,7 +128,7 @@ class Training:
 
     def batches(self) -> Any:
         """The batches of the next epoch: a user, a film watched, and what else was."""
-        epoch, data = int(self.epoch), self.data
+        epoch, data = int(self.epoch.numpy()), self.data
         history, tags = tf.constant(data.history), tf.constant(data.tags)
         frequency = tf.constant(data.frequency, tf.float32)
         users = np.repeat(np.arange(data.users), data.history.shape[1])
@@ -137,10 +146,15 @@ class Training:
             }
             return ids, film, tf.gather(frequency, film)
 
-        dataset = tf.data.Dataset.from_tensor_slices(pairs)
-        dataset = dataset.batch(self.batch, drop_remainder=True).map(example)
-        dataset = dataset.prefetch(2)
-        return self.strategy.experimental_distribute_dataset(dataset, ON_HOST)
+        def of_host(context: tf.distribute.InputContext) -> tf.data.Dataset[Any]:
+            dataset = tf.data.Dataset.from_tensor_slices(pairs)
+            dataset = dataset.shard(
+                context.num_input_pipelines, context.input_pipeline_id
+            )
+            dataset = dataset.batch(self.batch, drop_remainder=True).map(example)
+            return dataset.prefetch(2)
+
+        return self.strategy.distribute_datasets_from_function(of_host, ON_HOST)
 
     @tf.function
     def train(self, iterator: Any, steps: tf.Tensor) -> tf.Tensor:
@@ -150,7 +164,7 @@ class Training:
             with tf.GradientTape() as tape:
                 activations = self.tables.dequeue()
                 tape.watch(activations)
-                loss = self.loss(activations, film, frequency)
+                loss: tf.Tensor = self.loss(activations, film, frequency) / self.hosts
             gradients: Any = tape.gradient(loss, (activations, self.variables))
             to_tables, to_towers = gradients
             self.tables.apply_gradients(to_tables)
@@ -161,7 +175,8 @@ class Training:
         for _ in tf.range(steps):
             ids, film, frequency = next(iterator)
             self.tables.enqueue(ids, training=True)
-            total += self.strategy.run(step, args=(film, frequency))
+            loss = self.strategy.run(step, args=(film, frequency))
+            total += self.strategy.reduce(tf.distribute.ReduceOp.SUM, loss, axis=None)
         return total / tf.cast(steps, tf.float32)
 
     def loss(
@@ -170,7 +185,7 @@ class Training:
         film: tf.Tensor,
         frequency: tf.Tensor,
     ) -> tf.Tensor:
-        """Of finding each user's film among those of the whole batch.
+        """Of finding each user's film among those of the host's batch.
 
         Films that are watched often are in the batch often: their logarithms make up
         for it. The same film of another user is no wrong answer.

@@ -11,45 +11,46 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import __version__ as __version__
 from opwright_runtime.gencode import declare_package, load_if_present
 
-from opwright._table import OPS
+from ._table import OPS
 
 if TYPE_CHECKING:
-    from opwright import array as array
-    from opwright import audio as audio
-    from opwright import bitwise as bitwise
-    from opwright import collective as collective
-    from opwright import control_flow as control_flow
-    from opwright import core as core
-    from opwright import data as data
-    from opwright import debugging as debugging
-    from opwright import distribute as distribute
-    from opwright import dtypes as dtypes
-    from opwright import estimator as estimator
-    from opwright import functions as functions
-    from opwright import image as image
-    from opwright import io as io
-    from opwright import keras as keras
-    from opwright import linalg as linalg
-    from opwright import lookup as lookup
-    from opwright import math as math
-    from opwright import nn as nn
-    from opwright import quantization as quantization
-    from opwright import queue as queue
-    from opwright import ragged as ragged
-    from opwright import random as random
-    from opwright import risc as risc
-    from opwright import sets as sets
-    from opwright import signal as signal
-    from opwright import sparse as sparse
-    from opwright import strings as strings
-    from opwright import summary as summary
-    from opwright import tensor_array as tensor_array
-    from opwright import tensor_list as tensor_list
-    from opwright import tensor_map as tensor_map
-    from opwright import tpu as tpu
-    from opwright import train as train
-    from opwright import variables as variables
-    from opwright import xla as xla
+    from . import array as array
+    from . import audio as audio
+    from . import bitwise as bitwise
+    from . import collective as collective
+    from . import control_flow as control_flow
+    from . import core as core
+    from . import data as data
+    from . import debugging as debugging
+    from . import distribute as distribute
+    from . import dtypes as dtypes
+    from . import estimator as estimator
+    from . import functions as functions
+    from . import image as image
+    from . import io as io
+    from . import keras as keras
+    from . import linalg as linalg
+    from . import lookup as lookup
+    from . import math as math
+    from . import native as native
+    from . import nn as nn
+    from . import quantization as quantization
+    from . import queue as queue
+    from . import ragged as ragged
+    from . import random as random
+    from . import risc as risc
+    from . import sets as sets
+    from . import signal as signal
+    from . import sparse as sparse
+    from . import strings as strings
+    from . import summary as summary
+    from . import tensor_array as tensor_array
+    from . import tensor_list as tensor_list
+    from . import tensor_map as tensor_map
+    from . import tpu as tpu
+    from . import train as train
+    from . import variables as variables
+    from . import xla as xla
     from opwright_runtime.api import *
 
 op_class, op_names = declare_package(
@@ -75,6 +76,7 @@ op_class, op_names = declare_package(
         "linalg",
         "lookup",
         "math",
+        "native",
         "nn",
         "quantization",
         "queue",

@@ -1,6 +1,9 @@
 // What native.py calls by name.
 #include <cstdint>
+#include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/isa.h"
 #include "embedding/optimizers.h"
@@ -20,6 +23,13 @@ OPWRIGHT_EXPORT void opwright_embedding_begin_step() { opwright::embedding::Begi
 OPWRIGHT_EXPORT void opwright_embedding_end_step(bool failed) {
   opwright::embedding::EndStep(failed);
 }
+OPWRIGHT_EXPORT void* opwright_embedding_step_of_thread() {
+  return opwright::embedding::StepOfThread();
+}
+OPWRIGHT_EXPORT void opwright_embedding_join_step(void* step) {
+  opwright::embedding::JoinStep(static_cast<opwright::embedding::ThreadStep*>(step));
+}
+OPWRIGHT_EXPORT void opwright_embedding_leave_step() { opwright::embedding::LeaveStep(); }
 OPWRIGHT_EXPORT int64_t opwright_embedding_step_count() {
   return opwright::embedding::System::Get().Steps();
 }
@@ -32,6 +42,26 @@ OPWRIGHT_EXPORT const char* opwright_embedding_configuration(int64_t* size) {
 }
 OPWRIGHT_EXPORT int64_t opwright_embedding_abandon(bool tell) {
   return opwright::embedding::System::Get().Abandon(tell);
+}
+
+// The tasks of the hosts that share tables made from now on, a line each, and which of them
+// this process is; none: it has them whole.
+OPWRIGHT_EXPORT void opwright_embedding_set_hosts(const char* tasks, int64_t own,
+                                                  double patience) {
+  opwright::embedding::HostTasks hosts;
+  std::istringstream lines(tasks);
+  for (std::string task; std::getline(lines, task);) hosts.tasks.push_back(task);
+  hosts.own = own;
+  hosts.patience = patience;
+  opwright::embedding::System::Get().SetHosts(std::move(hosts));
+}
+// Bytes by cargo, then messages, that this host has sent for its tables: as many numbers as
+// are asked for.
+OPWRIGHT_EXPORT void opwright_embedding_sent(int64_t* to, int64_t count) {
+  const std::vector<int64_t> sent = opwright::embedding::System::Get().Sent();
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = i < static_cast<int64_t>(sent.size()) ? sent[static_cast<size_t>(i)] : 0;
+  }
 }
 
 OPWRIGHT_EXPORT void opwright_limit_kept_weights(int64_t bytes) {

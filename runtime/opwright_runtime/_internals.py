@@ -14,8 +14,12 @@ from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimiz
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _embedding
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.autograph.core import config as _autograph_config
+from tensorflow.python.client import pywrap_tf_session as _session
+from tensorflow.python.distribute import collective_all_reduce_strategy as _collective
 from tensorflow.python.distribute import distribute_lib as _distribute_lib
 from tensorflow.python.distribute import input_lib as _input_lib
+from tensorflow.python.distribute import mirrored_strategy as _mirrored
+from tensorflow.python.distribute import multi_worker_util as _multi_worker_util
 from tensorflow.python.distribute import one_device_strategy as _one_device
 from tensorflow.python.distribute import tpu_strategy as _tpu_strategy
 from tensorflow.python.eager import context as _context
@@ -24,6 +28,9 @@ from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
 from tensorflow.python.eager.polymorphic_function import (
     function_type_utils as _function_types,
+)
+from tensorflow.python.eager.polymorphic_function import (
+    polymorphic_function as _polymorphic_function,
 )
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import op_callbacks as _op_callbacks
@@ -40,6 +47,7 @@ from tensorflow.python.types import core as _types
 from tensorflow.python.util import nest as _nest
 
 autograph_config: Any = _autograph_config
+collective_all_reduce: Any = _collective
 compiler_ir: Any = _compiler_ir
 context: Any = _context
 control_flow: Any = _control_flow
@@ -50,15 +58,19 @@ function_types: Any = _function_types
 gen_tpu_ops: Any = _gen_tpu_ops
 input_lib: Any = _input_lib
 kernel_registry: Any = _kernels
+mirrored: Any = _mirrored
+multi_worker_util: Any = _multi_worker_util
 nest: Any = _nest
 one_device: Any = _one_device
 op_callbacks: Any = _op_callbacks
 op_def_library: Any = _op_def_library
 op_def_registry: Any = _op_def_registry
 ops: Any = _ops
+session_library: Any = _session
 tpu_replication: Any = _tpu_replication
 tpu_strategy: Any = _tpu_strategy
 
+function_class: Any = _polymorphic_function.Function
 in_xla_context: Any = _control_flow_util.GraphOrParentsInXlaContext
 embedding_optimizer: Any = _tpu_embedding._Optimizer
 tpu_embedding_class: Any = _tpu_embedding_v2.TPUEmbedding
@@ -77,6 +89,7 @@ graphs: Any = _ops._default_graph_stack
 
 # Messages. Their modules are filled at run time, which type checkers do not see.
 AttrValue: Any = vars(attr_value_pb2)["AttrValue"]
+CoordinatedJob: Any = vars(_collective)["coordination_config_pb2"].CoordinatedJob
 NameAttrList: Any = vars(attr_value_pb2)["NameAttrList"]
 TensorProto: Any = vars(tensor_pb2)["TensorProto"]
 # TensorFlow 2.18 calls it as its users do.

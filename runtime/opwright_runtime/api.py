@@ -9,6 +9,7 @@ from opwright_runtime._binding.lazy import lazy_names
 from opwright_runtime._binding.scope import Scope
 from opwright_runtime.errors import (
     OpAttrError,
+    OpChangedError,
     OpError,
     OpExecutionError,
     OpInputError,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OpAttrError",
+    "OpChangedError",
     "OpError",
     "OpExecutionError",
     "OpInputError",

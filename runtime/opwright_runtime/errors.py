@@ -16,6 +16,7 @@ import tensorflow as tf
 
 __all__ = [
     "OpAttrError",
+    "OpChangedError",
     "OpError",
     "OpExecutionError",
     "OpInputError",
@@ -90,6 +91,10 @@ class OpKernelError(OpError, NotImplementedError):
 
 class OpUnknownError(OpError, LookupError):
     """This TensorFlow has no op of that name."""
+
+
+class OpChangedError(OpError, RuntimeError):
+    """The op is registered, and is not the one that its class was made for."""
 
 
 class OpExecutionError(OpError, RuntimeError):

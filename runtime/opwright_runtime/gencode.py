@@ -4,6 +4,7 @@ That is a contract: a package that was generated keeps working, whoever generate
 with every runtime that has the same number. It is the names in `__all__` and what the
 base classes have for those derived from them: `Op._build`, `Op._call`, `Op._unknown`,
 `OpOptions._set`, `_with`.
+A class may state what its op was when it was generated, `MADE_FOR`.
 A name more does not change the number; a name less, or with another meaning, does. A
 package says once, to `declare_package`, which number it was generated for.
 
@@ -22,6 +23,8 @@ from opwright_runtime import __version__ as __version__
 from opwright_runtime._binding import lazy
 from opwright_runtime._binding.lazy import lazy_package as lazy_package
 from opwright_runtime._binding.lazy import lazy_packages as lazy_packages
+from opwright_runtime.libraries import load_library as load_library
+from opwright_runtime.libraries import register_gradients as register_gradients
 from opwright_runtime.native import load_if_present as load_if_present
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ def declare_package(
     Args:
         package: its name.
         abi: the number of the contract that it was generated for.
-        ops: OP_NAME to module and class.
+        ops: OP_NAME to module, relative to the package, and class.
         packages: those of groups, imported when they are named.
         exports: the module whose public names it has too.
 
@@ -60,7 +63,7 @@ def declare_package(
             f"generate`, or install an opwright that has contract {abi}",
             name=package,
         )
-    op_class, op_names = lazy.registry(ops)
+    op_class, op_names = lazy.registry(package, ops)
     lazy.lazy_packages(package, packages)
     lazy.lazy_exports(package, ("op_class", "op_names"), exports)
     return op_class, op_names
@@ -71,7 +74,7 @@ lazy.lazy_exports(
     __name__,
     (
         *("ABI", "__version__", "declare_package", "lazy_package", "lazy_packages"),
-        "load_if_present",
+        *("load_if_present", "load_library", "register_gradients"),
     ),
     "opwright_runtime._binding.classes",
 )

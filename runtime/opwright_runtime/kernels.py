@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from opwright_runtime import native
+from opwright_runtime import libraries, native
 from opwright_runtime._internals import kernel_registry
 
 __all__ = ["Kernel", "kernels", "served"]
@@ -35,7 +35,8 @@ class Kernel:
     Attributes:
         device: "CPU", "GPU", or "XLA", which stands for jit_compile and TPU.
         dtypes: the dtypes that it takes, by type attr; an attr left out may be any.
-        provider: whose kernel it is.
+        provider: whose kernel it is: "TensorFlow", "opwright", or for an op that is not
+            TensorFlow's the file of the library that has it, "libmy_ops.so".
         available: whether this machine has such a device.
         label: selects the kernel among others (the `_kernel` attr); "" for the usual.
         priority: of those that fit, the kernel with the highest runs.
@@ -104,7 +105,7 @@ def _provider(row: Any) -> str:
     The one place that decides: opwright's library registers with a priority of its own.
     """
     ours = native.loaded() and row.priority == native.KERNEL_PRIORITY
-    return "opwright" if ours else "TensorFlow"
+    return "opwright" if ours else libraries.provider(row.op)
 
 
 def _served(kernel: Kernel, rows: Mapping[Kernel, None]) -> bool:

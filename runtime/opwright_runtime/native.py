@@ -18,6 +18,7 @@ import os
 import warnings
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple, TypedDict
 
 import tensorflow as tf
@@ -34,10 +35,13 @@ __all__ = [
     "isa",
     "kept_weights",
     "library",
+    "library_path",
     "limit_kept_weights",
     "load",
     "load_if_present",
     "loaded",
+    "ops",
+    "sent_by_embeddings",
     "use_isa",
 ]
 
@@ -54,6 +58,8 @@ HOW = (
     "in opwright's source tree"
 )
 _loaded = False
+# TensorFlow's module of functions for the library's own ops.
+_ops: ModuleType | None = None
 
 
 class NativeLibraryError(ImportError):
@@ -67,9 +73,29 @@ def load() -> None:
         NativeLibraryError: it is missing, cannot be read, or was built for another
             minor version of TensorFlow.
     """
-    global _loaded
+    global _loaded, _ops
     if _loaded:
         return
+    library_path()
+    limit = _limit_of_environment()
+    try:
+        _ops = tf.load_op_library(str(LIBRARY))
+    except tf.errors.OpError as error:
+        raise NativeLibraryError(
+            f"{LIBRARY} does not load: {error.message}; {HOW}"
+        ) from error
+    _loaded = True
+    if limit is not None:
+        limit_kept_weights(limit)
+
+
+def library_path() -> Path:
+    """Where the library lies, for programs without Python: docs/serving.md.
+
+    Raises:
+        NativeLibraryError: it is missing, or was built for another minor version of
+            TensorFlow.
+    """
     if not LIBRARY.exists():
         raise NativeLibraryError(f"no library of native kernels at {LIBRARY}; {HOW}")
     built_for = _stamp()["tensorflow"]
@@ -79,16 +105,7 @@ def load() -> None:
             f"{LIBRARY} was built for TensorFlow {built_for}, this is TensorFlow "
             f"{tf.__version__}; {HOW}"
         )
-    limit = _limit_of_environment()
-    try:
-        tf.load_op_library(str(LIBRARY))
-    except tf.errors.OpError as error:
-        raise NativeLibraryError(
-            f"{LIBRARY} does not load: {error.message}; {HOW}"
-        ) from error
-    _loaded = True
-    if limit is not None:
-        limit_kept_weights(limit)
+    return LIBRARY
 
 
 def load_if_present() -> None:
@@ -103,6 +120,17 @@ def load_if_present() -> None:
 def loaded() -> bool:
     """Whether the native kernels are registered."""
     return _loaded
+
+
+def ops() -> ModuleType:
+    """Functions for the ops that the library has beside its kernels for TensorFlow's.
+
+    Raises:
+        NativeLibraryError: the library is missing or does not fit.
+    """
+    load()
+    assert _ops is not None
+    return _ops
 
 
 def cuda() -> str | None:
@@ -137,10 +165,32 @@ def library() -> ctypes.CDLL:
     functions.opwright_embedding_begin_step.restype = None
     functions.opwright_embedding_end_step.argtypes = [ctypes.c_bool]
     functions.opwright_embedding_end_step.restype = None
+    functions.opwright_embedding_step_of_thread.restype = ctypes.c_void_p
+    functions.opwright_embedding_join_step.argtypes = [ctypes.c_void_p]
+    functions.opwright_embedding_join_step.restype = None
+    functions.opwright_embedding_leave_step.restype = None
     functions.opwright_embedding_step_count.restype = ctypes.c_int64
+    functions.opwright_embedding_set_hosts.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_int64,
+        ctypes.c_double,
+    ]
+    functions.opwright_embedding_set_hosts.restype = None
+    functions.opwright_embedding_sent.argtypes = [
+        ctypes.POINTER(ctypes.c_int64),
+        ctypes.c_int64,
+    ]
+    functions.opwright_embedding_sent.restype = None
     functions.opwright_embedding_abandon.argtypes = [ctypes.c_bool]
     functions.opwright_embedding_abandon.restype = ctypes.c_int64
     return functions
+
+
+def sent_by_embeddings(count: int) -> list[int]:
+    """The first numbers of what this host has sent for its tables."""
+    numbers = (ctypes.c_int64 * count)()
+    library().opwright_embedding_sent(numbers, count)
+    return list(numbers)
 
 
 def isa() -> str:

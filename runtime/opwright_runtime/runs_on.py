@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-__all__ = ["NOT_TRIED", "TARGETS", "RunsOn", "runs_on"]
+__all__ = ["NOT_TRIED", "TARGETS", "RunsOn", "is_known", "runs_on"]
 
 #: XLA's own compiler for the CPU, and generations of TPUs.
 TARGETS: Final = ("XLA", "v4", "v5e", "v5p", "v6e")
@@ -23,7 +23,9 @@ NOT_TRIED: Final = "not tried"
 
 @dataclass(frozen=True, repr=False)
 class RunsOn:
-    """Where the example of an op compiles, each shape and value as it stands there.
+    """Where the example of an op compiles, with the shapes that it has there.
+
+    64-bit numbers become 32-bit ones where TPUs or XLA's kernel have no others.
 
     Attributes:
         op: its OP_NAME.
@@ -50,6 +52,11 @@ class RunsOn:
         ]
         versions = ", ".join(f"{name} {own}" for name, own in self.tried_with.items())
         return "\n".join([f"{self.op}, tried with {versions}", *rows])
+
+
+def is_known(op_name: str) -> bool:
+    """Whether it is an op of TensorFlow's that was tried, as all public ones are."""
+    return op_name in _table()["ops"]
 
 
 def runs_on(op_name: str) -> RunsOn:

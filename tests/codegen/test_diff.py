@@ -171,6 +171,7 @@ def test_prose_is_no_change() -> None:
     assert compare([OP], [new]) == []
 
 
+@pytest.mark.slow  # test_lossless.py finds the same, without the command.
 def test_opdefs_are_the_installed_registry() -> None:
     done = command_on_registry("diff", "installed", "opdefs")
     assert done.returncode == 0, done.stdout + done.stderr

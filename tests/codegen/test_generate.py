@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,17 +24,35 @@ SOME = (
 )
 
 
-@pytest.fixture
-def place_of_work(tmp_path: Path) -> Path:
-    """A folder with a few real opdefs and the package made from them."""
-    for name in SOME:
+#: Of which `--check`, which makes everything anew, is done soonest.
+FEW = ("linalg/MatMul", "math/AddV2")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return package_of(SOME, tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def little(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return package_of(FEW, tmp_path_factory.mktemp("little"))
+
+
+def package_of(names: Sequence[str], folder: Path) -> Path:
+    for name in names:
         source = OPDEFS / f"{name}.yaml"
-        target = tmp_path / "opdefs" / f"{name}.yaml"
+        target = folder / "opdefs" / f"{name}.yaml"
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-    generated = command("generate", cwd=tmp_path)
+    generated = command("generate", cwd=folder)
     assert generated.returncode == 0, generated.stderr
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def place_of_work(made: Path, tmp_path: Path) -> Path:
+    """A folder with a few real opdefs and the package made from them."""
+    return shutil.copytree(made, tmp_path, dirs_exist_ok=True)
 
 
 def times(root: Path) -> dict[str, int]:
@@ -132,7 +151,7 @@ def test_an_op_moved_to_another_group_moves_its_class(place_of_work: Path) -> No
     assert "audio/add_v2.py" in files
     assert "math/add_v2.py" not in files
     assert b"add_v2" not in files["math/__init__.py"]
-    assert b"opwright.audio.add_v2" in files["_table.py"]
+    assert b".audio.add_v2" in files["_table.py"]
 
 
 def test_an_op_removed_takes_its_file_and_empty_packages_along(
@@ -161,7 +180,10 @@ def test_an_op_that_is_referred_to_is_missed(place_of_work: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["edited", "missing", "extra", "manifest"])
-def test_check_finds_what_is_not_as_generated(place_of_work: Path, what: str) -> None:
+def test_check_finds_what_is_not_as_generated(
+    little: Path, tmp_path: Path, what: str
+) -> None:
+    place_of_work = shutil.copytree(little, tmp_path, dirs_exist_ok=True)
     assert command("generate", "--check", cwd=place_of_work).returncode == 0
     root = place_of_work / "generated/opwright"
     path = root / "math/add_v2.py"
@@ -201,14 +223,95 @@ def test_a_package_of_ones_own(tmp_path: Path) -> None:
     assert not any(b"from opwright " in text for text in files.values())
 
 
-def test_files_of_somebody_else_are_not_overwritten(tmp_path: Path) -> None:
+def test_a_package_within_another(tmp_path: Path) -> None:
+    place(tmp_path / "mine", "audio", "Echo")
+    place(tmp_path / "mine", "audio.old", "Tape")
+    (tmp_path / "mine/groups.yaml").write_text("moved: {audio.old: [Echo]}\n")
+    where = ("generate", "--opdefs", "mine", "--output", "src", "--package", "my.ops")
+    own = ("--load", "../libmy.so", "--gradients", ".gradients")
+    # Another's temporary files are not ours to remove.
+    theirs = tmp_path / "src/my/.ops.py.opwright.tmp"
+    theirs.parent.mkdir(parents=True)
+    theirs.touch()
+    left = tmp_path / "src/.my.ops.manifest.json.x.opwright.tmp"
+    left.touch()
+    done = command(*where, *own, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert theirs.exists()
+    assert not left.exists()
+    files = tree(tmp_path / "src")
+    assert "my.ops.manifest.json" in files
+    # It works wherever it is put: nothing names the package, but for people.
+    for name, text in files.items():
+        assert b"import my" not in text and b"from my" not in text, name
+    assert b'load_library(__name__, "../libmy.so")' in files["my/ops/__init__.py"]
+    assert b'(__name__, ".gradients")' in files["my/ops/__init__.py"]
+    assert b"from ...audio.echo import (" in files["my/ops/audio/old/echo.py"]
+    assert command(*where, *own, "--check", cwd=tmp_path).returncode == 0
+    assert command(*where, "--check", cwd=tmp_path).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--package", "my.class"), "'my.class' is no name of a Python package"),
+        (("--package", "my", "--load", "/a/lib.so"), "relative to the package"),
+        (("--package", "my", "--load", "native:"), "'native:' is no function"),
+        (("--package", "my", "--gradients", "a b"), "'a b' is no module"),
+        (("--load", "lib.so"), "for packages of your own"),
+    ],
+)
+def test_what_no_package_is(
+    options: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
     place(tmp_path / "opdefs", "math", "Foo")
-    theirs = tmp_path / "generated/opwright/notes.py"
+    done = command("generate", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in " ".join(done.stderr.split())
+    assert not (tmp_path / "generated").exists()
+
+
+def test_modules_of_somebody_else_stay(tmp_path: Path) -> None:
+    place(tmp_path / "opdefs", "math", "Foo")
+    place(tmp_path / "opdefs", "audio", "Echo")
+    root = tmp_path / "generated/opwright"
+    theirs = {
+        "notes.py": "precious = True\n",
+        "audio/mine.py": "",
+        "own/__init__.py": "",
+    }
+    for name, text in theirs.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    assert command("generate", cwd=tmp_path).returncode == 0
+    shutil.rmtree(tmp_path / "opdefs/audio")
+    # Taken over: it is the author's from now on.
+    (root / "audio/echo.py").write_text("mine = True\n")
+    assert command("generate", cwd=tmp_path).returncode == 0
+    assert command("generate", "--check", cwd=tmp_path).returncode == 0
+    assert not (root / "audio/__init__.py").exists()
+    theirs["audio/echo.py"] = "mine = True\n"
+    assert {name: (root / name).read_text() for name in theirs} == theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("math/foo.py", "which would overwrite it"),
+        ("math.py", "which would make a package of its name, which hides it"),
+    ],
+)
+def test_files_of_somebody_else_are_not_overwritten(
+    name: str, words: str, tmp_path: Path
+) -> None:
+    place(tmp_path / "opdefs", "math", "Foo")
+    theirs = tmp_path / "generated/opwright" / name
     theirs.parent.mkdir(parents=True)
     theirs.write_text("precious = True\n")
     done = command("generate", cwd=tmp_path)
     assert done.returncode == 1
-    assert "notes.py" in done.stderr
+    assert f"{name}:1:1" in done.stderr
+    assert words in done.stderr
     assert theirs.read_text() == "precious = True\n"
 
 

@@ -9,6 +9,7 @@ import pytest
 from tensorflow.core.framework import op_def_pb2
 
 from opwright_codegen import groups, importer, load
+from opwright_codegen.problems import SourceError
 from support.places import OPDEFS, ROOT
 from support.processes import run_code
 from support.workplace import command, place, tree
@@ -104,13 +105,13 @@ def test_names_are_found_where_they_were(mine: Path, statement: str) -> None:
 
 
 def test_the_module_that_stays_behind_follows_and_goes(mine: Path) -> None:
-    assert b"mine.audio.echo" in generate(mine)["core/echo.py"]
+    assert b"..audio.echo" in generate(mine)["core/echo.py"]
     path = mine / "opdefs/audio/Echo.yaml"
     path.unlink()
     place(mine / "opdefs", "io", "Echo")
     (mine / "opdefs/groups.yaml").write_text("moved: {core: [Echo], audio: [Echo]}\n")
     files = generate(mine)
-    assert b"mine.io.echo" in files["core/echo.py"]
+    assert b"..io.echo" in files["core/echo.py"]
     assert files["audio/echo.py"] == files["core/echo.py"]
 
     (mine / "opdefs/groups.yaml").unlink()
@@ -166,7 +167,9 @@ def test_where_new_ops_go(mine: Path) -> None:
         done = importer.import_ops(op_defs, mine / "opdefs", group)
         return {path.relative_to(mine / "opdefs").as_posix() for path in done.added}
 
-    assert added("EchoV2", "Reverb") == {"audio/EchoV2.yaml", "core/Reverb.yaml"}
+    assert added("EchoV2") == {"audio/EchoV2.yaml"}
+    with pytest.raises(SourceError, match="Reverb: in no group yet"):
+        added("Reverb")
     assert added("EchoV3", "Flange", group="fx") == {"fx/EchoV3.yaml", "fx/Flange.yaml"}
 
 

@@ -75,7 +75,7 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "first", work)
     seconds = time.monotonic()
     opdefs(work / "opdefs", "second")
-    assert start(work).wait(timeout=60) == 0
+    assert start(work).wait(timeout=300) == 0
     seconds = time.monotonic() - seconds
     assert tree(work / "generated") == versions[1]
 
@@ -92,7 +92,7 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
             os.kill(process.pid, signal.SIGKILL)
         else:
             os.killpg(process.pid, signal.SIGKILL)
-        in_time = process.wait(timeout=60) == -signal.SIGKILL
+        in_time = process.wait(timeout=300) == -signal.SIGKILL
         cut_short += in_time
         # How long a run takes changes with what else the machine does.
         seconds *= 1.01 if in_time else 0.9
@@ -109,10 +109,10 @@ def test_a_hundred_kills(tmp_path: Path) -> None:
             assert text in (versions[0][name], versions[1][name]), name
         # Now and then the next run is not killed, and puts all in order.
         if run % 10 == 9:
-            assert start(work).wait(timeout=60) == 0
+            assert start(work).wait(timeout=300) == 0
             assert tree(work / "generated") == versions[wanted]
         if cut_short == KILLS:
             break
     assert cut_short == KILLS
-    assert start(work).wait(timeout=60) == 0
+    assert start(work).wait(timeout=300) == 0
     assert tree(work / "generated") == versions[wanted]

@@ -108,7 +108,7 @@ def end_of(waiting: Callable[[], object], when: list[float]) -> None:
     with pytest.raises((KeyboardInterrupt, RuntimeError), match=r"Interrupt|^$"):
         waiting()
     assert when, "it did not wait"
-    assert time.monotonic() - when[0] < 5
+    assert time.monotonic() - when[0] < 20
 
 
 @pytest.mark.parametrize("way", ["eager", "function"])

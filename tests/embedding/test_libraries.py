@@ -15,25 +15,55 @@ import tf_keras
 
 from support.processes import run_program
 
+BATCH = 16  # Of the programs.
 PROGRAMS = {
     "tensorflow-recommenders": ("embedding_tfrs", {"TF_USE_LEGACY_KERAS": "1"}),
     "keras-rs": ("embedding_keras_rs", {}),
 }
 
 
-@pytest.fixture(scope="module", params=PROGRAMS)
+PLACES = ("1 cores", "4 cores", "2 hosts")
+
+
+@pytest.fixture(
+    scope="module", params=[(one, place) for one in PROGRAMS for place in PLACES]
+)
 def found(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """What the program of a library printed."""
-    if request.param == "keras-rs" and sys.version_info < (3, 11):
+    library, place = request.param
+    if library == "keras-rs" and sys.version_info < (3, 11):
         pytest.skip("keras-rs is for Python 3.11 and later")
-    program, environment = PROGRAMS[request.param]
+    program, environment = PROGRAMS[library]
     folder: Path = tmp_path_factory.mktemp(program)
-    done = run_program(program, folder, **environment)
+    done = run_program(program, folder, place, timeout=700, **environment)
     assert done.returncode == 0, done.stderr
-    printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return printed
+    printed = json.loads(done.stdout.splitlines()[-1])
+    return joined(printed) if place == "2 hosts" else printed
+
+
+def joined(hosts: list[dict[str, Any]]) -> dict[str, Any]:
+    """What one process would have found: of predictions each host has its part."""
+    whole = dict(hosts[0])
+    for optimizer in ("adagrad", "sgd"):
+        of_hosts = [found[optimizer]["here"] for found in hosts]
+        here = dict(of_hosts[0])
+        for kind, values in here.items():
+            parts = [found[kind] for found in of_hosts]
+            if kind in ("predict", "again"):
+                here[kind] = by_batches(parts)
+            else:
+                assert parts == [values] * len(hosts), kind
+        whole[optimizer] = {**whole[optimizer], "here": here}
+    return {**whole, "loaded": by_batches([found["loaded"] for found in hosts])}
+
+
+def by_batches(parts: list[list[float]]) -> list[float]:
+    """The parts of the first batch, of the second ..."""
+    each = BATCH // len(parts)
+    batches = range(0, len(parts[0]), each)
+    return [x for i in batches for part in parts for x in part[i : i + each]]
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd"])
@@ -65,7 +95,9 @@ def test_a_saved_model_goes_on_in_another(found: dict[str, Any]) -> None:
     assert trained != found["adagrad"]["here"]["predict"][: len(trained)]
 
 
-@pytest.mark.parametrize("found", ["keras-rs"], indirect=True)
+@pytest.mark.parametrize(
+    "found", [("keras-rs", place) for place in PLACES], indirect=True
+)
 def test_a_loop_over_ragged_data(found: dict[str, Any]) -> None:
     """Keras 3 hands no layer any in fit; the other library has them there."""
     assert found["loop"]["here"] == pytest.approx(found["loop"]["plain"], rel=1e-6)

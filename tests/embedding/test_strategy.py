@@ -13,6 +13,7 @@ import tf_keras
 
 import opwright
 from opwright import tpu
+from opwright_runtime import native
 from support.embedding_program import Program, rows, table, tpu_embedding
 
 WEIGHTS = np.arange(40, dtype=np.float32).reshape(10, 4)
@@ -329,6 +330,32 @@ def test_it_needs_soft_placement() -> None:
             tpu.software_strategy()
     finally:
         tf.config.set_soft_device_placement(True)
+
+
+def test_gpus_that_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One GPU, one core, one host; and a library with kernels for it."""
+    with pytest.raises(ValueError, match="must be '/cpu:0' or '/gpu:0', not '/gpu:1'"):
+        tpu.software_strategy(device="/gpu:1")
+    with pytest.raises(ValueError, match="a GPU is one core, not 2"):
+        tpu.software_strategy(device="/gpu:0", cores=2)
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": ["localhost:1"]}), "worker", 0
+    )
+    with pytest.raises(ValueError, match="not shared out over hosts"):
+        tpu.software_strategy(resolver, device="/gpu:0")
+    monkeypatch.setattr(native, "cuda", lambda: None)
+    with pytest.raises(RuntimeError, match="make native CUDA=ON"):
+        tpu.software_strategy(device="/gpu:0")
+    monkeypatch.setattr(native, "cuda", lambda: "13.0")
+    gpus: list[str] = []
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
+    with pytest.raises(RuntimeError, match="sees no GPU"):
+        tpu.software_strategy(device="/gpu:0")
+    gpus += ["a GPU", "another"]
+    with pytest.raises(RuntimeError, match="lie on one GPU, and TensorFlow sees 2"):
+        tpu.software_strategy(device="/gpu:0")
+    with pytest.raises(RuntimeError, match="say device='/gpu:0'"):
+        tpu.software_strategy()
 
 
 def test_it_is_made_eagerly() -> None:

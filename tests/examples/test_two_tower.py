@@ -107,6 +107,24 @@ def test_what_cannot_be_done(
     assert not list(tmp_path.iterdir())
 
 
+def test_hosts_share_the_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two processes; one goes on with what they learned."""
+    folder = ["--folder", str(tmp_path)]
+    assert two_tower.main([*folder, "--epochs", "5", "--hosts", "2", *SMALL]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"│ 1 +│ +[\d,]+ +│ +[\d,]+ +│ +[\d,]+ +│", said), said
+    assert "by the model that is served" in said
+    of_hosts = [losses(tmp_path), losses(tmp_path / "host_1")]
+    np.testing.assert_allclose(*of_hosts, rtol=1e-6)
+    assert np.mean(of_hosts[0][-1]) < np.mean(of_hosts[0][0]) - 0.05
+    settings = tmp_path / "settings.json"
+    settings.write_text(settings.read_text().replace('"epochs": 5', '"epochs": 6'))
+    assert two_tower.main([*folder, "--resume"]) == 0
+    assert "goes on after epoch 5" in capsys.readouterr().out
+
+
 def test_arguments_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         two_tower.main(["--epochs", "0"])

@@ -12,7 +12,8 @@ from .ways import WAYS
 
 # How often each is drawn; some make twenty calls, some one.
 FAMILIES: dict[str, tuple[Callable[[Draw], Scenario], float]] = {
-    "rnn": (draws_rnn.layers, 0.42),
+    "rnn": (draws_rnn.layers, 0.36),
+    "keras": (draws_rnn.keras, 0.06),
     "params": (draws_rnn.params, 0.18),
     "kept": (draws_rnn.kept, 0.0007),
     "sparse": (draws_sparse_core.batch, 0.06),
@@ -24,7 +25,7 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Scenario], float]] = {
 SHARES = {"eager": 0.66, "graph": 0.2, "saved": 0.14}
 # And these at least of all the calls that are made.
 LEAST = {"saved": 0.1, "compiled": 0.01}
-COMPILED = ("rnn", "params")
+COMPILED = ("rnn", "keras", "params")
 ALONE = ("kept", "sends")  # The same call again and again: eagerly, to be quick.
 
 

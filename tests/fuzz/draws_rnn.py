@@ -1,4 +1,4 @@
-"""Calls of the CudnnRNN ops."""
+"""Calls of the CudnnRNN ops, and of the one that runs layers of Keras."""
 
 from __future__ import annotations
 
@@ -67,6 +67,36 @@ def layers(rng: Draw) -> Scenario:
         back = Call(f"CudnnRNNBackprop{suffix}", more, dict(attrs))
         calls.append(damage(rng, back) if k or rng.chance(0.7) else back)
     return Scenario("rnn", calls)
+
+
+def keras(rng: Draw) -> Scenario:
+    """A layer of Keras, called again with other numbers, or damaged, or both.
+
+    One node's kernel keeps the weights that it packed.
+    """
+    dtype, mode = rng.pick(*DTYPES), rng.pick(*GATES)
+    units, size, steps, batch = (rng.int(1, 5) for _ in range(4))
+    rows = GATES[mode] * units
+    state = [batch, units] if mode == "lstm" else rng.pick([], [batch, units])
+    lengths = [rng.int(0, steps) for _ in range(batch)]
+    arguments: dict[str, Value | list[Value]] = {
+        "input": array(rng, dtype, batch, steps, size),
+        "input_h": array(rng, dtype, batch, units),
+        "input_c": array(rng, dtype, *state),
+        "kernel": array(rng, dtype, size, rows),
+        "recurrent_kernel": array(rng, dtype, units, rows),
+        "bias": array(rng, dtype, rng.int(0, 2), rows),
+        "sequence_lengths": Literal("int32", [batch], lengths),
+    }
+    calls = []
+    for _ in range(rng.int(1, 4)):
+        call = Call("OpwrightKerasRNN", dict(arguments), {"rnn_mode": mode.encode()})
+        calls.append(damage(rng, call) if rng.chance(0.6) else call)
+        changed = rng.pick("input", "input_h", "kernel", "recurrent_kernel", "bias")
+        old = arguments[changed]
+        assert isinstance(old, Literal)
+        arguments[changed] = array(rng, dtype, *old.shape)
+    return Scenario("keras", calls)
 
 
 def params(rng: Draw) -> Scenario:

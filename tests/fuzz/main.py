@@ -21,7 +21,10 @@ HERE = Path(__file__).parent
 CHUNK = 300  # Scenarios of a process.
 # So many calls reach every op in every way.
 EVERY_OP = 50_000
-FAMILIES = ("rnn", "params", "kept", "sparse", "rows", "dedup", "embedding", "sends")
+FAMILIES = (
+    *("rnn", "keras", "params", "kept"),
+    *("sparse", "rows", "dedup", "embedding", "sends"),
+)
 KINDS = ("eager", "graph", "saved", "compiled")
 
 

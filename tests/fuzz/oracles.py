@@ -47,6 +47,7 @@ MEMORY = 96 << 20  # What a call may take beside some times its tensors.
 KEPT = 192 << 20  # What is left of a scenario's calls.
 # A snapshot of larger tables is not made.
 MOST_ELEMENTS = 1 << 20
+NUMPYS_DIMENSIONS = 32
 FINITE = re.compile(
     "SparseCore|XlaSparseDense|CooTensor|RecvTPU|RetrieveTPU|RetrieveAll"
 )
@@ -57,11 +58,13 @@ Finding = tuple[str, str]
 
 
 def array_of(tensor: tf.Tensor) -> Any:
-    """NumPy has less room for sizes."""
+    """NumPy has less room for sizes, and for dimensions."""
     if 0 in tensor.shape:
         return np.empty(
             [min(size, 1) for size in tensor.shape], tensor.dtype.as_numpy_dtype
         )
+    if len(tensor.shape) > NUMPYS_DIMENSIONS:
+        tensor = tf.reshape(tensor, [-1])
     return tensor.numpy()
 
 

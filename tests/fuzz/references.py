@@ -1,4 +1,4 @@
-"""What some ops compute, in Python's integers, which do not overflow."""
+"""What some ops compute: in Python's integers, which do not overflow, or by NumPy."""
 
 from __future__ import annotations
 
@@ -140,10 +140,60 @@ def params_size(
     return None if found == [size] else f"must be {size}, is {found}"
 
 
+# The accuracy of what can be held against float64.
+ACCURACY = {"float32": 1e-4, "float64": 1e-9}
+
+
+def keras_rnn(inputs: list[Any], attrs: dict[str, Any], outputs: Arrays) -> str | None:
+    """A layer of Keras, step by step; whatever weights its kernel kept."""
+    accuracy = ACCURACY.get(inputs[0].dtype.name)
+    largest = max((np.abs(one).max(initial=0) for one in inputs[:-1]), default=0)
+    # Also of those that are no numbers.
+    if accuracy is None or not largest < 100:
+        return None
+    x, h, c, kernel, recurrent, bias, lengths = inputs
+    x, h, c, kernel, recurrent, bias = (
+        one.astype(np.float64) for one in (x, h, c, kernel, recurrent, bias)
+    )
+    given, kept = np.zeros([2, kernel.shape[1]])
+    given[:] = bias[0] if len(bias) else 0
+    kept[:] = bias[1] if len(bias) > 1 else 0
+
+    def sigmoid(of: Any) -> Any:
+        return (1 + np.tanh(of / 2)) / 2
+
+    y, mode = np.zeros([*x.shape[:2], recurrent.shape[0]]), attrs["rnn_mode"]
+    for step in range(x.shape[1]):
+        a, b = x[:, step] @ kernel + given, h @ recurrent + kept
+        new_c = c
+        if mode == b"lstm":
+            i, f, g, o = np.split(a + b, 4, axis=1)
+            new_c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            new_h = sigmoid(o) * np.tanh(new_c)
+        elif mode == b"gru":
+            (az, ar, an), (bz, br, bn) = np.split(a, 3, axis=1), np.split(b, 3, axis=1)
+            z = sigmoid(az + bz)
+            new_h = z * h + (1 - z) * np.tanh(an + sigmoid(ar + br) * bn)
+        else:
+            new_h = np.tanh(a + b) if mode == b"rnn_tanh" else np.maximum(a + b, 0)
+        shown = (step < lengths)[:, None]
+        h = np.where(shown, new_h, h)
+        c = np.where(shown, new_c, c) if mode == b"lstm" else c
+        y[:, step] = np.where(shown, new_h, 0)
+    expected = [y, h, c if mode == b"lstm" else np.zeros([])]
+    names = ("output", "output_h", "output_c")
+    for name, found, one in zip(names, outputs, expected, strict=True):
+        room = accuracy * (1 + np.abs(one).max(initial=0))
+        if found.shape != one.shape or (np.abs(found - one) > room).any():
+            return f"{name} must be {one.tolist()}, is {found.tolist()}"
+    return None
+
+
 CHECKS: dict[str, Check] = {
     "ConvertToCooTensor": coo,
     "ConvertToListOfSparseCoreCooTensors": list_of_coo,
     "SortListOfSparseCoreCooTensors": sort,
     "GetStatsFromListOfSparseCoreCooTensors": stats,
     "CudnnRNNParamsSize": params_size,
+    "OpwrightKerasRNN": keras_rnn,
 }

@@ -3,7 +3,7 @@
 `typing/accepted` holds programs that must pass, and that run as they are typed;
 `typing/rejected` programs that must not, on just the lines that say
 `# expect: <what is wrong>`. After that may follow `, naming <word>, <word>`: what the
-checker says has each of the words. Examples, and programs that README and the guide
+checker says has each of the words. Examples, and programs that README and the guides
 show, must pass as well.
 """
 
@@ -35,8 +35,17 @@ from support.places import ROOT
 
 PROGRAMS = Path(__file__).parent / "typing"
 PACKAGES = ("generated", "runtime", "codegen")
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs/guide.md")
-EXAMPLES = [str(path.relative_to(ROOT)) for path in (ROOT / "examples").rglob("*.py")]
+# Those whose programs are whole, and typed.
+DOCUMENTS = (
+    ROOT / "README.md",
+    *(ROOT / f"docs/{name}.md" for name in ("guide", "groups", "serving")),
+)
+# That of an op of one's own is a project by itself, and checks its types.
+EXAMPLES = [
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "examples").rglob("*.py")
+    if "custom_op" not in path.parts
+]
 
 #: How each checker names what a line of a rejected program expects.
 RULES = {
@@ -57,8 +66,8 @@ CEILINGS = {
     "generated": (0, 0),
     # 31 uses declare what `_internals` takes from TensorFlow, and most ignores are of
     # classes that derive from one of TensorFlow's: all are `Any` to type checkers.
-    "runtime": (253, 14),
-    "codegen": (40, 1),
+    "runtime": (276, 20),
+    "codegen": (69, 1),
 }
 
 
@@ -76,7 +85,7 @@ class Finding:
 
 
 def written(folder: Path) -> Path:
-    """The programs that README and the guide show, as the modules of a package."""
+    """The programs that README and the guides show, as the modules of a package."""
     package = folder / "documented"
     package.mkdir()
     for document in DOCUMENTS:

@@ -61,3 +61,10 @@ def build(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Buil
 def odd_ops(build: Build) -> Path:
     """The library of odd ops."""
     return build(HERE / "library" / "odd_ops.cc", "odd_ops")
+
+
+@pytest.fixture(scope="session")
+def versions(build: Build) -> tuple[Path, Path]:
+    """Two versions of one library, in files of one name."""
+    source = HERE / "library" / "versions.cc"
+    return build(source, "versions"), build(source, "versions", "-DNEXT")

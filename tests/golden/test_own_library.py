@@ -38,6 +38,18 @@ options:
     doc: What to multiply with.
 """
 
+#: Written by hand, in the package beside what is generated.
+GRADIENTS = """\
+import tensorflow as tf
+
+from .audio import addons_gain
+
+
+@tf.RegisterGradient("Addons>Gain")
+def _gain(op, gradient):
+    return addons_gain(gradient, gain=op.get_attr("gain"))
+"""
+
 
 def output(done: Done) -> str:
     """The output of a command that must succeed."""
@@ -78,6 +90,8 @@ def test_from_a_library_to_classes_and_on(build: Build, tmp_path: Path) -> None:
     used = run_code(program, library, cwd=tmp_path, PYTHONPATH=path)
     assert used.returncode == 0, used.stderr
 
+    fits_a_project(library, tmp_path)
+
     # Documentation comes from a person.
     gain = tmp_path / "my_opdefs/audio/Addons.Gain.yaml"
     gain.write_text(GAIN)
@@ -97,8 +111,8 @@ def test_from_a_library_to_classes_and_on(build: Build, tmp_path: Path) -> None:
     assert said.endswith("my_opdefs: 0 added, 1 updated, 1 unchanged")
     # What was written by hand stays; the line that facts begin with is put in.
     kept = GAIN.replace("inputs:", f"\n{form.LINE}\ninputs:")
-    kept += "  - {name: clip, type: bool, default: false}\n"
-    assert gain.read_text("utf-8") == kept
+    kept += "  - {name: clip, type: bool, default: false}\nimported_text: ["
+    assert gain.read_text("utf-8").startswith(kept)
 
     generate()
     after = files(tmp_path / "src/my_ops")
@@ -109,10 +123,44 @@ def test_from_a_library_to_classes_and_on(build: Build, tmp_path: Path) -> None:
     generate("--check")
 
 
+def fits_a_project(library: Path, folder: Path) -> None:
+    """A package within the author's loads the library, and registers gradients."""
+    where = ("--opdefs", "my_opdefs", "--output", "lib", "--package", "mylib.ops")
+    hand_written = folder / "lib/mylib/ops/gradients.py"
+    hand_written.parent.mkdir(parents=True)
+    hand_written.write_text(GRADIENTS)
+    program = (HERE / "checks" / "use_nested.py").read_text("utf-8")
+    path = os.pathsep.join([str(ROOT / "runtime"), "lib"])
+
+    def use(load: str) -> Done:
+        own = ("--load", load, "--gradients", ".gradients")
+        output(command("generate", *where, *own, cwd=folder))
+        return run_code(program, "lib_audio.so", cwd=folder, PYTHONPATH=path)
+
+    missing = use("../lib_audio.so")
+    where_to = folder / "lib/mylib/lib_audio.so"
+    assert f"mylib.ops loads {where_to}, which is not there" in missing.stderr
+    where_to.write_text("text")
+    assert "build it against this TensorFlow" in use("../lib_audio.so").stderr
+    where_to.unlink()
+    shutil.copy(library, where_to)
+    used = use("../lib_audio.so")
+    assert used.returncode == 0, used.stderr
+    # Or a function of the author's loads it.
+    assert "no function load" in use("mylib:load").stderr
+    loads = (
+        f"import tensorflow as tf\ndef load(): tf.load_op_library({str(where_to)!r})\n"
+    )
+    (folder / "lib/mylib/__init__.py").write_text(loads)
+    used = use("mylib:load")
+    assert used.returncode == 0, used.stderr
+    assert hand_written.read_text() == GRADIENTS
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("missing.so", None, "cannot open shared object file"),
+        ("missing.so", None, "no such file"),
         ("text.so", b"no library", "cannot load it"),
     ],
 )

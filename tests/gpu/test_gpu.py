@@ -1,4 +1,4 @@
-"""The CUDA backend without a GPU: its kernels on the CPU, its build, its script."""
+"""The CUDA backend without a GPU: its build, its library, its script."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import pytest
 
-from support.gpu.building import CUDA_BUILD as BUILD
-from support.gpu.building import NVCC, build, run
+from support.gpu.building import BUILD, NVCC, build, run
 from support.places import ROOT, environment
 
 DOC = ROOT / "docs" / "gpu.md"
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 # Parts of their mangled names; aligned rows (true, Lb1) are the ones that count.
 HOT = {
-    "6LookupILb1ELb0E": "lookup",
+    "6LookupILb1E": "lookup",
     "11UpdateTilesINS0_5rules3SgdELb1E": "update, SGD",
     "11UpdateTilesINS0_5rules7AdagradELb1E": "update, Adagrad",
     "11UpdateTilesINS0_5rules4AdamELb1E": "update, Adam",
@@ -25,12 +25,6 @@ HOT = {
     "12CombineShortINS0_5rules7AdagradELb1E": "rows in few tiles, Adagrad",
     "11CombineLongINS0_5rules7AdagradELb1E": "rows in many tiles, Adagrad",
 }
-
-
-def test_kernels_on_the_cpu() -> None:
-    """Thread by thread, against rows of doubles; and the plans."""
-    build("embedding_cuda_test")
-    assert " 0 failed" in run(BUILD / "embedding_cuda_test", "--rounds", "4")
 
 
 class Used(NamedTuple):
@@ -63,11 +57,11 @@ def test_compiles() -> None:
     """Without a warning; hot kernels without spills, as docs/gpu.md has them."""
     build("opwright_cuda")
     used = resources((BUILD / "ptxas.log").read_text())
-    assert {arch for arch, _ in used} == {"sm_80", "sm_90"}
+    assert {arch for arch, _ in used} == set(ARCHITECTURES)
     lines = []
     for part, what in HOT.items():
         cells = []
-        for arch in ("sm_80", "sm_90"):
+        for arch in ARCHITECTURES:
             mine = [u for (a, name), u in used.items() if a == arch and part in name]
             assert mine, (arch, part)
             cells.append(
@@ -78,7 +72,7 @@ def test_compiles() -> None:
         lines.append(f"| {what} | {' | '.join(cells)} |")
     never = [u for (_, name), u in used.items() if "6LookupI" in name]
     never += [u for (_, name), u in used.items() if "11UpdateTilesI" in name]
-    assert len(never) == 2 * (4 + 2 * 13)
+    assert len(never) == len(ARCHITECTURES) * (2 + 2 * 13)
     assert not any(u.spilled for u in never)
     # Another release of nvcc may use other registers.
     release = re.search(r"release ([\d.]+)", run("nvcc", "--version"))
@@ -101,7 +95,7 @@ def python(script: str, library: Path) -> str:
 
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH")
 def test_no_gpu() -> None:
-    """The library loads anywhere; a table is refused in the runtime's words."""
+    """The library loads anywhere; a table is refused in words."""
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU: run tools/gpu_check.py itself")
@@ -111,8 +105,8 @@ def test_no_gpu() -> None:
         "except backend.RefusedError as error: print(error.status, error)",
         BUILD / "libopwright_cuda.so",
     )
-    internal = 5
-    assert re.match(rf"{internal} cuda\w+\(.*\): cudaError", said), said
+    failed_precondition = 2
+    assert said.startswith(f"{failed_precondition} there is no driver for GPUs"), said
 
 
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH, nor CUDA's headers")

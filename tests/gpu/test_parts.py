@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -11,12 +12,13 @@ import textwrap
 import time
 from pathlib import Path
 
+import gpu_check
 import numpy as np
 import pytest
 from gpu_check import progress, run_part
 
 from support.gpu import sanitizer
-from support.gpu.building import CUDA_BUILD, NVCC, build
+from support.gpu.building import BUILD, NVCC, build
 from support.gpu.parts import PARTS, Run, first_error
 from support.gpu.report import (
     FAILED,
@@ -223,7 +225,10 @@ def test_first_error(said_by_a_build: str, note: str) -> None:
     assert first_error(said_by_a_build) == note
 
 
-@pytest.mark.parametrize("name", [p for p in PARTS if p not in ("build", "tensorflow")])
+WITHOUT_LIBRARY = {"build", "tensorflow", "growth"}
+
+
+@pytest.mark.parametrize("name", sorted(PARTS.keys() - WITHOUT_LIBRARY))
 def test_nothing_is_built(tmp_path: Path, name: str) -> None:
     """A part that cannot run is a row."""
     pytest.importorskip("torch")
@@ -231,6 +236,86 @@ def test_nothing_is_built(tmp_path: Path, name: str) -> None:
     PARTS[name].run(Run(findings, tmp_path, time.monotonic() + 60))
     (row,), _, _ = found(name, tmp_path / "rows")
     assert row.verdict == NOT_RUN and row.note.endswith(" is not built")
+
+
+def test_a_check_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the kernels' checks one that dies, or hangs, is none of the others' end."""
+    pytest.importorskip("torch")
+    from support.gpu import checks
+
+    def rows_of(seconds: float, *deeds: object) -> list[tuple[str, str]]:
+        class Made:
+            failures: tuple[str, ...] = ()
+
+            def __init__(self, library: object, quick: bool) -> None:
+                pass
+
+            def all(self) -> dict[str, object]:
+                return {str(i): deed for i, deed in enumerate(deeds)}
+
+        monkeypatch.setattr(checks, "Checks", Made)
+        monkeypatch.setattr(checks, "NAMES", list(map(str, range(len(deeds)))))
+        results = tmp_path / "rows"
+        results.unlink(missing_ok=True)
+        run = Run(Findings("it", results), tmp_path, time.monotonic() + seconds)
+        run.cuda_library.parent.mkdir(exist_ok=True)
+        run.cuda_library.touch()
+        PARTS["kernels"].run(run)
+        return [(row.verdict, row.note) for row in found("it", results)[0]]
+
+    monkeypatch.setattr("support.gpu.backend.Library", lambda path: None)
+    assert rows_of(600, lambda: "well", lambda: os._exit(7), lambda: 1 / 0) == [
+        (OK, "well"),
+        (FAILED, "ended with status 7"),
+        (FAILED, "ZeroDivisionError: division by zero"),
+    ]
+    assert rows_of(4, lambda: time.sleep(600), lambda: "late") == [
+        (NOT_RUN, "not done in time"),
+        (NOT_RUN, "no time is left"),
+    ]
+
+
+def test_the_store(
+    stand_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program is run plainly and under each tool; what it says is kept."""
+    monkeypatch.setenv("CUDA_HOME", str(Path(stand_in).parents[1]))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    run = Run(Findings("store", tmp_path / "rows"), tmp_path, time.monotonic() + 60)
+    run.store_test.parent.mkdir()
+    for status, verdicts in ((0, [OK] * 4), (1, [FAILED] * 4)):
+        run.store_test.write_text(f"#!/bin/sh\necho 9 tests\nexit {status}\n")
+        run.store_test.chmod(0o755)
+        (tmp_path / "rows").unlink(missing_ok=True)
+        PARTS["store"].run(run)
+        rows, _, _ = found("store", tmp_path / "rows")
+        assert [row.verdict for row in rows] == verdicts
+        assert [row.what for row in rows] == [
+            "the store",
+            *(f"the store under {t}" for t in ("memcheck", "racecheck", "synccheck")),
+        ]
+    assert "9 tests" in (tmp_path / "store.log").read_text()
+    assert rows[0].note == "status 1: 9 tests; see store.log"
+
+
+def test_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page, logs and findings, in a folder of the caller's."""
+    made = tmp_path / "build"
+    (made / "cuda").mkdir(parents=True)
+    for name in ("kernels.log", "kernels.jsonl", "cuda/build.log", "other"):
+        (made / name).write_text(name)
+    monkeypatch.setattr(gpu_check, "BUILD", made)
+    monkeypatch.setattr(gpu_check, "machine", lambda: "a machine")
+    folder = tmp_path / "a" / "folder"
+    for _ in range(2):
+        gpu_check.leave(folder, "the page\n", [Row("a", "b", OK, "c")])
+    names = ["build-cuda.log", "kernels.jsonl", "kernels.log", "page.md"]
+    assert sorted(one.name for one in folder.iterdir()) == [*names, "results.json"]
+    assert (folder / "page.md").read_text() == "the page\n"
+    assert json.loads((folder / "results.json").read_text()) == {
+        "machine": "a machine",
+        "rows": [{"part": "a", "what": "b", "verdict": "ok", "note": "c"}],
+    }
 
 
 # What compute-sanitizer prints, as its manual has it.
@@ -262,7 +347,22 @@ RACE = "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)"
         ),
         (86, NO_RACE, FAILED, "RACECHECK SUMMARY: 0 hazards"),
         (1, CLEAN, FAILED, "but the checks exit with 1"),
-        (-11, "Error: no driver\n", FAILED, "no summary, exit status -11: Error: no d"),
+        (-11, "Segmentation fault\n", FAILED, "no summary, exit status -11: Segm"),
+        (1, "Error: no driver\n", NOT_RUN, "the machine refuses it: Error: no driver"),
+        (
+            255,
+            "========= Error: No attachable process found. It timed out.\n",
+            NOT_RUN,
+            "the machine refuses it: Error: No attachable process",
+        ),
+        (
+            1,
+            "===== Target application terminated before first instrumented API call",
+            NOT_RUN,
+            "the machine refuses it: Target application",
+        ),
+        # What a check says is not what the sanitizer says.
+        (1, f"this is not supported\n{CLEAN}", FAILED, "but the checks exit with 1"),
         (0, "", FAILED, "no summary, exit status 0: it said nothing"),
     ],
 )
@@ -347,7 +447,7 @@ def on_cpu() -> Path:
         pytest.skip("nvcc is not in PATH, nor CUDA's headers")
     pytest.importorskip("torch")
     build("opwright_cuda_on_cpu")
-    return CUDA_BUILD / "libopwright_cuda_on_cpu.so"
+    return BUILD / "libopwright_cuda_on_cpu.so"
 
 
 def test_parts_on_the_cpu(
@@ -437,7 +537,88 @@ print(json.dumps([lines, told, late, targets]))
         assert filled == [True] * 5 + [timed] + [True] * 3 + [timed]
     assert "8 set-ups are left out: no time was left." in late
     # No dimension is 64, so nothing is said of the copy.
-    assert targets.keys() == {f"{w}: ahead of every peer" for w in ("lookup", "step")}
+    peers = "torch and FBGEMM" if has_fbgemm else "torch"
+    assert targets.keys() == {f"{w}: ahead of {peers}" for w in ("lookup", "step")}
+
+
+def test_steps_on_the_cpu(on_cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times of whole steps, small: all tables are looked up and updated."""
+    monkeypatch.setenv("OPWRIGHT_CHECK_DEVICE", "cpu")
+    code = f"""
+import json, pathlib, sys
+sys.path.insert(0, {str(ROOT / "benchmarks/gpu")!r})
+import step_times
+from support.gpu.backend import Library
+library, failed = Library(pathlib.Path({str(on_cpu)!r})), []
+shapes = [(n, 40, length, 64, 50) for n in (26, 3) for length in (20, 1)]
+setups = tuple(step_times.Setup(*shape) for shape in shapes)
+steps = step_times.Steps(library, setups[0])
+steps.enqueue(0)
+steps.step()
+steps.enqueue(0)
+steps.receive()
+moved = [bool(table.abs().max() > 0) for table in steps.outputs]
+steps.close()
+results = step_times.all_times(library, setups, 2, failed=failed.append)
+step_times.all_times(library, setups, 2, deadline=0, failed=failed.append)
+targets = [what for what, _, _ in step_times.targets(results, 1e9)]
+print(json.dumps([moved, step_times.lines(results, 1e9), targets, failed]))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not ran.returncode, ran.stderr
+    moved, lines, targets, failed = json.loads(ran.stdout.splitlines()[-1])
+    assert moved == [True] * 26
+    rows = [line for line in lines if line.startswith(("| 26", "| 3 "))]
+    # 26 tables of 40 samples: 20 ids and 41 offsets, or one id.
+    assert [row.split(" | ")[:5] for row in rows] == [
+        ["| 26", "40", "20", "64", "0.1"],
+        ["| 26", "40", "1", "64", "0.0"],
+        ["| 3", "40", "20", "64", "0.0"],
+        ["| 3", "40", "1", "64", "0.0"],
+    ]
+    assert len([line for line in lines if line.startswith("- ")]) == 4
+    assert targets == [
+        f"{what} of 26 tables, L = {length}: {share} of the copy"
+        for length, shares in ((20, ("75%", "60%")), (1, ("45%", "45%")))
+        for what, share in zip(("lookup", "step"), shares, strict=True)
+    ]
+    assert failed == [
+        f"{n} tables, L = {length}, D 64: no time was left"
+        for n in (26, 3)
+        for length in (20, 1)
+    ]
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hand-made times: what limits a step, and its share of a copy."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
+    from step_times import Result, Setup, targets
+
+    setup = Setup(26, 1000, 20, 64, 1 << 20)
+    times = {"lookup": np.array([1.0, 1.0, 9.0]), "step": np.array([4.0, 4.0, 9.0])}
+    kernels = {"update": 2.0, "lookup": 1.0, "copy of ids": 3.0}
+    one = Result(setup, times, 0.5, kernels, 260000.0)
+    assert one.copied == 26 * 4 * (20000 + 1001)
+    assert one.limit() == (
+        "The GPU limits 26 tables, L = 20, D 64: update 67%, lookup 33%; it waits 25%."
+    )
+    slow = {**kernels, "copy of ids": 6.0}
+    assert "The copy of ids limits" in Result(setup, times, 0.5, slow).limit()
+    assert "The host limits" in Result(setup, times, 5.0, kernels).limit()
+    assert "Nobody told" in Result(setup, times, 0.5).limit()
+    # A lookup moves 546,000 rows of 256 bytes in a millisecond; a step those, 520,000
+    # gradients and 260,000 rows four times, in four.
+    assert list(targets([one], 2e11)) == [
+        ("lookup of 26 tables, L = 20: 75% of the copy", False, "at least 70%"),
+        ("step of 26 tables, L = 20: 60% of the copy", True, "at least 67%"),
+    ]
 
 
 def test_targets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,6 +645,6 @@ def test_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Measured(sizes, 4e9, results, {}, 0).targets() == {
         "lookup, D >= 64: 75% of the copy": (False, "at least 73%"),
         "step, D >= 64: 60% of the copy": (True, "at least 67%"),
-        "lookup: ahead of every peer": (True, "at least 3.00 times as fast"),
-        "step: ahead of every peer": (False, "at least 0.75 times as fast"),
+        "lookup: ahead of torch": (True, "at least 3.00 times as fast"),
+        "step: ahead of torch": (False, "at least 0.75 times as fast"),
     }

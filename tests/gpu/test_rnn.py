@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.gpu.building import NATIVE_BUILD, make
+from support.gpu.building import BUILD, build
 from support.gpu.rnn_core import Core, Layers, Layout, Part, Place, States
 
 torch = pytest.importorskip("torch")
@@ -31,10 +31,8 @@ from support.gpu.rnn_numbers import Draw, compare, draws, error, flattened, pack
 
 @pytest.fixture(scope="module")
 def core() -> Core:
-    if not (NATIVE_BUILD / "CMakeCache.txt").exists():
-        raise pytest.UsageError("tests/gpu need the native library: run `make native`")
-    make(NATIVE_BUILD, "rnn_c")
-    return Core(NATIVE_BUILD / "librnn_c.so")
+    build("rnn_c")
+    return Core(BUILD / "librnn_c.so")
 
 
 def options(layers: Layers) -> dict[str, Any]:
@@ -124,7 +122,7 @@ class OtherGates(Core):
 def test_wrong_numbers_are_told(core: Core) -> None:
     """The comparison says what is off, and who."""
     draw = Draw(Layers("gru", 11, 5), 6, 4)
-    other = OtherGates(NATIVE_BUILD / "librnn_c.so")
+    other = OtherGates(BUILD / "librnn_c.so")
     wrong = compare(other, draw, "cpu").wrong
     assert wrong and all(": ours, " in words for words in wrong)
     assert any("d params" in words for words in wrong)

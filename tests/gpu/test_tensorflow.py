@@ -11,11 +11,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from support.gpu import tensorflow_gpu
-from support.gpu.building import NATIVE_BUILD
+from support.gpu.building import BUILD
 from support.gpu.report import FAILED, OK
 from support.gpu.rnn_core import Layers
 
-if not (NATIVE_BUILD / "CMakeCache.txt").exists():
+if not (BUILD / "CMakeCache.txt").exists():
     raise pytest.UsageError("tests/gpu need the native library: run `make native`")
 
 ROWS = dict(tensorflow_gpu.rows("/CPU:0"))

@@ -52,15 +52,15 @@ MAY_LINK = {
     "opwright_embedding_cuda": {"opwright_embedding_cuda_host"},
     "opwright_embedding_cuda_kernels": {"opwright_embedding_cuda_host"},
     "opwright_embedding_tf": {"opwright_embedding", "tensorflow"},
-    "opwright_embedding_device": {
-        *("opwright_embedding", "opwright_embedding_cuda"),
-        *("opwright_embedding_cuda_kernels", "tensorflow"),
+    "opwright_embedding_device": {"opwright_embedding", "tensorflow"},
+    "opwright_embedding_device_cuda": {
+        *("opwright_embedding_cuda", "opwright_embedding_cuda_kernels", "tensorflow"),
     },
     "opwright_sparsecore": {"opwright_embedding"},
     "opwright_sparsecore_tf": {"opwright_sparsecore", "tensorflow"},
     "opwright": {
-        *("opwright_rnn_tf", "opwright_embedding_tf", "opwright_embedding_device"),
-        "opwright_sparsecore_tf",
+        *("opwright_rnn_tf", "opwright_embedding_tf", "opwright_sparsecore_tf"),
+        *("opwright_embedding_device", "opwright_embedding_device_cuda"),
     },
 }
 ELSEWHERE = re.compile(r"Threads::Threads|CUDA::\w+|LINKER:.*|INTERFACE")

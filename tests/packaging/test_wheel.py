@@ -31,10 +31,8 @@ assert opwright.op_class("MatMul") is MatMul
 minor = ".".join(tf.__version__.split(".")[:2])
 assert metadata.version("opwright") == f"{minor}.{opwright.__version__}"
 print(len(opwright.op_names()))
-"""
 
-NATIVE = """
-import opwright, tensorflow as tf
+# A native kernel.
 from opwright.nn import CudnnRNNV3, cudnn_rnn_v3
 
 x, h = tf.ones([2, 1, 3]), tf.zeros([1, 1, 4])
@@ -141,16 +139,14 @@ def test_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     made = run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    installed = run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    # Python compiles what it imports, which is a small part of TensorFlow.
+    install = ("-m", "pip", "install", "--quiet", "--no-compile")
+    installed = run(python, *install, wheel, cwd=tmp_path)
     assert installed.returncode == 0, installed.stderr
 
     smoke = run(python, "-c", SMOKE, cwd=tmp_path)
     assert smoke.returncode == 0, smoke.stderr
-    assert smoke.stdout.split() == ["1626"]
-
-    native = run(python, "-c", NATIVE, cwd=tmp_path)
-    assert native.returncode == 0, native.stderr
-    assert native.stdout.strip() == "(2, 1, 4)"
+    assert smoke.stdout.splitlines() == ["1626", "(2, 1, 4)"]
 
     # Classes need no generator; who calls it is told what to install.
     command = run(python.parent / "opwright-codegen", "--help", cwd=tmp_path)

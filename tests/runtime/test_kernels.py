@@ -32,6 +32,7 @@ def test_xla_s_dtypes_are_those_that_compile(dtype):
     tf.function(lambda: tf.raw_ops.MatMul(a=x, b=x), jit_compile=True)()
 
 
+@pytest.mark.slow  # XLA's start takes seconds, in each process.
 def test_xla_s_kernels_show_before_anything_is_compiled():
     program = """
 from opwright.linalg import MatMul

@@ -21,7 +21,8 @@ ROOMS = {
     "errors": set(),
     "native": set(),
     "types": {"errors"},
-    "kernels": {"_internals", "native"},
+    "libraries": {"_internals", "runs_on"},
+    "kernels": {"_internals", "libraries", "native"},
     "runs_on": set(),
     "_binding": {"_internals", "errors", "kernels", "native", "runs_on", "types"},
     "rnn": {"errors", "native"},
@@ -29,7 +30,7 @@ ROOMS = {
     "search": {"_binding", "errors"},
     "tpu_check": {"_internals", "kernels", "runs_on"},
     "api": {"_binding", "errors", "rnn", "search", "tpu_check", "types"},
-    "gencode": {"", "_binding", "native"},
+    "gencode": {"", "_binding", "libraries", "native"},
 }
 
 
@@ -94,6 +95,12 @@ KERAS = (
     "from opwright_runtime.rnn.keras_layers import *",
     "from opwright_runtime.rnn.keras_layers import __all__ as __all__",
 )
+NATIVE = tuple(
+    said.replace("opwright.keras", "opwright.native").replace(
+        "rnn.keras_layers", "native"
+    )
+    for said in KERAS
+)
 #: What `python -m opwright` runs, no more.
 COMMAND = (
     '"""`python -m opwright`: the command line of opwright_runtime.search.cli."""',
@@ -121,5 +128,6 @@ def test_generated_code_imports_one_module() -> None:
         ),
         ("generated/opwright/tpu/__init__.py", 'exports="opwright_runtime.embedding",'),
         *(("generated/opwright/keras.py", said) for said in KERAS),
+        *(("generated/opwright/native.py", said) for said in NATIVE),
         *(("generated/opwright/__main__.py", said) for said in COMMAND),
     }

@@ -12,8 +12,9 @@ from opwright_runtime import api, embedding, types
 ROOT = Path(__file__).parents[2]
 
 ERRORS = {
-    *("OpAttrError", "OpError", "OpExecutionError", "OpInputError", "OpKernelError"),
-    *("OpModeError", "OpOptionError", "OpRemovedError", "OpUnknownError"),
+    *("OpAttrError", "OpChangedError", "OpError", "OpExecutionError", "OpInputError"),
+    *("OpKernelError", "OpModeError", "OpOptionError", "OpRemovedError"),
+    "OpUnknownError",
 }
 DTYPES = {
     *("TBfloat16", "TBool", "TComplex128", "TComplex64", "TFloat16", "TFloat32"),
@@ -42,7 +43,7 @@ TPU = {
     *("EmbeddingFeature", "EmbeddingTable", "FrequencyEstimator", "Lion", "Momentum"),
     *("ProximalAdagrad", "ProximalYogi", "RMSProp", "TPUEmbeddingConfiguration"),
     *("drop_embedding_batches", "embedding_step", "embedding_step_count"),
-    *("LiveTable", "software_strategy", "table"),
+    *("embedding_bytes_sent", "LiveTable", "software_strategy", "table"),
 }
 #: The public modules of the runtime; of `gencode` generated code decides.
 RUNTIME = {
@@ -51,14 +52,15 @@ RUNTIME = {
     "errors": ERRORS,
     "gencode": None,
     "kernels": {"Kernel", "kernels", "served"},
+    "libraries": {"load_library", "provider", "register_gradients"},
     "native": {
         *("KERNEL_PRIORITY", "KeptWeights", "LIBRARY", "NativeLibraryError"),
         *("OptimizerFacts", "cuda", "embedding_optimizers", "isa", "kept_weights"),
-        *("library", "limit_kept_weights", "load", "load_if_present", "loaded"),
-        *("embedding_configuration", "use_isa"),
+        *("library", "library_path", "limit_kept_weights", "load", "load_if_present"),
+        *("embedding_configuration", "loaded", "ops", "sent_by_embeddings", "use_isa"),
     },
     "rnn": WEIGHTS,
-    "runs_on": {"NOT_TRIED", "RunsOn", "TARGETS", "runs_on"},
+    "runs_on": {"NOT_TRIED", "RunsOn", "TARGETS", "is_known", "runs_on"},
     "search": {"Found", "Results", "for_tf", "search"},
     "tpu_check": {
         *("Argument", "Blocker", "CHIPS", "Compilation", "Report", "TpuCheckError"),

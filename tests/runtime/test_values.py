@@ -359,8 +359,11 @@ def test_what_tensorflow_leaves_no_way_for() -> None:
     np.testing.assert_array_equal(tape.gradient(y, op), 2 * np.square(X))
     index = Square.create(Scope.current(), 1)
     branches = [lambda: 1, lambda: 2]
-    with pytest.raises(TypeError, match="must be a Tensor"):
+    named = r"Square.*whose as_output\(\) is a tf\.Tensor"
+    with pytest.raises(TypeError, match=named):
         tf.switch_case(index, branches)
+    with pytest.raises(ValueError, match=named):
+        tf.TensorSpec.from_tensor(op)
     assert tf.switch_case(index.as_output(), branches) == 2
     assert not isinstance(op, tf.Tensor)
     assert isinstance(square(X), tf.Tensor)

@@ -1,12 +1,11 @@
 """A ranking model with keras-rs's DistributedEmbedding, as its documentation writes it.
 
-The strategy's line is all that opwright has to do with it. Run with a folder; it prints
-what happened, as JSON, beside the same with plain layers of Keras.
+The strategy's line is all that opwright has to do with it. Run with a folder and a
+place; it prints what happened, as JSON, beside the same with plain layers of Keras.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from opwright import tpu
+from support.embedding_places import at_place
 
 ROWS, WIDTH, BATCH, BATCHES = 40, 8, 16, 6
 ON_HOST = tf.distribute.InputOptions(experimental_fetch_to_device=False)
@@ -93,7 +93,8 @@ def of_keras() -> Callable[[Any], Any]:
 
 def model_of(embedding: Any, name: str, **options: Any) -> Any:
     """Inputs, embeddings, a dense tower."""
-    inputs = {one: keras.Input([1], BATCH, dtype="int32", name=one) for one in FEATURES}
+    batch = BATCH // tf.distribute.get_strategy().num_replicas_in_sync
+    inputs = {one: keras.Input([1], batch, dtype="int32", name=one) for one in FEATURES}
     activations = embedding(inputs)
     keras.utils.set_random_seed(1)
     x = keras.ops.concatenate([activations[one] for one in FEATURES], axis=1)
@@ -124,12 +125,12 @@ def experience(model: Any, distribute: Callable[[tf.data.Dataset], Any]) -> Any:
     }
 
 
-def loop() -> Any:
+def loop(strategy: Any) -> Any:
     """The layer without a model, with ragged ids: a loop in a tf.function."""
-    strategy = tpu.software_strategy()
+    a_replica = BATCH // strategy.num_replicas_in_sync
     with strategy.scope():
         embedding = of_the_library("sgd")
-        embedding.build(dict.fromkeys(FEATURES, (BATCH, 1)))
+        embedding.build(dict.fromkeys(FEATURES, (a_replica, 1)))
     distributed = strategy.experimental_distribute_dataset(
         data(1, ragged=True), options=ON_HOST
     )
@@ -148,7 +149,8 @@ def loop() -> Any:
 
         losses = tf.TensorArray(tf.float32, steps)
         for i in tf.range(steps):
-            losses = losses.write(i, strategy.run(step, args=(next(iterator),)))
+            loss = strategy.run(step, args=(next(iterator),))
+            losses = losses.write(i, strategy.reduce("SUM", loss, axis=None))
         return losses.stack()
 
     return run(iter(distributed), 3).numpy().tolist()
@@ -176,15 +178,17 @@ def checkpoint(model: Any, embedding: Any) -> tf.train.Checkpoint:
     return tf.train.Checkpoint(model=model, tables=embedding._tpu_embedding)
 
 
-def main(folder: str) -> None:
+def main(folder: str, make_strategy: Callable[[], Any]) -> Any:
     found: dict[str, Any] = {}
     for name, steps_per_execution in (("adagrad", 1), ("sgd", 3)):
-        strategy = tpu.software_strategy()
+        strategy = make_strategy()
 
         def distribute(data: Any, strategy: Any = strategy) -> Any:
             return strategy.experimental_distribute_dataset(data, options=ON_HOST)
 
-        options = {"steps_per_execution": steps_per_execution}
+        # Keras 3's loop of several steps does not run with collectives in it.
+        several = strategy.extended._in_multi_worker_mode()
+        options = {"steps_per_execution": 1 if several else steps_per_execution}
         with strategy.scope():
             embedding = of_the_library(name)
             model = model_of(embedding, name, **options)
@@ -197,16 +201,16 @@ def main(folder: str) -> None:
             # Into another one, whose tables start as those did. The layer does not have
             # its tables saved with it: they are named beside it.
             path = checkpoint(model, embedding).save(f"{folder}/model")
-            strategy = tpu.software_strategy()
+            strategy = make_strategy()
             with strategy.scope():
                 embedding = of_the_library(name)
                 loaded = model_of(embedding, name)
             checkpoint(loaded, embedding).restore(path).expect_partial()
             batch = strategy.experimental_distribute_dataset(data(3), options=ON_HOST)
             found["loaded"] = loaded.predict(batch, verbose=0)[:, 0].tolist()
-    found["loop"] = {"here": loop(), "plain": plain_loop()}
-    print(json.dumps(found))
+    found["loop"] = {"here": loop(make_strategy()), "plain": plain_loop()}
+    return found
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    at_place(sys.argv[2], sys.argv[1], main)

@@ -1,13 +1,12 @@
 """A ranking model of tensorflow-recommenders, as its documentation writes it for a TPU.
 
-The strategy's line is all that opwright has to do with it. Run with a folder, and
-TF_USE_LEGACY_KERAS=1; it prints what happened, as JSON, beside the same with plain
-layers of Keras.
+The strategy's line is all that opwright has to do with it. Run with a folder and a
+place, and TF_USE_LEGACY_KERAS=1; it prints what happened, as JSON, beside the same with
+plain layers of Keras.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ import tensorflow as tf
 import tensorflow_recommenders as tfrs
 
 from opwright import tpu
+from support.embedding_places import at_place
 
 keras = tf.keras
 tpu_embedding = tf.tpu.experimental.embedding
@@ -135,10 +135,10 @@ def experience(model: Any, distribute: Callable[[tf.data.Dataset], Any]) -> Any:
     }
 
 
-def main(folder: str) -> None:
+def main(folder: str, make_strategy: Callable[[], Any]) -> Any:
     found: dict[str, Any] = {}
     for name, steps_per_execution in (("adagrad", 1), ("sgd", 3)):
-        strategy = tpu.software_strategy()
+        strategy = make_strategy()
 
         def distribute(data: Any, strategy: Any = strategy) -> Any:
             return strategy.experimental_distribute_dataset(data, options=ON_HOST)
@@ -154,15 +154,15 @@ def main(folder: str) -> None:
             found["slots"] = {slot: float(tf.reduce_min(slots[slot])) for slot in slots}
             # Into another one, whose tables start as those did.
             path = tf.train.Checkpoint(model=model).save(f"{folder}/model")
-            strategy = tpu.software_strategy()
+            strategy = make_strategy()
             with strategy.scope():
                 loaded = model_of(of_the_library(name), name)
             tf.train.Checkpoint(model=loaded).restore(path).expect_partial()
             batch = strategy.experimental_distribute_dataset(data(3), options=ON_HOST)
             restored = loaded.predict(batch, steps=1, verbose=0)
             found["loaded"] = restored[:, 0].tolist()
-    print(json.dumps(found))
+    return found
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    at_place(sys.argv[2], sys.argv[1], main)

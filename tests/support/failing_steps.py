@@ -290,7 +290,7 @@ class Ways:
             assert "KeyboardInterrupt" in str(error)
         else:
             raise AssertionError("it did not wait")
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 20
 
 
 def train(way: str, trainer: Trainer, failures: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import opwright
-from opwright_codegen import importer, registry, since
+from opwright_codegen import load, registry, since
 from opwright_codegen.model import Op
 from opwright_runtime import types
 from support.places import OPDEFS
@@ -27,7 +27,7 @@ def later(version: str | None) -> bool:
 
 @pytest.fixture(scope="module")
 def ops() -> list[Op]:
-    return importer.read(OPDEFS)
+    return load.read(OPDEFS)
 
 
 def test_ops_are_there_since_when_they_say(ops: list[Op]) -> None:

@@ -12,339 +12,339 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.array.batch_to_space import (
+    from .batch_to_space import (
         BatchToSpace as BatchToSpace,
         batch_to_space as batch_to_space,
     )
-    from opwright.array.batch_to_space_nd import (
+    from .batch_to_space_nd import (
         BatchToSpaceND as BatchToSpaceND,
         batch_to_space_nd as batch_to_space_nd,
     )
-    from opwright.array.broadcast_args import (
+    from .broadcast_args import (
         BroadcastArgs as BroadcastArgs,
         broadcast_args as broadcast_args,
     )
-    from opwright.array.broadcast_gradient_args import (
+    from .broadcast_gradient_args import (
         BroadcastGradientArgs as BroadcastGradientArgs,
         broadcast_gradient_args as broadcast_gradient_args,
     )
-    from opwright.array.broadcast_to import (
+    from .broadcast_to import (
         BroadcastTo as BroadcastTo,
         broadcast_to as broadcast_to,
     )
-    from opwright.array.concat import (
+    from .concat import (
         Concat as Concat,
         concat as concat,
     )
-    from opwright.array.concat_offset import (
+    from .concat_offset import (
         ConcatOffset as ConcatOffset,
         concat_offset as concat_offset,
     )
-    from opwright.array.concat_v2 import (
+    from .concat_v2 import (
         ConcatV2 as ConcatV2,
         concat_v2 as concat_v2,
     )
-    from opwright.array.const import (
+    from .const import (
         Const as Const,
         const as const,
     )
-    from opwright.array.deep_copy import (
+    from .deep_copy import (
         DeepCopy as DeepCopy,
         deep_copy as deep_copy,
     )
-    from opwright.array.dynamic_partition import (
+    from .dynamic_partition import (
         DynamicPartition as DynamicPartition,
         dynamic_partition as dynamic_partition,
     )
-    from opwright.array.dynamic_stitch import (
+    from .dynamic_stitch import (
         DynamicStitch as DynamicStitch,
         dynamic_stitch as dynamic_stitch,
     )
-    from opwright.array.empty import (
+    from .empty import (
         Empty as Empty,
         empty as empty,
     )
-    from opwright.array.ensure_shape import (
+    from .ensure_shape import (
         EnsureShape as EnsureShape,
         ensure_shape as ensure_shape,
     )
-    from opwright.array.expand_dims import (
+    from .expand_dims import (
         ExpandDims as ExpandDims,
         expand_dims as expand_dims,
     )
-    from opwright.array.fill import (
+    from .fill import (
         Fill as Fill,
         fill as fill,
     )
-    from opwright.array.fingerprint import (
+    from .fingerprint import (
         Fingerprint as Fingerprint,
         fingerprint as fingerprint,
     )
-    from opwright.array.gather import (
+    from .gather import (
         Gather as Gather,
         gather as gather,
     )
-    from opwright.array.gather_nd import (
+    from .gather_nd import (
         GatherNd as GatherNd,
         gather_nd as gather_nd,
     )
-    from opwright.array.gather_v2 import (
+    from .gather_v2 import (
         GatherV2 as GatherV2,
         gather_v2 as gather_v2,
     )
-    from opwright.array.guarantee_const import (
+    from .guarantee_const import (
         GuaranteeConst as GuaranteeConst,
         guarantee_const as guarantee_const,
     )
-    from opwright.array.host_const import (
+    from .host_const import (
         HostConst as HostConst,
         host_const as host_const,
     )
-    from opwright.array.identity import (
+    from .identity import (
         Identity as Identity,
         identity as identity,
     )
-    from opwright.array.identity_n import (
+    from .identity_n import (
         IdentityN as IdentityN,
         identity_n as identity_n,
     )
-    from opwright.array.immutable_const import (
+    from .immutable_const import (
         ImmutableConst as ImmutableConst,
         immutable_const as immutable_const,
     )
-    from opwright.array.inplace_add import (
+    from .inplace_add import (
         InplaceAdd as InplaceAdd,
         inplace_add as inplace_add,
     )
-    from opwright.array.inplace_sub import (
+    from .inplace_sub import (
         InplaceSub as InplaceSub,
         inplace_sub as inplace_sub,
     )
-    from opwright.array.inplace_update import (
+    from .inplace_update import (
         InplaceUpdate as InplaceUpdate,
         inplace_update as inplace_update,
     )
-    from opwright.array.list_diff import (
+    from .list_diff import (
         ListDiff as ListDiff,
         list_diff as list_diff,
     )
-    from opwright.array.lower_bound import (
+    from .lower_bound import (
         LowerBound as LowerBound,
         lower_bound as lower_bound,
     )
-    from opwright.array.mirror_pad import (
+    from .mirror_pad import (
         MirrorPad as MirrorPad,
         mirror_pad as mirror_pad,
     )
-    from opwright.array.mirror_pad_grad import (
+    from .mirror_pad_grad import (
         MirrorPadGrad as MirrorPadGrad,
         mirror_pad_grad as mirror_pad_grad,
     )
-    from opwright.array.one_hot import (
+    from .one_hot import (
         OneHot as OneHot,
         one_hot as one_hot,
     )
-    from opwright.array.ones_like import (
+    from .ones_like import (
         OnesLike as OnesLike,
         ones_like as ones_like,
     )
-    from opwright.array.pack import (
+    from .pack import (
         Pack as Pack,
         pack as pack,
     )
-    from opwright.array.pad import (
+    from .pad import (
         Pad as Pad,
         pad as pad,
     )
-    from opwright.array.pad_v2 import (
+    from .pad_v2 import (
         PadV2 as PadV2,
         pad_v2 as pad_v2,
     )
-    from opwright.array.parallel_concat import (
+    from .parallel_concat import (
         ParallelConcat as ParallelConcat,
         parallel_concat as parallel_concat,
     )
-    from opwright.array.parallel_dynamic_stitch import (
+    from .parallel_dynamic_stitch import (
         ParallelDynamicStitch as ParallelDynamicStitch,
         parallel_dynamic_stitch as parallel_dynamic_stitch,
     )
-    from opwright.array.placeholder import (
+    from .placeholder import (
         Placeholder as Placeholder,
         placeholder as placeholder,
     )
-    from opwright.array.placeholder_v2 import (
+    from .placeholder_v2 import (
         PlaceholderV2 as PlaceholderV2,
         placeholder_v2 as placeholder_v2,
     )
-    from opwright.array.placeholder_with_default import (
+    from .placeholder_with_default import (
         PlaceholderWithDefault as PlaceholderWithDefault,
         placeholder_with_default as placeholder_with_default,
     )
-    from opwright.array.prevent_gradient import (
+    from .prevent_gradient import (
         PreventGradient as PreventGradient,
         prevent_gradient as prevent_gradient,
     )
-    from opwright.array.rank import (
+    from .rank import (
         Rank as Rank,
         rank as rank,
     )
-    from opwright.array.ref_identity import (
+    from .ref_identity import (
         RefIdentity as RefIdentity,
         ref_identity as ref_identity,
     )
-    from opwright.array.reshape import (
+    from .reshape import (
         Reshape as Reshape,
         reshape as reshape,
     )
-    from opwright.array.reverse import (
+    from .reverse import (
         Reverse as Reverse,
         reverse as reverse,
     )
-    from opwright.array.reverse_sequence import (
+    from .reverse_sequence import (
         ReverseSequence as ReverseSequence,
         reverse_sequence as reverse_sequence,
     )
-    from opwright.array.reverse_v2 import (
+    from .reverse_v2 import (
         ReverseV2 as ReverseV2,
         reverse_v2 as reverse_v2,
     )
-    from opwright.array.roll import (
+    from .roll import (
         Roll as Roll,
         roll as roll,
     )
-    from opwright.array.scatter_nd import (
+    from .scatter_nd import (
         ScatterNd as ScatterNd,
         scatter_nd as scatter_nd,
     )
-    from opwright.array.scatter_nd_non_aliasing_add import (
+    from .scatter_nd_non_aliasing_add import (
         ScatterNdNonAliasingAdd as ScatterNdNonAliasingAdd,
         scatter_nd_non_aliasing_add as scatter_nd_non_aliasing_add,
     )
-    from opwright.array.select import (
+    from .select import (
         Select as Select,
         select as select,
     )
-    from opwright.array.select_v2 import (
+    from .select_v2 import (
         SelectV2 as SelectV2,
         select_v2 as select_v2,
     )
-    from opwright.array.shape import (
+    from .shape import (
         Shape as Shape,
         shape as shape,
     )
-    from opwright.array.shape_n import (
+    from .shape_n import (
         ShapeN as ShapeN,
         shape_n as shape_n,
     )
-    from opwright.array.size import (
+    from .size import (
         Size as Size,
         size as size,
     )
-    from opwright.array.slice import (
+    from .slice import (
         Slice as Slice,
         slice as slice,
     )
-    from opwright.array.snapshot import (
+    from .snapshot import (
         Snapshot as Snapshot,
         snapshot as snapshot,
     )
-    from opwright.array.space_to_batch import (
+    from .space_to_batch import (
         SpaceToBatch as SpaceToBatch,
         space_to_batch as space_to_batch,
     )
-    from opwright.array.space_to_batch_nd import (
+    from .space_to_batch_nd import (
         SpaceToBatchND as SpaceToBatchND,
         space_to_batch_nd as space_to_batch_nd,
     )
-    from opwright.array.split import (
+    from .split import (
         Split as Split,
         split as split,
     )
-    from opwright.array.split_v import (
+    from .split_v import (
         SplitV as SplitV,
         split_v as split_v,
     )
-    from opwright.array.squeeze import (
+    from .squeeze import (
         Squeeze as Squeeze,
         squeeze as squeeze,
     )
-    from opwright.array.stop_gradient import (
+    from .stop_gradient import (
         StopGradient as StopGradient,
         stop_gradient as stop_gradient,
     )
-    from opwright.array.strided_slice import (
+    from .strided_slice import (
         StridedSlice as StridedSlice,
         strided_slice as strided_slice,
     )
-    from opwright.array.strided_slice_grad import (
+    from .strided_slice_grad import (
         StridedSliceGrad as StridedSliceGrad,
         strided_slice_grad as strided_slice_grad,
     )
-    from opwright.array.tensor_scatter_add import (
+    from .tensor_scatter_add import (
         TensorScatterAdd as TensorScatterAdd,
         tensor_scatter_add as tensor_scatter_add,
     )
-    from opwright.array.tensor_scatter_max import (
+    from .tensor_scatter_max import (
         TensorScatterMax as TensorScatterMax,
         tensor_scatter_max as tensor_scatter_max,
     )
-    from opwright.array.tensor_scatter_min import (
+    from .tensor_scatter_min import (
         TensorScatterMin as TensorScatterMin,
         tensor_scatter_min as tensor_scatter_min,
     )
-    from opwright.array.tensor_scatter_sub import (
+    from .tensor_scatter_sub import (
         TensorScatterSub as TensorScatterSub,
         tensor_scatter_sub as tensor_scatter_sub,
     )
-    from opwright.array.tensor_scatter_update import (
+    from .tensor_scatter_update import (
         TensorScatterUpdate as TensorScatterUpdate,
         tensor_scatter_update as tensor_scatter_update,
     )
-    from opwright.array.tensor_strided_slice_update import (
+    from .tensor_strided_slice_update import (
         TensorStridedSliceUpdate as TensorStridedSliceUpdate,
         tensor_strided_slice_update as tensor_strided_slice_update,
     )
-    from opwright.array.tile import (
+    from .tile import (
         Tile as Tile,
         tile as tile,
     )
-    from opwright.array.tile_grad import (
+    from .tile_grad import (
         TileGrad as TileGrad,
         tile_grad as tile_grad,
     )
-    from opwright.array.unique import (
+    from .unique import (
         Unique as Unique,
         unique as unique,
     )
-    from opwright.array.unique_v2 import (
+    from .unique_v2 import (
         UniqueV2 as UniqueV2,
         unique_v2 as unique_v2,
     )
-    from opwright.array.unique_with_counts import (
+    from .unique_with_counts import (
         UniqueWithCounts as UniqueWithCounts,
         unique_with_counts as unique_with_counts,
     )
-    from opwright.array.unique_with_counts_v2 import (
+    from .unique_with_counts_v2 import (
         UniqueWithCountsV2 as UniqueWithCountsV2,
         unique_with_counts_v2 as unique_with_counts_v2,
     )
-    from opwright.array.unpack import (
+    from .unpack import (
         Unpack as Unpack,
         unpack as unpack,
     )
-    from opwright.array.unravel_index import (
+    from .unravel_index import (
         UnravelIndex as UnravelIndex,
         unravel_index as unravel_index,
     )
-    from opwright.array.upper_bound import (
+    from .upper_bound import (
         UpperBound as UpperBound,
         upper_bound as upper_bound,
     )
-    from opwright.array.where import (
+    from .where import (
         Where as Where,
         where as where,
     )
-    from opwright.array.zeros_like import (
+    from .zeros_like import (
         ZerosLike as ZerosLike,
         zeros_like as zeros_like,
     )

@@ -54,6 +54,8 @@ class Concat(TensorOp[T]):
     that agree in all sizes but the one along `concat_dim`, whose sizes add up, and
     refuse others. Negative axes count from the last.
 
+    `N`: at least 2.
+
     Attributes:
         output: `T`, `replace(x, concat_dim, sum(n))`. All of them, one after the other.
 

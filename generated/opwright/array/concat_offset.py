@@ -57,6 +57,8 @@ class ConcatOffset(Op, Generic[ShapeType]):
     Slice with that offset and the tensor's own shape cuts its part out again: so the
     gradient of a concatenation is made. Shapes that differ elsewhere are refused.
 
+    `N`: at least 2.
+
     `shape_type`: int32 or int64.
 
     Attributes:

@@ -61,6 +61,8 @@ class ConcatV2(TensorOp[T]):
     needed: tf.concat takes a single one as well. To put tensors of one shape side by
     side along a new axis, take Pack.
 
+    `N`: at least 2.
+
     `Tidx`: int32 or int64.
 
     Attributes:

@@ -62,6 +62,8 @@ class DynamicStitch(TensorOp[T]):
     The inverse of DynamicPartition, if `indices` are parts of arange(n) in the same way
     as `data`. ParallelDynamicStitch is faster with large tensors, but in no order.
 
+    `N`: at least 1.
+
     Attributes:
         merged: `T`, `_ *r`. All rows at their places.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -148,7 +148,7 @@ class Empty(TensorOp[Dtype]):
                     None,
                     shape,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "init",
                     opts.init,
                 )
@@ -213,9 +213,9 @@ def empty(
                 name,
                 shape,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "init",
-                False if init is False else flags[init],
+                init is not False and (init is True or flags[init]),
             )
             return _result
     except Exception as error:

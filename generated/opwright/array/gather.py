@@ -227,7 +227,9 @@ def gather(
                 params,
                 indices,
                 "validate_indices",
-                True if validate_indices is True else flags[validate_indices],
+                validate_indices is True
+                or validate_indices is not False
+                and flags[validate_indices],
             )
             return _result
     except Exception as error:

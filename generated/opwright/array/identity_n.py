@@ -41,6 +41,8 @@ class IdentityN(Op):
     tf.Graph.gradient_override_map, or tf.custom_gradient, which is made with it,
     several tensors get one gradient function.
 
+    `T`: at least 1 value.
+
     Attributes:
         output: list of tensors of `T`, `*x[i]`. The same tensors.
 

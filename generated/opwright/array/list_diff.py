@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Output,
         SameAnyOperand,
@@ -168,7 +168,7 @@ class ListDiff(Op, Generic[T, OutIdx]):
                     x,
                     y,
                     "out_idx",
-                    as_dtype(out_idx),
+                    out_idx if type(out_idx) is DType else as_dtype(out_idx),
                 )
                 return op
         except Exception as error:
@@ -250,7 +250,7 @@ def list_diff(
                     x,
                     y,
                     "out_idx",
-                    as_dtype(out_idx),
+                    out_idx if type(out_idx) is DType else as_dtype(out_idx),
                 )
             )
             return _result

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TInt32,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Output,
         SameAnyOperand,
@@ -161,7 +161,7 @@ class LowerBound(TensorOp[OutType]):
                     sorted_inputs,
                     values,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
                 return op
         except Exception as error:
@@ -246,7 +246,7 @@ def lower_bound(
                 sorted_inputs,
                 values,
                 "out_type",
-                as_dtype(out_type),
+                out_type if type(out_type) is DType else as_dtype(out_type),
             )
             return _result
     except Exception as error:

@@ -54,6 +54,8 @@ class Pack(TensorOp[T]):
     inverse; ConcatV2 joins along an axis that is there already. In Python, tf.stack
     calls this op.
 
+    `N`: at least 1.
+
     Attributes:
         output: `T`, `insert(x, axis, N)`. All of them, one at each index of the new
             axis.

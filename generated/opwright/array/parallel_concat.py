@@ -57,8 +57,10 @@ class ParallelConcat(TensorOp[T]):
     is made, all of it.
 
     Tensors of other shapes are refused. N must be the first size of `shape`, which
-    nothing checks: with fewer tensors, the last rows hold anything. There is no
-    gradient: ConcatV2 has one.
+    nothing checks: with fewer tensors, the last rows hold anything; with more, the call
+    is refused. There is no gradient: ConcatV2 has one.
+
+    `N`: at least 1.
 
     Attributes:
         output: `T`, `*shape`. The rows in their order.
@@ -96,8 +98,8 @@ class ParallelConcat(TensorOp[T]):
         when the graph is made, all of it.
 
         Tensors of other shapes are refused. N must be the first size of `shape`, which
-        nothing checks: with fewer tensors, the last rows hold anything. There is no
-        gradient: ConcatV2 has one.
+        nothing checks: with fewer tensors, the last rows hold anything; with more, the
+        call is refused. There is no gradient: ConcatV2 has one.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -154,8 +156,8 @@ def parallel_concat(
     is made, all of it.
 
     Tensors of other shapes are refused. N must be the first size of `shape`, which
-    nothing checks: with fewer tensors, the last rows hold anything. There is no
-    gradient: ConcatV2 has one.
+    nothing checks: with fewer tensors, the last rows hold anything; with more, the call
+    is refused. There is no gradient: ConcatV2 has one.
 
     `ParallelConcat.create` in the current scope.
 

@@ -58,6 +58,8 @@ class ParallelDynamicStitch(TensorOp[T]):
     row may come out. Rows that no index names hold anything at all. An index out of
     range is refused.
 
+    `N`: at least 1.
+
     Attributes:
         merged: `T`, `_ *r`. All rows at their places; as many as the largest index plus
             1.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         ShapeLike,
@@ -52,7 +52,7 @@ class Placeholder(TensorOp[Dtype]):
     """Stands for a tensor that is fed when a graph runs.
 
     A graph that runs without a value for it fails. `shape` is a promise: what is fed
-    must fit it, and inference counts on it. Graphs of GraphDef version 23 and earlier
+    must fit it, and inference counts on it. Graphs of GraphDef version 21 and earlier
     cannot say that a shape is a scalar: there it means unknown.
 
     For graphs and sessions only; within tf.function, arguments take its place.
@@ -108,7 +108,7 @@ class Placeholder(TensorOp[Dtype]):
         """Stands for a tensor that is fed when a graph runs.
 
         A graph that runs without a value for it fails. `shape` is a promise: what is
-        fed must fit it, and inference counts on it. Graphs of GraphDef version 23 and
+        fed must fit it, and inference counts on it. Graphs of GraphDef version 21 and
         earlier cannot say that a shape is a scalar: there it means unknown.
 
         For graphs and sessions only; within tf.function, arguments take its place.
@@ -146,7 +146,7 @@ class Placeholder(TensorOp[Dtype]):
                     "Placeholder",
                     None,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "shape",
                     opts.shape,
                 )
@@ -173,7 +173,7 @@ def placeholder(
     """Stands for a tensor that is fed when a graph runs.
 
     A graph that runs without a value for it fails. `shape` is a promise: what is fed
-    must fit it, and inference counts on it. Graphs of GraphDef version 23 and earlier
+    must fit it, and inference counts on it. Graphs of GraphDef version 21 and earlier
     cannot say that a shape is a scalar: there it means unknown.
 
     For graphs and sessions only; within tf.function, arguments take its place.
@@ -211,7 +211,7 @@ def placeholder(
                 "Placeholder",
                 name,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "shape",
                 as_shape(shape),
             )

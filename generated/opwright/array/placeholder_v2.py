@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar, deprecated
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         ShapeLike,
@@ -48,9 +48,9 @@ class PlaceholderV2Inputs(OpInputs):
 class PlaceholderV2(TensorOp[Dtype]):
     """Removed; Placeholder takes an exact shape as well.
 
-    In graphs from before GraphDef version 24, a Placeholder without dimensions has any
-    shape: this op was there to say "a scalar". In all else it is Placeholder. New calls
-    are refused.
+    Only graphs of GraphDef versions before 23 may have it. In those before 22, a
+    Placeholder without dimensions has any shape: this op was there to say "a scalar".
+    In all else it is Placeholder. New calls are refused.
 
     PlaceholderV2 was removed in GraphDef version 23. Placeholder now behaves the same
     as PlaceholderV2.
@@ -87,9 +87,9 @@ class PlaceholderV2(TensorOp[Dtype]):
     ) -> PlaceholderV2[UDtype]:
         """Removed; Placeholder takes an exact shape as well.
 
-        In graphs from before GraphDef version 24, a Placeholder without dimensions has
-        any shape: this op was there to say "a scalar". In all else it is Placeholder.
-        New calls are refused.
+        Only graphs of GraphDef versions before 23 may have it. In those before 22, a
+        Placeholder without dimensions has any shape: this op was there to say "a
+        scalar". In all else it is Placeholder. New calls are refused.
 
         PlaceholderV2 was removed in GraphDef version 23. Placeholder now behaves the
         same as PlaceholderV2.
@@ -123,7 +123,7 @@ class PlaceholderV2(TensorOp[Dtype]):
                     "PlaceholderV2",
                     None,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "shape",
                     as_shape(shape),
                 )
@@ -147,9 +147,9 @@ def placeholder_v2(
 ) -> Output[UDtype]:
     """Removed; Placeholder takes an exact shape as well.
 
-    In graphs from before GraphDef version 24, a Placeholder without dimensions has any
-    shape: this op was there to say "a scalar". In all else it is Placeholder. New calls
-    are refused.
+    Only graphs of GraphDef versions before 23 may have it. In those before 22, a
+    Placeholder without dimensions has any shape: this op was there to say "a scalar".
+    In all else it is Placeholder. New calls are refused.
 
     PlaceholderV2 was removed in GraphDef version 23. Placeholder now behaves the same
     as PlaceholderV2.
@@ -184,7 +184,7 @@ def placeholder_v2(
                 "PlaceholderV2",
                 name,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "shape",
                 as_shape(shape),
             )

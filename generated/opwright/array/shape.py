@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TInt32,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Output,
         TIndex,
@@ -131,7 +131,7 @@ class Shape(TensorOp[OutType]):
                     None,
                     input,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
                 return op
         except Exception as error:
@@ -193,7 +193,12 @@ def shape(
     try:
         if context[EAGER] and not graphs.stack:
             _result = execute(
-                context[CURRENT], "Shape", name, input, "out_type", as_dtype(out_type)
+                context[CURRENT],
+                "Shape",
+                name,
+                input,
+                "out_type",
+                out_type if type(out_type) is DType else as_dtype(out_type),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Output,
         TIndex,
@@ -56,6 +56,8 @@ class ShapeN(Op, Generic[OutType]):
     What Shape gives of each, by one op. Gradient functions use it for the shapes of all
     operands of a concatenation. int32 overflows beyond 2**31 - 1: larger sizes need
     int64.
+
+    `N`: at least 1.
 
     `out_type`: int32 or int64.
 
@@ -140,7 +142,7 @@ class ShapeN(Op, Generic[OutType]):
                     None,
                     input,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
                 return op
         except Exception as error:
@@ -207,7 +209,12 @@ def shape_n(
     try:
         if context[EAGER] and not graphs.stack:
             _result = execute(
-                context[CURRENT], "ShapeN", name, input, "out_type", as_dtype(out_type)
+                context[CURRENT],
+                "ShapeN",
+                name,
+                input,
+                "out_type",
+                out_type if type(out_type) is DType else as_dtype(out_type),
             )
             return _result
     except Exception as error:

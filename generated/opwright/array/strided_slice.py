@@ -119,7 +119,8 @@ class StridedSlice(TensorOp[T]):
             new_axis_mask: int. Bits of entries that stand for a new axis of size 1;
                 their numbers do not count.
             shrink_axis_mask: int. Bits of entries that take the single index `begin`
-                and leave the axis out; `end` does not count.
+                and leave the axis out; `end` and `begin_mask` do not count, and a
+                negative stride is refused.
         """
 
         __slots__ = (
@@ -219,7 +220,8 @@ class StridedSlice(TensorOp[T]):
                 new_axis_mask: int. Default 0. Bits of entries that stand for a new axis
                     of size 1; their numbers do not count.
                 shrink_axis_mask: int. Default 0. Bits of entries that take the single
-                    index `begin` and leave the axis out; `end` does not count.
+                    index `begin` and leave the axis out; `end` and `begin_mask` do not
+                    count, and a negative stride is refused.
 
         Returns:
             output: `T`, `*dims(n) *x[n:] if new_axis_mask == 0 and shrink_axis_mask ==
@@ -330,7 +332,8 @@ def strided_slice(
         new_axis_mask: int. Default 0. Bits of entries that stand for a new axis of size
             1; their numbers do not count.
         shrink_axis_mask: int. Default 0. Bits of entries that take the single index
-            `begin` and leave the axis out; `end` does not count.
+            `begin` and leave the axis out; `end` and `begin_mask` do not count, and a
+            negative stride is refused.
         name: what the op is called in a graph.
 
     Returns:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Output,
         TIndex,
@@ -150,7 +150,12 @@ class Unique(Op, Generic[T, OutIdx]):
         try:
             if scope.eager and not graphs.stack:
                 op.y, op.idx = execute(
-                    context[CURRENT], "Unique", None, x, "out_idx", as_dtype(out_idx)
+                    context[CURRENT],
+                    "Unique",
+                    None,
+                    x,
+                    "out_idx",
+                    out_idx if type(out_idx) is DType else as_dtype(out_idx),
                 )
                 return op
         except Exception as error:
@@ -218,7 +223,12 @@ def unique(
         if context[EAGER] and not graphs.stack:
             _result = UniqueOutputs._make(
                 execute(
-                    context[CURRENT], "Unique", name, x, "out_idx", as_dtype(out_idx)
+                    context[CURRENT],
+                    "Unique",
+                    name,
+                    x,
+                    "out_idx",
+                    out_idx if type(out_idx) is DType else as_dtype(out_idx),
                 )
             )
             return _result

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -178,7 +178,7 @@ class UniqueV2(Op, Generic[T, OutIdx]):
                     x,
                     axis,
                     "out_idx",
-                    as_dtype(out_idx),
+                    out_idx if type(out_idx) is DType else as_dtype(out_idx),
                 )
                 return op
         except Exception as error:
@@ -263,7 +263,7 @@ def unique_v2(
                     x,
                     axis,
                     "out_idx",
-                    as_dtype(out_idx),
+                    out_idx if type(out_idx) is DType else as_dtype(out_idx),
                 )
             )
             return _result

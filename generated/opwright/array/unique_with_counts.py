@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Output,
         TIndex,
@@ -163,7 +163,7 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
                     None,
                     x,
                     "out_idx",
-                    as_dtype(out_idx),
+                    out_idx if type(out_idx) is DType else as_dtype(out_idx),
                 )
                 return op
         except Exception as error:
@@ -239,7 +239,7 @@ def unique_with_counts(
                     name,
                     x,
                     "out_idx",
-                    as_dtype(out_idx),
+                    out_idx if type(out_idx) is DType else as_dtype(out_idx),
                 )
             )
             return _result

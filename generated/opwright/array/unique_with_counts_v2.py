@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -188,7 +188,7 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
                     x,
                     axis,
                     "out_idx",
-                    as_dtype(out_idx),
+                    out_idx if type(out_idx) is DType else as_dtype(out_idx),
                 )
                 return op
         except Exception as error:
@@ -276,7 +276,7 @@ def unique_with_counts_v2(
                     x,
                     axis,
                     "out_idx",
-                    as_dtype(out_idx),
+                    out_idx if type(out_idx) is DType else as_dtype(out_idx),
                 )
             )
             return _result

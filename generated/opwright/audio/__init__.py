@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.audio.audio_microfrontend import (
+    from .audio_microfrontend import (
         AudioMicrofrontend as AudioMicrofrontend,
         audio_microfrontend as audio_microfrontend,
     )
-    from opwright.audio.audio_spectrogram import (
+    from .audio_spectrogram import (
         AudioSpectrogram as AudioSpectrogram,
         audio_spectrogram as audio_spectrogram,
     )
-    from opwright.audio.decode_wav import (
+    from .decode_wav import (
         DecodeWav as DecodeWav,
         decode_wav as decode_wav,
     )
-    from opwright.audio.encode_wav import (
+    from .encode_wav import (
         EncodeWav as EncodeWav,
         encode_wav as encode_wav,
     )
-    from opwright.audio.mfcc import (
+    from .mfcc import (
         Mfcc as Mfcc,
         mfcc as mfcc,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -27,7 +28,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -440,7 +440,7 @@ class AudioMicrofrontend(TensorOp[OutType]):
                     "out_scale",
                     opts.out_scale,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
                 return op
         except Exception as error:
@@ -663,7 +663,8 @@ def audio_microfrontend(
                 "min_signal_remaining",
                 min_signal_remaining,
                 "enable_pcan",
-                False if enable_pcan is False else flags[enable_pcan],
+                enable_pcan is not False
+                and (enable_pcan is True or flags[enable_pcan]),
                 "pcan_strength",
                 pcan_strength,
                 "pcan_offset",
@@ -671,7 +672,7 @@ def audio_microfrontend(
                 "gain_bits",
                 gain_bits,
                 "enable_log",
-                True if enable_log is True else flags[enable_log],
+                enable_log is True or enable_log is not False and flags[enable_log],
                 "scale_shift",
                 scale_shift,
                 "left_context",
@@ -681,11 +682,12 @@ def audio_microfrontend(
                 "frame_stride",
                 frame_stride,
                 "zero_padding",
-                False if zero_padding is False else flags[zero_padding],
+                zero_padding is not False
+                and (zero_padding is True or flags[zero_padding]),
                 "out_scale",
                 out_scale,
                 "out_type",
-                as_dtype(out_type),
+                out_type if type(out_type) is DType else as_dtype(out_type),
             )
             return _result
     except Exception as error:

@@ -236,7 +236,8 @@ def audio_spectrogram(
                 "stride",
                 stride,
                 "magnitude_squared",
-                False if magnitude_squared is False else flags[magnitude_squared],
+                magnitude_squared is not False
+                and (magnitude_squared is True or flags[magnitude_squared]),
             )
             return _result
     except Exception as error:

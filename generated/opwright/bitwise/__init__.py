@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.bitwise.bitwise_and import (
+    from .bitwise_and import (
         BitwiseAnd as BitwiseAnd,
         bitwise_and as bitwise_and,
     )
-    from opwright.bitwise.bitwise_or import (
+    from .bitwise_or import (
         BitwiseOr as BitwiseOr,
         bitwise_or as bitwise_or,
     )
-    from opwright.bitwise.bitwise_xor import (
+    from .bitwise_xor import (
         BitwiseXor as BitwiseXor,
         bitwise_xor as bitwise_xor,
     )
-    from opwright.bitwise.invert import (
+    from .invert import (
         Invert as Invert,
         invert as invert,
     )
-    from opwright.bitwise.left_shift import (
+    from .left_shift import (
         LeftShift as LeftShift,
         left_shift as left_shift,
     )
-    from opwright.bitwise.right_shift import (
+    from .right_shift import (
         RightShift as RightShift,
         right_shift as right_shift,
     )

@@ -11,75 +11,75 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.collective.collective_all_to_all_v2 import (
+    from .collective_all_to_all_v2 import (
         CollectiveAllToAllV2 as CollectiveAllToAllV2,
         collective_all_to_all_v2 as collective_all_to_all_v2,
     )
-    from opwright.collective.collective_all_to_all_v3 import (
+    from .collective_all_to_all_v3 import (
         CollectiveAllToAllV3 as CollectiveAllToAllV3,
         collective_all_to_all_v3 as collective_all_to_all_v3,
     )
-    from opwright.collective.collective_assign_group_v2 import (
+    from .collective_assign_group_v2 import (
         CollectiveAssignGroupV2 as CollectiveAssignGroupV2,
         collective_assign_group_v2 as collective_assign_group_v2,
     )
-    from opwright.collective.collective_bcast_recv import (
+    from .collective_bcast_recv import (
         CollectiveBcastRecv as CollectiveBcastRecv,
         collective_bcast_recv as collective_bcast_recv,
     )
-    from opwright.collective.collective_bcast_recv_v2 import (
+    from .collective_bcast_recv_v2 import (
         CollectiveBcastRecvV2 as CollectiveBcastRecvV2,
         collective_bcast_recv_v2 as collective_bcast_recv_v2,
     )
-    from opwright.collective.collective_bcast_send import (
+    from .collective_bcast_send import (
         CollectiveBcastSend as CollectiveBcastSend,
         collective_bcast_send as collective_bcast_send,
     )
-    from opwright.collective.collective_bcast_send_v2 import (
+    from .collective_bcast_send_v2 import (
         CollectiveBcastSendV2 as CollectiveBcastSendV2,
         collective_bcast_send_v2 as collective_bcast_send_v2,
     )
-    from opwright.collective.collective_gather import (
+    from .collective_gather import (
         CollectiveGather as CollectiveGather,
         collective_gather as collective_gather,
     )
-    from opwright.collective.collective_gather_v2 import (
+    from .collective_gather_v2 import (
         CollectiveGatherV2 as CollectiveGatherV2,
         collective_gather_v2 as collective_gather_v2,
     )
-    from opwright.collective.collective_initialize_communicator import (
+    from .collective_initialize_communicator import (
         CollectiveInitializeCommunicator as CollectiveInitializeCommunicator,
         collective_initialize_communicator as collective_initialize_communicator,
     )
-    from opwright.collective.collective_permute import (
+    from .collective_permute import (
         CollectivePermute as CollectivePermute,
         collective_permute as collective_permute,
     )
-    from opwright.collective.collective_reduce import (
+    from .collective_reduce import (
         CollectiveReduce as CollectiveReduce,
         collective_reduce as collective_reduce,
     )
-    from opwright.collective.collective_reduce_scatter_v2 import (
+    from .collective_reduce_scatter_v2 import (
         CollectiveReduceScatterV2 as CollectiveReduceScatterV2,
         collective_reduce_scatter_v2 as collective_reduce_scatter_v2,
     )
-    from opwright.collective.collective_reduce_v2 import (
+    from .collective_reduce_v2 import (
         CollectiveReduceV2 as CollectiveReduceV2,
         collective_reduce_v2 as collective_reduce_v2,
     )
-    from opwright.collective.collective_reduce_v3 import (
+    from .collective_reduce_v3 import (
         CollectiveReduceV3 as CollectiveReduceV3,
         collective_reduce_v3 as collective_reduce_v3,
     )
-    from opwright.collective.nccl_all_reduce import (
+    from .nccl_all_reduce import (
         NcclAllReduce as NcclAllReduce,
         nccl_all_reduce as nccl_all_reduce,
     )
-    from opwright.collective.nccl_broadcast import (
+    from .nccl_broadcast import (
         NcclBroadcast as NcclBroadcast,
         nccl_broadcast as nccl_broadcast,
     )
-    from opwright.collective.nccl_reduce import (
+    from .nccl_reduce import (
         NcclReduce as NcclReduce,
         nccl_reduce as nccl_reduce,
     )

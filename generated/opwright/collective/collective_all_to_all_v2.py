@@ -333,7 +333,8 @@ def collective_all_to_all_v2(
                 "timeout_seconds",
                 timeout_seconds,
                 "is_stateless",
-                False if is_stateless is False else flags[is_stateless],
+                is_stateless is not False
+                and (is_stateless is True or flags[is_stateless]),
             )
             return _result
     except Exception as error:

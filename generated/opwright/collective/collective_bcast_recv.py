@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -28,7 +29,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         ShapeLike,
@@ -72,8 +72,8 @@ class CollectiveBcastRecv(TensorOp[T]):
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     The keys are attrs, and so fixed when the graph is made; CollectiveBcastRecvV2 takes
     them as inputs.
@@ -151,8 +151,9 @@ class CollectiveBcastRecv(TensorOp[T]):
 
         All members run the op with the same keys, dtype and shape, and wait for each
         other. Exchanges of a group have to come in the same order on every device, or
-        they wait for ever, unless `timeout_seconds` is set; after an error the group's
-        collectives are aborted as a whole.
+        they wait for ever, unless `timeout_seconds` is set; after an error all
+        collectives of the program fail, those of other groups too, until it is started
+        anew.
 
         The keys are attrs, and so fixed when the graph is made; CollectiveBcastRecvV2
         takes them as inputs.
@@ -199,7 +200,7 @@ class CollectiveBcastRecv(TensorOp[T]):
                     "CollectiveBcastRecv",
                     None,
                     "T",
-                    as_dtype(T),
+                    T if type(T) is DType else as_dtype(T),
                     "group_size",
                     group_size,
                     "group_key",
@@ -256,8 +257,8 @@ def collective_bcast_recv(
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     The keys are attrs, and so fixed when the graph is made; CollectiveBcastRecvV2 takes
     them as inputs.
@@ -305,7 +306,7 @@ def collective_bcast_recv(
                 "CollectiveBcastRecv",
                 name,
                 "T",
-                as_dtype(T),
+                T if type(T) is DType else as_dtype(T),
                 "group_size",
                 group_size,
                 "group_key",

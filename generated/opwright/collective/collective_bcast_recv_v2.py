@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -25,7 +26,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -71,8 +71,8 @@ class CollectiveBcastRecvV2(TensorOp[T]):
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     Stateful. Communicates with other devices.
 
@@ -153,8 +153,9 @@ class CollectiveBcastRecvV2(TensorOp[T]):
 
         All members run the op with the same keys, dtype and shape, and wait for each
         other. Exchanges of a group have to come in the same order on every device, or
-        they wait for ever, unless `timeout_seconds` is set; after an error the group's
-        collectives are aborted as a whole.
+        they wait for ever, unless `timeout_seconds` is set; after an error all
+        collectives of the program fail, those of other groups too, until it is started
+        anew.
 
         Stateful. Communicates with other devices.
 
@@ -202,7 +203,7 @@ class CollectiveBcastRecvV2(TensorOp[T]):
                     instance_key,
                     shape,
                     "T",
-                    as_dtype(T),
+                    T if type(T) is DType else as_dtype(T),
                     "communication_hint",
                     opts.communication_hint,
                     "timeout_seconds",
@@ -247,8 +248,8 @@ def collective_bcast_recv_v2(
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     Stateful. Communicates with other devices.
 
@@ -297,7 +298,7 @@ def collective_bcast_recv_v2(
                 instance_key,
                 shape,
                 "T",
-                as_dtype(T),
+                T if type(T) is DType else as_dtype(T),
                 "communication_hint",
                 communication_hint,
                 "timeout_seconds",

@@ -67,8 +67,8 @@ class CollectiveBcastSendV2(TensorOp[T]):
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     Stateful. Communicates with other devices.
 
@@ -146,8 +146,9 @@ class CollectiveBcastSendV2(TensorOp[T]):
 
         All members run the op with the same keys, dtype and shape, and wait for each
         other. Exchanges of a group have to come in the same order on every device, or
-        they wait for ever, unless `timeout_seconds` is set; after an error the group's
-        collectives are aborted as a whole.
+        they wait for ever, unless `timeout_seconds` is set; after an error all
+        collectives of the program fail, those of other groups too, until it is started
+        anew.
 
         Stateful. Communicates with other devices.
 
@@ -233,8 +234,8 @@ def collective_bcast_send_v2(
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     Stateful. Communicates with other devices.
 

@@ -65,8 +65,8 @@ class CollectiveGather(TensorOp[T]):
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     The keys are attrs, and so fixed when the graph is made; CollectiveGatherV2 takes
     them as inputs.
@@ -144,8 +144,9 @@ class CollectiveGather(TensorOp[T]):
 
         All members run the op with the same keys, dtype and shape, and wait for each
         other. Exchanges of a group have to come in the same order on every device, or
-        they wait for ever, unless `timeout_seconds` is set; after an error the group's
-        collectives are aborted as a whole.
+        they wait for ever, unless `timeout_seconds` is set; after an error all
+        collectives of the program fail, those of other groups too, until it is started
+        anew.
 
         The keys are attrs, and so fixed when the graph is made; CollectiveGatherV2
         takes them as inputs.
@@ -246,8 +247,8 @@ def collective_gather(
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     The keys are attrs, and so fixed when the graph is made; CollectiveGatherV2 takes
     them as inputs.

@@ -71,8 +71,8 @@ class CollectiveGatherV2(TensorOp[T]):
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     CollectiveReduceV2 combines in the place of joining; CollectiveAllToAllV2 gives each
     member only its part.
@@ -164,8 +164,9 @@ class CollectiveGatherV2(TensorOp[T]):
 
         All members run the op with the same keys, dtype and shape, and wait for each
         other. Exchanges of a group have to come in the same order on every device, or
-        they wait for ever, unless `timeout_seconds` is set; after an error the group's
-        collectives are aborted as a whole.
+        they wait for ever, unless `timeout_seconds` is set; after an error all
+        collectives of the program fail, those of other groups too, until it is started
+        anew.
 
         CollectiveReduceV2 combines in the place of joining; CollectiveAllToAllV2 gives
         each member only its part.
@@ -266,8 +267,8 @@ def collective_gather_v2(
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     CollectiveReduceV2 combines in the place of joining; CollectiveAllToAllV2 gives each
     member only its part.
@@ -326,7 +327,8 @@ def collective_gather_v2(
                 "timeout_seconds",
                 timeout_seconds,
                 "is_stateless",
-                False if is_stateless is False else flags[is_stateless],
+                is_stateless is not False
+                and (is_stateless is True or flags[is_stateless]),
             )
             return _result
     except Exception as error:

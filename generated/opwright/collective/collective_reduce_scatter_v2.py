@@ -371,7 +371,8 @@ def collective_reduce_scatter_v2(
                 "timeout_seconds",
                 timeout_seconds,
                 "is_stateless",
-                False if is_stateless is False else flags[is_stateless],
+                is_stateless is not False
+                and (is_stateless is True or flags[is_stateless]),
                 "max_subdivs_per_device",
                 max_subdivs_per_device,
             )

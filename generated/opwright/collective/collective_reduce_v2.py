@@ -72,8 +72,8 @@ class CollectiveReduceV2(TensorOp[T]):
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     With `Div` and `Add` it is the mean. CollectiveReduceScatterV2 leaves each member a
     part of the result, CollectiveGatherV2 joins instead of combining, and within
@@ -183,8 +183,9 @@ class CollectiveReduceV2(TensorOp[T]):
 
         All members run the op with the same keys, dtype and shape, and wait for each
         other. Exchanges of a group have to come in the same order on every device, or
-        they wait for ever, unless `timeout_seconds` is set; after an error the group's
-        collectives are aborted as a whole.
+        they wait for ever, unless `timeout_seconds` is set; after an error all
+        collectives of the program fail, those of other groups too, until it is started
+        anew.
 
         With `Div` and `Add` it is the mean. CollectiveReduceScatterV2 leaves each
         member a part of the result, CollectiveGatherV2 joins instead of combining, and
@@ -306,8 +307,8 @@ def collective_reduce_v2(
 
     All members run the op with the same keys, dtype and shape, and wait for each other.
     Exchanges of a group have to come in the same order on every device, or they wait
-    for ever, unless `timeout_seconds` is set; after an error the group's collectives
-    are aborted as a whole.
+    for ever, unless `timeout_seconds` is set; after an error all collectives of the
+    program fail, those of other groups too, until it is started anew.
 
     With `Div` and `Add` it is the mean. CollectiveReduceScatterV2 leaves each member a
     part of the result, CollectiveGatherV2 joins instead of combining, and within
@@ -378,7 +379,8 @@ def collective_reduce_v2(
                 "timeout_seconds",
                 timeout_seconds,
                 "is_stateless",
-                False if is_stateless is False else flags[is_stateless],
+                is_stateless is not False
+                and (is_stateless is True or flags[is_stateless]),
                 "max_subdivs_per_device",
                 max_subdivs_per_device,
             )

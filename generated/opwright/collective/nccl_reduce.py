@@ -59,6 +59,8 @@ class NcclReduce(TensorOp[T]):
 
     `T`: float16, float32, float64, int32 or int64.
 
+    `num_devices`: at least 1.
+
     Attributes:
         data: `T`, `*x`. The combined tensor.
 

@@ -11,115 +11,115 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.control_flow.abort import (
+    from .abort import (
         Abort as Abort,
         abort as abort,
     )
-    from opwright.control_flow.case import (
+    from .case import (
         Case as Case,
         case as case,
     )
-    from opwright.control_flow.consume_mutex_lock import (
+    from .consume_mutex_lock import (
         ConsumeMutexLock as ConsumeMutexLock,
         consume_mutex_lock as consume_mutex_lock,
     )
-    from opwright.control_flow.control_trigger import (
+    from .control_trigger import (
         ControlTrigger as ControlTrigger,
         control_trigger as control_trigger,
     )
-    from opwright.control_flow.device_index import (
+    from .device_index import (
         DeviceIndex as DeviceIndex,
         device_index as device_index,
     )
-    from opwright.control_flow.enter import (
+    from .enter import (
         Enter as Enter,
         enter as enter,
     )
-    from opwright.control_flow.exit import (
+    from .exit import (
         Exit as Exit,
         exit as exit,
     )
-    from opwright.control_flow.fake_param import (
+    from .fake_param import (
         FakeParam as FakeParam,
         fake_param as fake_param,
     )
-    from opwright.control_flow.for_ import (
+    from .for_ import (
         For as For,
         for_ as for_,
     )
-    from opwright.control_flow.if_ import (
+    from .if_ import (
         If as If,
         if_ as if_,
     )
-    from opwright.control_flow.loop_cond import (
+    from .loop_cond import (
         LoopCond as LoopCond,
         loop_cond as loop_cond,
     )
-    from opwright.control_flow.merge import (
+    from .merge import (
         Merge as Merge,
         merge as merge,
     )
-    from opwright.control_flow.mutex_lock import (
+    from .mutex_lock import (
         MutexLock as MutexLock,
         mutex_lock as mutex_lock,
     )
-    from opwright.control_flow.mutex_v2 import (
+    from .mutex_v2 import (
         MutexV2 as MutexV2,
         mutex_v2 as mutex_v2,
     )
-    from opwright.control_flow.next_iteration import (
+    from .next_iteration import (
         NextIteration as NextIteration,
         next_iteration as next_iteration,
     )
-    from opwright.control_flow.no_op import (
+    from .no_op import (
         NoOp as NoOp,
         no_op as no_op,
     )
-    from opwright.control_flow.ref_enter import (
+    from .ref_enter import (
         RefEnter as RefEnter,
         ref_enter as ref_enter,
     )
-    from opwright.control_flow.ref_exit import (
+    from .ref_exit import (
         RefExit as RefExit,
         ref_exit as ref_exit,
     )
-    from opwright.control_flow.ref_merge import (
+    from .ref_merge import (
         RefMerge as RefMerge,
         ref_merge as ref_merge,
     )
-    from opwright.control_flow.ref_next_iteration import (
+    from .ref_next_iteration import (
         RefNextIteration as RefNextIteration,
         ref_next_iteration as ref_next_iteration,
     )
-    from opwright.control_flow.ref_select import (
+    from .ref_select import (
         RefSelect as RefSelect,
         ref_select as ref_select,
     )
-    from opwright.control_flow.ref_switch import (
+    from .ref_switch import (
         RefSwitch as RefSwitch,
         ref_switch as ref_switch,
     )
-    from opwright.control_flow.stateless_case import (
+    from .stateless_case import (
         StatelessCase as StatelessCase,
         stateless_case as stateless_case,
     )
-    from opwright.control_flow.stateless_if import (
+    from .stateless_if import (
         StatelessIf as StatelessIf,
         stateless_if as stateless_if,
     )
-    from opwright.control_flow.stateless_while import (
+    from .stateless_while import (
         StatelessWhile as StatelessWhile,
         stateless_while as stateless_while,
     )
-    from opwright.control_flow.switch import (
+    from .switch import (
         Switch as Switch,
         switch as switch,
     )
-    from opwright.control_flow.sync_device import (
+    from .sync_device import (
         SyncDevice as SyncDevice,
         sync_device as sync_device,
     )
-    from opwright.control_flow.while_ import (
+    from .while_ import (
         While as While,
         while_ as while_,
     )

@@ -185,7 +185,8 @@ def abort(
                 "error_msg",
                 error_msg,
                 "exit_without_error",
-                False if exit_without_error is False else flags[exit_without_error],
+                exit_without_error is not False
+                and (exit_without_error is True or flags[exit_without_error]),
             )
             return _result
     except Exception as error:

@@ -54,8 +54,9 @@ class For(Op):
 
     The body takes the number, an int32, and then the values, and returns values of the
     same dtypes. Where start and limit are equal, no turn is taken, whatever the step;
-    otherwise a step of 0, and one that leads away from the limit, are refused. While
-    has any condition, and gradients.
+    otherwise a step of 0, and one that leads away from the limit, are refused. Numbers
+    wrap around: with a limit less than a step below 2^31, it may never end. While has
+    any condition, and gradients.
 
     Attributes:
         output: list of tensors of `T`, `...`. What the last turn returned, or the input
@@ -101,7 +102,8 @@ class For(Op):
         The body takes the number, an int32, and then the values, and returns values of
         the same dtypes. Where start and limit are equal, no turn is taken, whatever the
         step; otherwise a step of 0, and one that leads away from the limit, are
-        refused. While has any condition, and gradients.
+        refused. Numbers wrap around: with a limit less than a step below 2^31, it may
+        never end. While has any condition, and gradients.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -168,8 +170,9 @@ def for_(
 
     The body takes the number, an int32, and then the values, and returns values of the
     same dtypes. Where start and limit are equal, no turn is taken, whatever the step;
-    otherwise a step of 0, and one that leads away from the limit, are refused. While
-    has any condition, and gradients.
+    otherwise a step of 0, and one that leads away from the limit, are refused. Numbers
+    wrap around: with a limit less than a step below 2^31, it may never end. While has
+    any condition, and gradients.
 
     `For.create` in the current scope.
 

@@ -65,7 +65,8 @@ class If(Op):
     Only the chosen function runs, and both take and return the same dtypes. Other
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
-    these are.
+    these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
+    of another dtype ends the process.
 
     Branches may read and write variables, and the op is run even if nobody uses its
     outputs: StatelessIf is for branches without effects, which may be left out or
@@ -139,7 +140,8 @@ class If(Op):
         Only the chosen function runs, and both take and return the same dtypes. Other
         conditions than bool count as true if they are numbers other than 0, strings
         that are not empty, or tensors of one dimension or more that have elements,
-        whatever these are.
+        whatever these are. Numbers may be float32, float64, or signed integers and
+        uint8; a scalar of another dtype ends the process.
 
         Branches may read and write variables, and the op is run even if nobody uses its
         outputs: StatelessIf is for branches without effects, which may be left out or
@@ -238,7 +240,8 @@ def if_(
     Only the chosen function runs, and both take and return the same dtypes. Other
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
-    these are.
+    these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
+    of another dtype ends the process.
 
     Branches may read and write variables, and the op is run even if nobody uses its
     outputs: StatelessIf is for branches without effects, which may be left out or

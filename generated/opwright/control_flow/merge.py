@@ -63,6 +63,8 @@ class Merge(Op, Generic[T]):
     While; new programs use those. ConcatV2 and Pack put together tensors that are all
     there.
 
+    `N`: at least 1.
+
     Attributes:
         output: `T`, `...`. The one that came.
         value_index: int32, `scalar`. Its place in the list, from 0.

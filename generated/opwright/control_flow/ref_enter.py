@@ -234,7 +234,8 @@ def ref_enter(
                 "frame_name",
                 frame_name,
                 "is_constant",
-                False if is_constant is False else flags[is_constant],
+                is_constant is not False
+                and (is_constant is True or flags[is_constant]),
                 "parallel_iterations",
                 parallel_iterations,
             )

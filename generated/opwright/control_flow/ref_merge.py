@@ -59,6 +59,8 @@ class RefMerge(Op, Generic[T]):
     RefSwitch leaves them. Who writes to the output writes to the variable. Resource
     variables need none of this.
 
+    `N`: at least 1.
+
     Attributes:
         output: reference to `T`, `...`. The one that came.
         value_index: int32, `scalar`. Its place in the list, from 0.

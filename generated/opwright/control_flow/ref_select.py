@@ -54,6 +54,8 @@ class RefSelect(TensorOp[T]):
     variable. An index out of range is refused. Resource variables need none of this:
     Case chooses between their handles.
 
+    `N`: at least 1.
+
     Attributes:
         output: reference to `T`, `...`. The reference that was chosen.
 

@@ -65,7 +65,8 @@ class StatelessIf(Op):
     Only the chosen function runs, and both take and return the same dtypes. Other
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
-    these are.
+    these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
+    of another dtype ends the process.
 
     Branches must have no effects and no state: the op may be left out, merged with its
     like, or run twice. If is for others. Case chooses between more than two. tf.cond
@@ -136,7 +137,8 @@ class StatelessIf(Op):
         Only the chosen function runs, and both take and return the same dtypes. Other
         conditions than bool count as true if they are numbers other than 0, strings
         that are not empty, or tensors of one dimension or more that have elements,
-        whatever these are.
+        whatever these are. Numbers may be float32, float64, or signed integers and
+        uint8; a scalar of another dtype ends the process.
 
         Branches must have no effects and no state: the op may be left out, merged with
         its like, or run twice. If is for others. Case chooses between more than two.
@@ -233,7 +235,8 @@ def stateless_if(
     Only the chosen function runs, and both take and return the same dtypes. Other
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
-    these are.
+    these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
+    of another dtype ends the process.
 
     Branches must have no effects and no state: the op may be left out, merged with its
     like, or run twice. If is for others. Case chooses between more than two. tf.cond

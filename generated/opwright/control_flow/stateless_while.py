@@ -60,7 +60,8 @@ class StatelessWhile(Op):
     turn, `output_shapes` has to leave them open where the op is part of a graph. Other
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
-    these are.
+    these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
+    of another dtype ends the process.
 
     Functions must have no effects and no state: the op may be left out, merged with its
     like, or run twice. While is for others. For counts. tf.while_loop makes this op
@@ -138,7 +139,8 @@ class StatelessWhile(Op):
         to turn, `output_shapes` has to leave them open where the op is part of a graph.
         Other conditions than bool count as true if they are numbers other than 0,
         strings that are not empty, or tensors of one dimension or more that have
-        elements, whatever these are.
+        elements, whatever these are. Numbers may be float32, float64, or signed
+        integers and uint8; a scalar of another dtype ends the process.
 
         Functions must have no effects and no state: the op may be left out, merged with
         its like, or run twice. While is for others. For counts. tf.while_loop makes
@@ -231,7 +233,8 @@ def stateless_while(
     turn, `output_shapes` has to leave them open where the op is part of a graph. Other
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
-    these are.
+    these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
+    of another dtype ends the process.
 
     Functions must have no effects and no state: the op may be left out, merged with its
     like, or run twice. While is for others. For counts. tf.while_loop makes this op

@@ -60,7 +60,8 @@ class While(Op):
     turn, `output_shapes` has to leave them open where the op is part of a graph. Other
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
-    these are.
+    these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
+    of another dtype ends the process.
 
     Functions may read and write variables, and the op is run even if nobody uses its
     outputs: StatelessWhile is for functions without effects, which may be left out or
@@ -140,7 +141,8 @@ class While(Op):
         to turn, `output_shapes` has to leave them open where the op is part of a graph.
         Other conditions than bool count as true if they are numbers other than 0,
         strings that are not empty, or tensors of one dimension or more that have
-        elements, whatever these are.
+        elements, whatever these are. Numbers may be float32, float64, or signed
+        integers and uint8; a scalar of another dtype ends the process.
 
         Functions may read and write variables, and the op is run even if nobody uses
         its outputs: StatelessWhile is for functions without effects, which may be left
@@ -235,7 +237,8 @@ def while_(
     turn, `output_shapes` has to leave them open where the op is part of a graph. Other
     conditions than bool count as true if they are numbers other than 0, strings that
     are not empty, or tensors of one dimension or more that have elements, whatever
-    these are.
+    these are. Numbers may be float32, float64, or signed integers and uint8; a scalar
+    of another dtype ends the process.
 
     Functions may read and write variables, and the op is run even if nobody uses its
     outputs: StatelessWhile is for functions without effects, which may be left out or

@@ -8,1363 +8,1363 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.control_flow.abort import (
+    from ..control_flow.abort import (
         Abort as Abort,
         abort as abort,
     )
-    from opwright.math.all import (
+    from ..math.all import (
         All as All,
         all as all,
     )
-    from opwright.lookup.anonymous_hash_table import (
+    from ..lookup.anonymous_hash_table import (
         AnonymousHashTable as AnonymousHashTable,
         anonymous_hash_table as anonymous_hash_table,
     )
-    from opwright.lookup.anonymous_mutable_dense_hash_table import (
+    from ..lookup.anonymous_mutable_dense_hash_table import (
         AnonymousMutableDenseHashTable as AnonymousMutableDenseHashTable,
         anonymous_mutable_dense_hash_table as anonymous_mutable_dense_hash_table,
     )
-    from opwright.lookup.anonymous_mutable_hash_table import (
+    from ..lookup.anonymous_mutable_hash_table import (
         AnonymousMutableHashTable as AnonymousMutableHashTable,
         anonymous_mutable_hash_table as anonymous_mutable_hash_table,
     )
-    from opwright.lookup.anonymous_mutable_hash_table_of_tensors import (
+    from ..lookup.anonymous_mutable_hash_table_of_tensors import (
         AnonymousMutableHashTableOfTensors as AnonymousMutableHashTableOfTensors,
         anonymous_mutable_hash_table_of_tensors as anonymous_mutable_hash_table_of_tensors,
     )
-    from opwright.math.any import (
+    from ..math.any import (
         Any as Any,
         any as any,
     )
-    from opwright.nn.approx_top_k import (
+    from ..nn.approx_top_k import (
         ApproxTopK as ApproxTopK,
         approx_top_k as approx_top_k,
     )
-    from opwright.debugging.assert_ import (
+    from ..debugging.assert_ import (
         Assert as Assert,
         assert_ as assert_,
     )
-    from opwright.variables.assign import (
+    from ..variables.assign import (
         Assign as Assign,
         assign as assign,
     )
-    from opwright.variables.assign_add import (
+    from ..variables.assign_add import (
         AssignAdd as AssignAdd,
         assign_add as assign_add,
     )
-    from opwright.variables.assign_add_variable_op import (
+    from ..variables.assign_add_variable_op import (
         AssignAddVariableOp as AssignAddVariableOp,
         assign_add_variable_op as assign_add_variable_op,
     )
-    from opwright.variables.assign_sub import (
+    from ..variables.assign_sub import (
         AssignSub as AssignSub,
         assign_sub as assign_sub,
     )
-    from opwright.variables.assign_sub_variable_op import (
+    from ..variables.assign_sub_variable_op import (
         AssignSubVariableOp as AssignSubVariableOp,
         assign_sub_variable_op as assign_sub_variable_op,
     )
-    from opwright.variables.assign_variable_op import (
+    from ..variables.assign_variable_op import (
         AssignVariableOp as AssignVariableOp,
         assign_variable_op as assign_variable_op,
     )
-    from opwright.queue.barrier import (
+    from ..queue.barrier import (
         Barrier as Barrier,
         barrier as barrier,
     )
-    from opwright.queue.barrier_close import (
+    from ..queue.barrier_close import (
         BarrierClose as BarrierClose,
         barrier_close as barrier_close,
     )
-    from opwright.queue.barrier_incomplete_size import (
+    from ..queue.barrier_incomplete_size import (
         BarrierIncompleteSize as BarrierIncompleteSize,
         barrier_incomplete_size as barrier_incomplete_size,
     )
-    from opwright.queue.barrier_insert_many import (
+    from ..queue.barrier_insert_many import (
         BarrierInsertMany as BarrierInsertMany,
         barrier_insert_many as barrier_insert_many,
     )
-    from opwright.queue.barrier_ready_size import (
+    from ..queue.barrier_ready_size import (
         BarrierReadySize as BarrierReadySize,
         barrier_ready_size as barrier_ready_size,
     )
-    from opwright.queue.barrier_take_many import (
+    from ..queue.barrier_take_many import (
         BarrierTakeMany as BarrierTakeMany,
         barrier_take_many as barrier_take_many,
     )
-    from opwright.functions.batch import (
+    from ..functions.batch import (
         Batch as Batch,
         batch as batch,
     )
-    from opwright.functions.batch_function import (
+    from ..functions.batch_function import (
         BatchFunction as BatchFunction,
         batch_function as batch_function,
     )
-    from opwright.array.batch_to_space import (
+    from ..array.batch_to_space import (
         BatchToSpace as BatchToSpace,
         batch_to_space as batch_to_space,
     )
-    from opwright.array.batch_to_space_nd import (
+    from ..array.batch_to_space_nd import (
         BatchToSpaceND as BatchToSpaceND,
         batch_to_space_nd as batch_to_space_nd,
     )
-    from opwright.dtypes.bitcast import (
+    from ..dtypes.bitcast import (
         Bitcast as Bitcast,
         bitcast as bitcast,
     )
-    from opwright.array.broadcast_args import (
+    from ..array.broadcast_args import (
         BroadcastArgs as BroadcastArgs,
         broadcast_args as broadcast_args,
     )
-    from opwright.array.broadcast_gradient_args import (
+    from ..array.broadcast_gradient_args import (
         BroadcastGradientArgs as BroadcastGradientArgs,
         broadcast_gradient_args as broadcast_gradient_args,
     )
-    from opwright.array.broadcast_to import (
+    from ..array.broadcast_to import (
         BroadcastTo as BroadcastTo,
         broadcast_to as broadcast_to,
     )
-    from opwright.math.bucketize import (
+    from ..math.bucketize import (
         Bucketize as Bucketize,
         bucketize as bucketize,
     )
-    from opwright.control_flow.case import (
+    from ..control_flow.case import (
         Case as Case,
         case as case,
     )
-    from opwright.debugging.check_pinned import (
+    from ..debugging.check_pinned import (
         CheckPinned as CheckPinned,
         check_pinned as check_pinned,
     )
-    from opwright.math.clip_by_value import (
+    from ..math.clip_by_value import (
         ClipByValue as ClipByValue,
         clip_by_value as clip_by_value,
     )
-    from opwright.dtypes.composite_tensor_variant_from_components import (
+    from ..dtypes.composite_tensor_variant_from_components import (
         CompositeTensorVariantFromComponents as CompositeTensorVariantFromComponents,
         composite_tensor_variant_from_components as composite_tensor_variant_from_components,
     )
-    from opwright.dtypes.composite_tensor_variant_to_components import (
+    from ..dtypes.composite_tensor_variant_to_components import (
         CompositeTensorVariantToComponents as CompositeTensorVariantToComponents,
         composite_tensor_variant_to_components as composite_tensor_variant_to_components,
     )
-    from opwright.array.concat import (
+    from ..array.concat import (
         Concat as Concat,
         concat as concat,
     )
-    from opwright.array.concat_offset import (
+    from ..array.concat_offset import (
         ConcatOffset as ConcatOffset,
         concat_offset as concat_offset,
     )
-    from opwright.array.concat_v2 import (
+    from ..array.concat_v2 import (
         ConcatV2 as ConcatV2,
         concat_v2 as concat_v2,
     )
-    from opwright.array.const import (
+    from ..array.const import (
         Const as Const,
         const as const,
     )
-    from opwright.control_flow.consume_mutex_lock import (
+    from ..control_flow.consume_mutex_lock import (
         ConsumeMutexLock as ConsumeMutexLock,
         consume_mutex_lock as consume_mutex_lock,
     )
-    from opwright.control_flow.control_trigger import (
+    from ..control_flow.control_trigger import (
         ControlTrigger as ControlTrigger,
         control_trigger as control_trigger,
     )
-    from opwright.debugging.copy import (
+    from ..debugging.copy import (
         Copy as Copy,
         copy as copy,
     )
-    from opwright.debugging.copy_host import (
+    from ..debugging.copy_host import (
         CopyHost as CopyHost,
         copy_host as copy_host,
     )
-    from opwright.distribute.copy_to_mesh import (
+    from ..distribute.copy_to_mesh import (
         CopyToMesh as CopyToMesh,
         copy_to_mesh as copy_to_mesh,
     )
-    from opwright.distribute.copy_to_mesh_grad import (
+    from ..distribute.copy_to_mesh_grad import (
         CopyToMeshGrad as CopyToMeshGrad,
         copy_to_mesh_grad as copy_to_mesh_grad,
     )
-    from opwright.variables.count_up_to import (
+    from ..variables.count_up_to import (
         CountUpTo as CountUpTo,
         count_up_to as count_up_to,
     )
-    from opwright.io.decode_proto_v2 import (
+    from ..io.decode_proto_v2 import (
         DecodeProtoV2 as DecodeProtoV2,
         decode_proto_v2 as decode_proto_v2,
     )
-    from opwright.array.deep_copy import (
+    from ..array.deep_copy import (
         DeepCopy as DeepCopy,
         deep_copy as deep_copy,
     )
-    from opwright.variables.delete_session_tensor import (
+    from ..variables.delete_session_tensor import (
         DeleteSessionTensor as DeleteSessionTensor,
         delete_session_tensor as delete_session_tensor,
     )
-    from opwright.variables.destroy_resource_op import (
+    from ..variables.destroy_resource_op import (
         DestroyResourceOp as DestroyResourceOp,
         destroy_resource_op as destroy_resource_op,
     )
-    from opwright.variables.destroy_temporary_variable import (
+    from ..variables.destroy_temporary_variable import (
         DestroyTemporaryVariable as DestroyTemporaryVariable,
         destroy_temporary_variable as destroy_temporary_variable,
     )
-    from opwright.control_flow.device_index import (
+    from ..control_flow.device_index import (
         DeviceIndex as DeviceIndex,
         device_index as device_index,
     )
-    from opwright.data.dummy_memory_cache import (
+    from ..data.dummy_memory_cache import (
         DummyMemoryCache as DummyMemoryCache,
         dummy_memory_cache as dummy_memory_cache,
     )
-    from opwright.array.dynamic_partition import (
+    from ..array.dynamic_partition import (
         DynamicPartition as DynamicPartition,
         dynamic_partition as dynamic_partition,
     )
-    from opwright.array.dynamic_stitch import (
+    from ..array.dynamic_stitch import (
         DynamicStitch as DynamicStitch,
         dynamic_stitch as dynamic_stitch,
     )
-    from opwright.functions.eager_py_func import (
+    from ..functions.eager_py_func import (
         EagerPyFunc as EagerPyFunc,
         eager_py_func as eager_py_func,
     )
-    from opwright.sparse.edit_distance import (
+    from ..sparse.edit_distance import (
         EditDistance as EditDistance,
         edit_distance as edit_distance,
     )
-    from opwright.array.empty import (
+    from ..array.empty import (
         Empty as Empty,
         empty as empty,
     )
-    from opwright.tensor_list.empty_tensor_list import (
+    from ..tensor_list.empty_tensor_list import (
         EmptyTensorList as EmptyTensorList,
         empty_tensor_list as empty_tensor_list,
     )
-    from opwright.tensor_map.empty_tensor_map import (
+    from ..tensor_map.empty_tensor_map import (
         EmptyTensorMap as EmptyTensorMap,
         empty_tensor_map as empty_tensor_map,
     )
-    from opwright.io.encode_proto import (
+    from ..io.encode_proto import (
         EncodeProto as EncodeProto,
         encode_proto as encode_proto,
     )
-    from opwright.array.ensure_shape import (
+    from ..array.ensure_shape import (
         EnsureShape as EnsureShape,
         ensure_shape as ensure_shape,
     )
-    from opwright.control_flow.enter import (
+    from ..control_flow.enter import (
         Enter as Enter,
         enter as enter,
     )
-    from opwright.control_flow.exit import (
+    from ..control_flow.exit import (
         Exit as Exit,
         exit as exit,
     )
-    from opwright.array.expand_dims import (
+    from ..array.expand_dims import (
         ExpandDims as ExpandDims,
         expand_dims as expand_dims,
     )
-    from opwright.image.extract_volume_patches import (
+    from ..image.extract_volume_patches import (
         ExtractVolumePatches as ExtractVolumePatches,
         extract_volume_patches as extract_volume_patches,
     )
-    from opwright.control_flow.fake_param import (
+    from ..control_flow.fake_param import (
         FakeParam as FakeParam,
         fake_param as fake_param,
     )
-    from opwright.io.file_system_set_configuration import (
+    from ..io.file_system_set_configuration import (
         FileSystemSetConfiguration as FileSystemSetConfiguration,
         file_system_set_configuration as file_system_set_configuration,
     )
-    from opwright.array.fill import (
+    from ..array.fill import (
         Fill as Fill,
         fill as fill,
     )
-    from opwright.array.fingerprint import (
+    from ..array.fingerprint import (
         Fingerprint as Fingerprint,
         fingerprint as fingerprint,
     )
-    from opwright.control_flow.for_ import (
+    from ..control_flow.for_ import (
         For as For,
         for_ as for_,
     )
-    from opwright.array.gather import (
+    from ..array.gather import (
         Gather as Gather,
         gather as gather,
     )
-    from opwright.array.gather_nd import (
+    from ..array.gather_nd import (
         GatherNd as GatherNd,
         gather_nd as gather_nd,
     )
-    from opwright.array.gather_v2 import (
+    from ..array.gather_v2 import (
         GatherV2 as GatherV2,
         gather_v2 as gather_v2,
     )
-    from opwright.data.get_element_at_index import (
+    from ..data.get_element_at_index import (
         GetElementAtIndex as GetElementAtIndex,
         get_element_at_index as get_element_at_index,
     )
-    from opwright.data.get_options import (
+    from ..data.get_options import (
         GetOptions as GetOptions,
         get_options as get_options,
     )
-    from opwright.variables.get_session_handle import (
+    from ..variables.get_session_handle import (
         GetSessionHandle as GetSessionHandle,
         get_session_handle as get_session_handle,
     )
-    from opwright.variables.get_session_handle_v2 import (
+    from ..variables.get_session_handle_v2 import (
         GetSessionHandleV2 as GetSessionHandleV2,
         get_session_handle_v2 as get_session_handle_v2,
     )
-    from opwright.variables.get_session_tensor import (
+    from ..variables.get_session_tensor import (
         GetSessionTensor as GetSessionTensor,
         get_session_tensor as get_session_tensor,
     )
-    from opwright.array.guarantee_const import (
+    from ..array.guarantee_const import (
         GuaranteeConst as GuaranteeConst,
         guarantee_const as guarantee_const,
     )
-    from opwright.lookup.hash_table import (
+    from ..lookup.hash_table import (
         HashTable as HashTable,
         hash_table as hash_table,
     )
-    from opwright.lookup.hash_table_v2 import (
+    from ..lookup.hash_table_v2 import (
         HashTableV2 as HashTableV2,
         hash_table_v2 as hash_table_v2,
     )
-    from opwright.math.histogram_fixed_width import (
+    from ..math.histogram_fixed_width import (
         HistogramFixedWidth as HistogramFixedWidth,
         histogram_fixed_width as histogram_fixed_width,
     )
-    from opwright.array.host_const import (
+    from ..array.host_const import (
         HostConst as HostConst,
         host_const as host_const,
     )
-    from opwright.array.identity import (
+    from ..array.identity import (
         Identity as Identity,
         identity as identity,
     )
-    from opwright.array.identity_n import (
+    from ..array.identity_n import (
         IdentityN as IdentityN,
         identity_n as identity_n,
     )
-    from opwright.control_flow.if_ import (
+    from ..control_flow.if_ import (
         If as If,
         if_ as if_,
     )
-    from opwright.array.immutable_const import (
+    from ..array.immutable_const import (
         ImmutableConst as ImmutableConst,
         immutable_const as immutable_const,
     )
-    from opwright.lookup.initialize_table import (
+    from ..lookup.initialize_table import (
         InitializeTable as InitializeTable,
         initialize_table as initialize_table,
     )
-    from opwright.lookup.initialize_table_from_text_file import (
+    from ..lookup.initialize_table_from_text_file import (
         InitializeTableFromTextFile as InitializeTableFromTextFile,
         initialize_table_from_text_file as initialize_table_from_text_file,
     )
-    from opwright.lookup.initialize_table_from_text_file_v2 import (
+    from ..lookup.initialize_table_from_text_file_v2 import (
         InitializeTableFromTextFileV2 as InitializeTableFromTextFileV2,
         initialize_table_from_text_file_v2 as initialize_table_from_text_file_v2,
     )
-    from opwright.lookup.initialize_table_v2 import (
+    from ..lookup.initialize_table_v2 import (
         InitializeTableV2 as InitializeTableV2,
         initialize_table_v2 as initialize_table_v2,
     )
-    from opwright.array.inplace_add import (
+    from ..array.inplace_add import (
         InplaceAdd as InplaceAdd,
         inplace_add as inplace_add,
     )
-    from opwright.array.inplace_sub import (
+    from ..array.inplace_sub import (
         InplaceSub as InplaceSub,
         inplace_sub as inplace_sub,
     )
-    from opwright.array.inplace_update import (
+    from ..array.inplace_update import (
         InplaceUpdate as InplaceUpdate,
         inplace_update as inplace_update,
     )
-    from opwright.variables.is_variable_initialized import (
+    from ..variables.is_variable_initialized import (
         IsVariableInitialized as IsVariableInitialized,
         is_variable_initialized as is_variable_initialized,
     )
-    from opwright.nn.kth_order_statistic import (
+    from ..nn.kth_order_statistic import (
         KthOrderStatistic as KthOrderStatistic,
         kth_order_statistic as kth_order_statistic,
     )
-    from opwright.math.lin_space import (
+    from ..math.lin_space import (
         LinSpace as LinSpace,
         lin_space as lin_space,
     )
-    from opwright.array.list_diff import (
+    from ..array.list_diff import (
         ListDiff as ListDiff,
         list_diff as list_diff,
     )
-    from opwright.lookup.lookup_table_export import (
+    from ..lookup.lookup_table_export import (
         LookupTableExport as LookupTableExport,
         lookup_table_export as lookup_table_export,
     )
-    from opwright.lookup.lookup_table_export_v2 import (
+    from ..lookup.lookup_table_export_v2 import (
         LookupTableExportV2 as LookupTableExportV2,
         lookup_table_export_v2 as lookup_table_export_v2,
     )
-    from opwright.lookup.lookup_table_find import (
+    from ..lookup.lookup_table_find import (
         LookupTableFind as LookupTableFind,
         lookup_table_find as lookup_table_find,
     )
-    from opwright.lookup.lookup_table_find_v2 import (
+    from ..lookup.lookup_table_find_v2 import (
         LookupTableFindV2 as LookupTableFindV2,
         lookup_table_find_v2 as lookup_table_find_v2,
     )
-    from opwright.lookup.lookup_table_import import (
+    from ..lookup.lookup_table_import import (
         LookupTableImport as LookupTableImport,
         lookup_table_import as lookup_table_import,
     )
-    from opwright.lookup.lookup_table_import_v2 import (
+    from ..lookup.lookup_table_import_v2 import (
         LookupTableImportV2 as LookupTableImportV2,
         lookup_table_import_v2 as lookup_table_import_v2,
     )
-    from opwright.lookup.lookup_table_insert import (
+    from ..lookup.lookup_table_insert import (
         LookupTableInsert as LookupTableInsert,
         lookup_table_insert as lookup_table_insert,
     )
-    from opwright.lookup.lookup_table_insert_v2 import (
+    from ..lookup.lookup_table_insert_v2 import (
         LookupTableInsertV2 as LookupTableInsertV2,
         lookup_table_insert_v2 as lookup_table_insert_v2,
     )
-    from opwright.lookup.lookup_table_remove_v2 import (
+    from ..lookup.lookup_table_remove_v2 import (
         LookupTableRemoveV2 as LookupTableRemoveV2,
         lookup_table_remove_v2 as lookup_table_remove_v2,
     )
-    from opwright.lookup.lookup_table_size import (
+    from ..lookup.lookup_table_size import (
         LookupTableSize as LookupTableSize,
         lookup_table_size as lookup_table_size,
     )
-    from opwright.lookup.lookup_table_size_v2 import (
+    from ..lookup.lookup_table_size_v2 import (
         LookupTableSizeV2 as LookupTableSizeV2,
         lookup_table_size_v2 as lookup_table_size_v2,
     )
-    from opwright.control_flow.loop_cond import (
+    from ..control_flow.loop_cond import (
         LoopCond as LoopCond,
         loop_cond as loop_cond,
     )
-    from opwright.array.lower_bound import (
+    from ..array.lower_bound import (
         LowerBound as LowerBound,
         lower_bound as lower_bound,
     )
-    from opwright.nn.make_unique import (
+    from ..nn.make_unique import (
         MakeUnique as MakeUnique,
         make_unique as make_unique,
     )
-    from opwright.queue.map_clear import (
+    from ..queue.map_clear import (
         MapClear as MapClear,
         map_clear as map_clear,
     )
-    from opwright.functions.map_defun import (
+    from ..functions.map_defun import (
         MapDefun as MapDefun,
         map_defun as map_defun,
     )
-    from opwright.queue.map_incomplete_size import (
+    from ..queue.map_incomplete_size import (
         MapIncompleteSize as MapIncompleteSize,
         map_incomplete_size as map_incomplete_size,
     )
-    from opwright.queue.map_peek import (
+    from ..queue.map_peek import (
         MapPeek as MapPeek,
         map_peek as map_peek,
     )
-    from opwright.queue.map_size import (
+    from ..queue.map_size import (
         MapSize as MapSize,
         map_size as map_size,
     )
-    from opwright.queue.map_stage import (
+    from ..queue.map_stage import (
         MapStage as MapStage,
         map_stage as map_stage,
     )
-    from opwright.queue.map_unstage import (
+    from ..queue.map_unstage import (
         MapUnstage as MapUnstage,
         map_unstage as map_unstage,
     )
-    from opwright.queue.map_unstage_no_key import (
+    from ..queue.map_unstage_no_key import (
         MapUnstageNoKey as MapUnstageNoKey,
         map_unstage_no_key as map_unstage_no_key,
     )
-    from opwright.math.max import (
+    from ..math.max import (
         Max as Max,
         max as max,
     )
-    from opwright.control_flow.merge import (
+    from ..control_flow.merge import (
         Merge as Merge,
         merge as merge,
     )
-    from opwright.math.min import (
+    from ..math.min import (
         Min as Min,
         min as min,
     )
-    from opwright.array.mirror_pad import (
+    from ..array.mirror_pad import (
         MirrorPad as MirrorPad,
         mirror_pad as mirror_pad,
     )
-    from opwright.array.mirror_pad_grad import (
+    from ..array.mirror_pad_grad import (
         MirrorPadGrad as MirrorPadGrad,
         mirror_pad_grad as mirror_pad_grad,
     )
-    from opwright.functions.mlir_passthrough_op import (
+    from ..functions.mlir_passthrough_op import (
         MlirPassthroughOp as MlirPassthroughOp,
         mlir_passthrough_op as mlir_passthrough_op,
     )
-    from opwright.lookup.mutable_dense_hash_table import (
+    from ..lookup.mutable_dense_hash_table import (
         MutableDenseHashTable as MutableDenseHashTable,
         mutable_dense_hash_table as mutable_dense_hash_table,
     )
-    from opwright.lookup.mutable_dense_hash_table_v2 import (
+    from ..lookup.mutable_dense_hash_table_v2 import (
         MutableDenseHashTableV2 as MutableDenseHashTableV2,
         mutable_dense_hash_table_v2 as mutable_dense_hash_table_v2,
     )
-    from opwright.lookup.mutable_hash_table import (
+    from ..lookup.mutable_hash_table import (
         MutableHashTable as MutableHashTable,
         mutable_hash_table as mutable_hash_table,
     )
-    from opwright.lookup.mutable_hash_table_of_tensors import (
+    from ..lookup.mutable_hash_table_of_tensors import (
         MutableHashTableOfTensors as MutableHashTableOfTensors,
         mutable_hash_table_of_tensors as mutable_hash_table_of_tensors,
     )
-    from opwright.lookup.mutable_hash_table_of_tensors_v2 import (
+    from ..lookup.mutable_hash_table_of_tensors_v2 import (
         MutableHashTableOfTensorsV2 as MutableHashTableOfTensorsV2,
         mutable_hash_table_of_tensors_v2 as mutable_hash_table_of_tensors_v2,
     )
-    from opwright.lookup.mutable_hash_table_v2 import (
+    from ..lookup.mutable_hash_table_v2 import (
         MutableHashTableV2 as MutableHashTableV2,
         mutable_hash_table_v2 as mutable_hash_table_v2,
     )
-    from opwright.control_flow.mutex_lock import (
+    from ..control_flow.mutex_lock import (
         MutexLock as MutexLock,
         mutex_lock as mutex_lock,
     )
-    from opwright.control_flow.mutex_v2 import (
+    from ..control_flow.mutex_v2 import (
         MutexV2 as MutexV2,
         mutex_v2 as mutex_v2,
     )
-    from opwright.collective.nccl_all_reduce import (
+    from ..collective.nccl_all_reduce import (
         NcclAllReduce as NcclAllReduce,
         nccl_all_reduce as nccl_all_reduce,
     )
-    from opwright.collective.nccl_broadcast import (
+    from ..collective.nccl_broadcast import (
         NcclBroadcast as NcclBroadcast,
         nccl_broadcast as nccl_broadcast,
     )
-    from opwright.collective.nccl_reduce import (
+    from ..collective.nccl_reduce import (
         NcclReduce as NcclReduce,
         nccl_reduce as nccl_reduce,
     )
-    from opwright.control_flow.next_iteration import (
+    from ..control_flow.next_iteration import (
         NextIteration as NextIteration,
         next_iteration as next_iteration,
     )
-    from opwright.control_flow.no_op import (
+    from ..control_flow.no_op import (
         NoOp as NoOp,
         no_op as no_op,
     )
-    from opwright.array.one_hot import (
+    from ..array.one_hot import (
         OneHot as OneHot,
         one_hot as one_hot,
     )
-    from opwright.array.ones_like import (
+    from ..array.ones_like import (
         OnesLike as OnesLike,
         ones_like as ones_like,
     )
-    from opwright.queue.ordered_map_clear import (
+    from ..queue.ordered_map_clear import (
         OrderedMapClear as OrderedMapClear,
         ordered_map_clear as ordered_map_clear,
     )
-    from opwright.queue.ordered_map_incomplete_size import (
+    from ..queue.ordered_map_incomplete_size import (
         OrderedMapIncompleteSize as OrderedMapIncompleteSize,
         ordered_map_incomplete_size as ordered_map_incomplete_size,
     )
-    from opwright.queue.ordered_map_peek import (
+    from ..queue.ordered_map_peek import (
         OrderedMapPeek as OrderedMapPeek,
         ordered_map_peek as ordered_map_peek,
     )
-    from opwright.queue.ordered_map_size import (
+    from ..queue.ordered_map_size import (
         OrderedMapSize as OrderedMapSize,
         ordered_map_size as ordered_map_size,
     )
-    from opwright.queue.ordered_map_stage import (
+    from ..queue.ordered_map_stage import (
         OrderedMapStage as OrderedMapStage,
         ordered_map_stage as ordered_map_stage,
     )
-    from opwright.queue.ordered_map_unstage import (
+    from ..queue.ordered_map_unstage import (
         OrderedMapUnstage as OrderedMapUnstage,
         ordered_map_unstage as ordered_map_unstage,
     )
-    from opwright.queue.ordered_map_unstage_no_key import (
+    from ..queue.ordered_map_unstage_no_key import (
         OrderedMapUnstageNoKey as OrderedMapUnstageNoKey,
         ordered_map_unstage_no_key as ordered_map_unstage_no_key,
     )
-    from opwright.array.pack import (
+    from ..array.pack import (
         Pack as Pack,
         pack as pack,
     )
-    from opwright.array.pad import (
+    from ..array.pad import (
         Pad as Pad,
         pad as pad,
     )
-    from opwright.array.pad_v2 import (
+    from ..array.pad_v2 import (
         PadV2 as PadV2,
         pad_v2 as pad_v2,
     )
-    from opwright.array.parallel_concat import (
+    from ..array.parallel_concat import (
         ParallelConcat as ParallelConcat,
         parallel_concat as parallel_concat,
     )
-    from opwright.array.parallel_dynamic_stitch import (
+    from ..array.parallel_dynamic_stitch import (
         ParallelDynamicStitch as ParallelDynamicStitch,
         parallel_dynamic_stitch as parallel_dynamic_stitch,
     )
-    from opwright.functions.partitioned_call import (
+    from ..functions.partitioned_call import (
         PartitionedCall as PartitionedCall,
         partitioned_call as partitioned_call,
     )
-    from opwright.array.placeholder import (
+    from ..array.placeholder import (
         Placeholder as Placeholder,
         placeholder as placeholder,
     )
-    from opwright.array.placeholder_v2 import (
+    from ..array.placeholder_v2 import (
         PlaceholderV2 as PlaceholderV2,
         placeholder_v2 as placeholder_v2,
     )
-    from opwright.array.placeholder_with_default import (
+    from ..array.placeholder_with_default import (
         PlaceholderWithDefault as PlaceholderWithDefault,
         placeholder_with_default as placeholder_with_default,
     )
-    from opwright.debugging.print import (
+    from ..debugging.print import (
         Print as Print,
         print as print,
     )
-    from opwright.debugging.print_v2 import (
+    from ..debugging.print_v2 import (
         PrintV2 as PrintV2,
         print_v2 as print_v2,
     )
-    from opwright.math.prod import (
+    from ..math.prod import (
         Prod as Prod,
         prod as prod,
     )
-    from opwright.functions.py_func import (
+    from ..functions.py_func import (
         PyFunc as PyFunc,
         py_func as py_func,
     )
-    from opwright.functions.py_func_stateless import (
+    from ..functions.py_func_stateless import (
         PyFuncStateless as PyFuncStateless,
         py_func_stateless as py_func_stateless,
     )
-    from opwright.quantization.quantized_reshape import (
+    from ..quantization.quantized_reshape import (
         QuantizedReshape as QuantizedReshape,
         quantized_reshape as quantized_reshape,
     )
-    from opwright.random.random_index_shuffle import (
+    from ..random.random_index_shuffle import (
         RandomIndexShuffle as RandomIndexShuffle,
         random_index_shuffle as random_index_shuffle,
     )
-    from opwright.math.range import (
+    from ..math.range import (
         Range as Range,
         range as range,
     )
-    from opwright.array.rank import (
+    from ..array.rank import (
         Rank as Rank,
         rank as rank,
     )
-    from opwright.variables.read_variable_op import (
+    from ..variables.read_variable_op import (
         ReadVariableOp as ReadVariableOp,
         read_variable_op as read_variable_op,
     )
-    from opwright.distribute.recv import (
+    from ..distribute.recv import (
         Recv as Recv,
         recv as recv,
     )
-    from opwright.control_flow.ref_enter import (
+    from ..control_flow.ref_enter import (
         RefEnter as RefEnter,
         ref_enter as ref_enter,
     )
-    from opwright.control_flow.ref_exit import (
+    from ..control_flow.ref_exit import (
         RefExit as RefExit,
         ref_exit as ref_exit,
     )
-    from opwright.array.ref_identity import (
+    from ..array.ref_identity import (
         RefIdentity as RefIdentity,
         ref_identity as ref_identity,
     )
-    from opwright.control_flow.ref_merge import (
+    from ..control_flow.ref_merge import (
         RefMerge as RefMerge,
         ref_merge as ref_merge,
     )
-    from opwright.control_flow.ref_next_iteration import (
+    from ..control_flow.ref_next_iteration import (
         RefNextIteration as RefNextIteration,
         ref_next_iteration as ref_next_iteration,
     )
-    from opwright.control_flow.ref_select import (
+    from ..control_flow.ref_select import (
         RefSelect as RefSelect,
         ref_select as ref_select,
     )
-    from opwright.control_flow.ref_switch import (
+    from ..control_flow.ref_switch import (
         RefSwitch as RefSwitch,
         ref_switch as ref_switch,
     )
-    from opwright.distribute.relayout import (
+    from ..distribute.relayout import (
         Relayout as Relayout,
         relayout as relayout,
     )
-    from opwright.distribute.relayout_like import (
+    from ..distribute.relayout_like import (
         RelayoutLike as RelayoutLike,
         relayout_like as relayout_like,
     )
-    from opwright.functions.remote_call import (
+    from ..functions.remote_call import (
         RemoteCall as RemoteCall,
         remote_call as remote_call,
     )
-    from opwright.array.reshape import (
+    from ..array.reshape import (
         Reshape as Reshape,
         reshape as reshape,
     )
-    from opwright.variables.resource_count_up_to import (
+    from ..variables.resource_count_up_to import (
         ResourceCountUpTo as ResourceCountUpTo,
         resource_count_up_to as resource_count_up_to,
     )
-    from opwright.variables.resource_gather import (
+    from ..variables.resource_gather import (
         ResourceGather as ResourceGather,
         resource_gather as resource_gather,
     )
-    from opwright.variables.resource_gather_nd import (
+    from ..variables.resource_gather_nd import (
         ResourceGatherNd as ResourceGatherNd,
         resource_gather_nd as resource_gather_nd,
     )
-    from opwright.variables.resource_scatter_add import (
+    from ..variables.resource_scatter_add import (
         ResourceScatterAdd as ResourceScatterAdd,
         resource_scatter_add as resource_scatter_add,
     )
-    from opwright.variables.resource_scatter_div import (
+    from ..variables.resource_scatter_div import (
         ResourceScatterDiv as ResourceScatterDiv,
         resource_scatter_div as resource_scatter_div,
     )
-    from opwright.variables.resource_scatter_max import (
+    from ..variables.resource_scatter_max import (
         ResourceScatterMax as ResourceScatterMax,
         resource_scatter_max as resource_scatter_max,
     )
-    from opwright.variables.resource_scatter_min import (
+    from ..variables.resource_scatter_min import (
         ResourceScatterMin as ResourceScatterMin,
         resource_scatter_min as resource_scatter_min,
     )
-    from opwright.variables.resource_scatter_mul import (
+    from ..variables.resource_scatter_mul import (
         ResourceScatterMul as ResourceScatterMul,
         resource_scatter_mul as resource_scatter_mul,
     )
-    from opwright.variables.resource_scatter_nd_add import (
+    from ..variables.resource_scatter_nd_add import (
         ResourceScatterNdAdd as ResourceScatterNdAdd,
         resource_scatter_nd_add as resource_scatter_nd_add,
     )
-    from opwright.variables.resource_scatter_nd_max import (
+    from ..variables.resource_scatter_nd_max import (
         ResourceScatterNdMax as ResourceScatterNdMax,
         resource_scatter_nd_max as resource_scatter_nd_max,
     )
-    from opwright.variables.resource_scatter_nd_min import (
+    from ..variables.resource_scatter_nd_min import (
         ResourceScatterNdMin as ResourceScatterNdMin,
         resource_scatter_nd_min as resource_scatter_nd_min,
     )
-    from opwright.variables.resource_scatter_nd_sub import (
+    from ..variables.resource_scatter_nd_sub import (
         ResourceScatterNdSub as ResourceScatterNdSub,
         resource_scatter_nd_sub as resource_scatter_nd_sub,
     )
-    from opwright.variables.resource_scatter_nd_update import (
+    from ..variables.resource_scatter_nd_update import (
         ResourceScatterNdUpdate as ResourceScatterNdUpdate,
         resource_scatter_nd_update as resource_scatter_nd_update,
     )
-    from opwright.variables.resource_scatter_sub import (
+    from ..variables.resource_scatter_sub import (
         ResourceScatterSub as ResourceScatterSub,
         resource_scatter_sub as resource_scatter_sub,
     )
-    from opwright.variables.resource_scatter_update import (
+    from ..variables.resource_scatter_update import (
         ResourceScatterUpdate as ResourceScatterUpdate,
         resource_scatter_update as resource_scatter_update,
     )
-    from opwright.variables.resource_strided_slice_assign import (
+    from ..variables.resource_strided_slice_assign import (
         ResourceStridedSliceAssign as ResourceStridedSliceAssign,
         resource_strided_slice_assign as resource_strided_slice_assign,
     )
-    from opwright.array.reverse import (
+    from ..array.reverse import (
         Reverse as Reverse,
         reverse as reverse,
     )
-    from opwright.array.reverse_sequence import (
+    from ..array.reverse_sequence import (
         ReverseSequence as ReverseSequence,
         reverse_sequence as reverse_sequence,
     )
-    from opwright.array.reverse_v2 import (
+    from ..array.reverse_v2 import (
         ReverseV2 as ReverseV2,
         reverse_v2 as reverse_v2,
     )
-    from opwright.array.roll import (
+    from ..array.roll import (
         Roll as Roll,
         roll as roll,
     )
-    from opwright.variables.scatter_add import (
+    from ..variables.scatter_add import (
         ScatterAdd as ScatterAdd,
         scatter_add as scatter_add,
     )
-    from opwright.variables.scatter_div import (
+    from ..variables.scatter_div import (
         ScatterDiv as ScatterDiv,
         scatter_div as scatter_div,
     )
-    from opwright.variables.scatter_max import (
+    from ..variables.scatter_max import (
         ScatterMax as ScatterMax,
         scatter_max as scatter_max,
     )
-    from opwright.variables.scatter_min import (
+    from ..variables.scatter_min import (
         ScatterMin as ScatterMin,
         scatter_min as scatter_min,
     )
-    from opwright.variables.scatter_mul import (
+    from ..variables.scatter_mul import (
         ScatterMul as ScatterMul,
         scatter_mul as scatter_mul,
     )
-    from opwright.array.scatter_nd import (
+    from ..array.scatter_nd import (
         ScatterNd as ScatterNd,
         scatter_nd as scatter_nd,
     )
-    from opwright.variables.scatter_nd_add import (
+    from ..variables.scatter_nd_add import (
         ScatterNdAdd as ScatterNdAdd,
         scatter_nd_add as scatter_nd_add,
     )
-    from opwright.variables.scatter_nd_max import (
+    from ..variables.scatter_nd_max import (
         ScatterNdMax as ScatterNdMax,
         scatter_nd_max as scatter_nd_max,
     )
-    from opwright.variables.scatter_nd_min import (
+    from ..variables.scatter_nd_min import (
         ScatterNdMin as ScatterNdMin,
         scatter_nd_min as scatter_nd_min,
     )
-    from opwright.array.scatter_nd_non_aliasing_add import (
+    from ..array.scatter_nd_non_aliasing_add import (
         ScatterNdNonAliasingAdd as ScatterNdNonAliasingAdd,
         scatter_nd_non_aliasing_add as scatter_nd_non_aliasing_add,
     )
-    from opwright.variables.scatter_nd_sub import (
+    from ..variables.scatter_nd_sub import (
         ScatterNdSub as ScatterNdSub,
         scatter_nd_sub as scatter_nd_sub,
     )
-    from opwright.variables.scatter_nd_update import (
+    from ..variables.scatter_nd_update import (
         ScatterNdUpdate as ScatterNdUpdate,
         scatter_nd_update as scatter_nd_update,
     )
-    from opwright.variables.scatter_sub import (
+    from ..variables.scatter_sub import (
         ScatterSub as ScatterSub,
         scatter_sub as scatter_sub,
     )
-    from opwright.variables.scatter_update import (
+    from ..variables.scatter_update import (
         ScatterUpdate as ScatterUpdate,
         scatter_update as scatter_update,
     )
-    from opwright.array.select import (
+    from ..array.select import (
         Select as Select,
         select as select,
     )
-    from opwright.array.select_v2 import (
+    from ..array.select_v2 import (
         SelectV2 as SelectV2,
         select_v2 as select_v2,
     )
-    from opwright.distribute.send import (
+    from ..distribute.send import (
         Send as Send,
         send as send,
     )
-    from opwright.sets.set_size import (
+    from ..sets.set_size import (
         SetSize as SetSize,
         set_size as set_size,
     )
-    from opwright.array.shape import (
+    from ..array.shape import (
         Shape as Shape,
         shape as shape,
     )
-    from opwright.array.shape_n import (
+    from ..array.shape_n import (
         ShapeN as ShapeN,
         shape_n as shape_n,
     )
-    from opwright.array.size import (
+    from ..array.size import (
         Size as Size,
         size as size,
     )
-    from opwright.train.skipgram import (
+    from ..train.skipgram import (
         Skipgram as Skipgram,
         skipgram as skipgram,
     )
-    from opwright.array.slice import (
+    from ..array.slice import (
         Slice as Slice,
         slice as slice,
     )
-    from opwright.array.snapshot import (
+    from ..array.snapshot import (
         Snapshot as Snapshot,
         snapshot as snapshot,
     )
-    from opwright.array.space_to_batch_nd import (
+    from ..array.space_to_batch_nd import (
         SpaceToBatchND as SpaceToBatchND,
         space_to_batch_nd as space_to_batch_nd,
     )
-    from opwright.array.split import (
+    from ..array.split import (
         Split as Split,
         split as split,
     )
-    from opwright.array.split_v import (
+    from ..array.split_v import (
         SplitV as SplitV,
         split_v as split_v,
     )
-    from opwright.array.squeeze import (
+    from ..array.squeeze import (
         Squeeze as Squeeze,
         squeeze as squeeze,
     )
-    from opwright.queue.stack import (
+    from ..queue.stack import (
         Stack as Stack,
         stack as stack,
     )
-    from opwright.queue.stack_close import (
+    from ..queue.stack_close import (
         StackClose as StackClose,
         stack_close as stack_close,
     )
-    from opwright.queue.stack_close_v2 import (
+    from ..queue.stack_close_v2 import (
         StackCloseV2 as StackCloseV2,
         stack_close_v2 as stack_close_v2,
     )
-    from opwright.queue.stack_pop import (
+    from ..queue.stack_pop import (
         StackPop as StackPop,
         stack_pop as stack_pop,
     )
-    from opwright.queue.stack_pop_v2 import (
+    from ..queue.stack_pop_v2 import (
         StackPopV2 as StackPopV2,
         stack_pop_v2 as stack_pop_v2,
     )
-    from opwright.queue.stack_push import (
+    from ..queue.stack_push import (
         StackPush as StackPush,
         stack_push as stack_push,
     )
-    from opwright.queue.stack_push_v2 import (
+    from ..queue.stack_push_v2 import (
         StackPushV2 as StackPushV2,
         stack_push_v2 as stack_push_v2,
     )
-    from opwright.queue.stack_v2 import (
+    from ..queue.stack_v2 import (
         StackV2 as StackV2,
         stack_v2 as stack_v2,
     )
-    from opwright.queue.stage import (
+    from ..queue.stage import (
         Stage as Stage,
         stage as stage,
     )
-    from opwright.queue.stage_clear import (
+    from ..queue.stage_clear import (
         StageClear as StageClear,
         stage_clear as stage_clear,
     )
-    from opwright.queue.stage_peek import (
+    from ..queue.stage_peek import (
         StagePeek as StagePeek,
         stage_peek as stage_peek,
     )
-    from opwright.queue.stage_size import (
+    from ..queue.stage_size import (
         StageSize as StageSize,
         stage_size as stage_size,
     )
-    from opwright.functions.stateful_partitioned_call import (
+    from ..functions.stateful_partitioned_call import (
         StatefulPartitionedCall as StatefulPartitionedCall,
         stateful_partitioned_call as stateful_partitioned_call,
     )
-    from opwright.control_flow.stateless_case import (
+    from ..control_flow.stateless_case import (
         StatelessCase as StatelessCase,
         stateless_case as stateless_case,
     )
-    from opwright.control_flow.stateless_if import (
+    from ..control_flow.stateless_if import (
         StatelessIf as StatelessIf,
         stateless_if as stateless_if,
     )
-    from opwright.control_flow.stateless_while import (
+    from ..control_flow.stateless_while import (
         StatelessWhile as StatelessWhile,
         stateless_while as stateless_while,
     )
-    from opwright.dtypes.stochastic_cast_to_int import (
+    from ..dtypes.stochastic_cast_to_int import (
         StochasticCastToInt as StochasticCastToInt,
         stochastic_cast_to_int as stochastic_cast_to_int,
     )
-    from opwright.array.stop_gradient import (
+    from ..array.stop_gradient import (
         StopGradient as StopGradient,
         stop_gradient as stop_gradient,
     )
-    from opwright.array.strided_slice import (
+    from ..array.strided_slice import (
         StridedSlice as StridedSlice,
         strided_slice as strided_slice,
     )
-    from opwright.variables.strided_slice_assign import (
+    from ..variables.strided_slice_assign import (
         StridedSliceAssign as StridedSliceAssign,
         strided_slice_assign as strided_slice_assign,
     )
-    from opwright.array.strided_slice_grad import (
+    from ..array.strided_slice_grad import (
         StridedSliceGrad as StridedSliceGrad,
         strided_slice_grad as strided_slice_grad,
     )
-    from opwright.math.sum import (
+    from ..math.sum import (
         Sum as Sum,
         sum as sum,
     )
-    from opwright.control_flow.switch import (
+    from ..control_flow.switch import (
         Switch as Switch,
         switch as switch,
     )
-    from opwright.control_flow.sync_device import (
+    from ..control_flow.sync_device import (
         SyncDevice as SyncDevice,
         sync_device as sync_device,
     )
-    from opwright.variables.temporary_variable import (
+    from ..variables.temporary_variable import (
         TemporaryVariable as TemporaryVariable,
         temporary_variable as temporary_variable,
     )
-    from opwright.tensor_array.tensor_array import (
+    from ..tensor_array.tensor_array import (
         TensorArray as TensorArray,
         tensor_array as tensor_array,
     )
-    from opwright.tensor_array.tensor_array_close import (
+    from ..tensor_array.tensor_array_close import (
         TensorArrayClose as TensorArrayClose,
         tensor_array_close as tensor_array_close,
     )
-    from opwright.tensor_array.tensor_array_close_v2 import (
+    from ..tensor_array.tensor_array_close_v2 import (
         TensorArrayCloseV2 as TensorArrayCloseV2,
         tensor_array_close_v2 as tensor_array_close_v2,
     )
-    from opwright.tensor_array.tensor_array_close_v3 import (
+    from ..tensor_array.tensor_array_close_v3 import (
         TensorArrayCloseV3 as TensorArrayCloseV3,
         tensor_array_close_v3 as tensor_array_close_v3,
     )
-    from opwright.tensor_array.tensor_array_concat import (
+    from ..tensor_array.tensor_array_concat import (
         TensorArrayConcat as TensorArrayConcat,
         tensor_array_concat as tensor_array_concat,
     )
-    from opwright.tensor_array.tensor_array_concat_v2 import (
+    from ..tensor_array.tensor_array_concat_v2 import (
         TensorArrayConcatV2 as TensorArrayConcatV2,
         tensor_array_concat_v2 as tensor_array_concat_v2,
     )
-    from opwright.tensor_array.tensor_array_concat_v3 import (
+    from ..tensor_array.tensor_array_concat_v3 import (
         TensorArrayConcatV3 as TensorArrayConcatV3,
         tensor_array_concat_v3 as tensor_array_concat_v3,
     )
-    from opwright.tensor_array.tensor_array_gather import (
+    from ..tensor_array.tensor_array_gather import (
         TensorArrayGather as TensorArrayGather,
         tensor_array_gather as tensor_array_gather,
     )
-    from opwright.tensor_array.tensor_array_gather_v2 import (
+    from ..tensor_array.tensor_array_gather_v2 import (
         TensorArrayGatherV2 as TensorArrayGatherV2,
         tensor_array_gather_v2 as tensor_array_gather_v2,
     )
-    from opwright.tensor_array.tensor_array_gather_v3 import (
+    from ..tensor_array.tensor_array_gather_v3 import (
         TensorArrayGatherV3 as TensorArrayGatherV3,
         tensor_array_gather_v3 as tensor_array_gather_v3,
     )
-    from opwright.tensor_array.tensor_array_grad import (
+    from ..tensor_array.tensor_array_grad import (
         TensorArrayGrad as TensorArrayGrad,
         tensor_array_grad as tensor_array_grad,
     )
-    from opwright.tensor_array.tensor_array_grad_v2 import (
+    from ..tensor_array.tensor_array_grad_v2 import (
         TensorArrayGradV2 as TensorArrayGradV2,
         tensor_array_grad_v2 as tensor_array_grad_v2,
     )
-    from opwright.tensor_array.tensor_array_grad_v3 import (
+    from ..tensor_array.tensor_array_grad_v3 import (
         TensorArrayGradV3 as TensorArrayGradV3,
         tensor_array_grad_v3 as tensor_array_grad_v3,
     )
-    from opwright.tensor_array.tensor_array_grad_with_shape import (
+    from ..tensor_array.tensor_array_grad_with_shape import (
         TensorArrayGradWithShape as TensorArrayGradWithShape,
         tensor_array_grad_with_shape as tensor_array_grad_with_shape,
     )
-    from opwright.tensor_array.tensor_array_pack import (
+    from ..tensor_array.tensor_array_pack import (
         TensorArrayPack as TensorArrayPack,
         tensor_array_pack as tensor_array_pack,
     )
-    from opwright.tensor_array.tensor_array_read import (
+    from ..tensor_array.tensor_array_read import (
         TensorArrayRead as TensorArrayRead,
         tensor_array_read as tensor_array_read,
     )
-    from opwright.tensor_array.tensor_array_read_v2 import (
+    from ..tensor_array.tensor_array_read_v2 import (
         TensorArrayReadV2 as TensorArrayReadV2,
         tensor_array_read_v2 as tensor_array_read_v2,
     )
-    from opwright.tensor_array.tensor_array_read_v3 import (
+    from ..tensor_array.tensor_array_read_v3 import (
         TensorArrayReadV3 as TensorArrayReadV3,
         tensor_array_read_v3 as tensor_array_read_v3,
     )
-    from opwright.tensor_array.tensor_array_scatter import (
+    from ..tensor_array.tensor_array_scatter import (
         TensorArrayScatter as TensorArrayScatter,
         tensor_array_scatter as tensor_array_scatter,
     )
-    from opwright.tensor_array.tensor_array_scatter_v2 import (
+    from ..tensor_array.tensor_array_scatter_v2 import (
         TensorArrayScatterV2 as TensorArrayScatterV2,
         tensor_array_scatter_v2 as tensor_array_scatter_v2,
     )
-    from opwright.tensor_array.tensor_array_scatter_v3 import (
+    from ..tensor_array.tensor_array_scatter_v3 import (
         TensorArrayScatterV3 as TensorArrayScatterV3,
         tensor_array_scatter_v3 as tensor_array_scatter_v3,
     )
-    from opwright.tensor_array.tensor_array_size import (
+    from ..tensor_array.tensor_array_size import (
         TensorArraySize as TensorArraySize,
         tensor_array_size as tensor_array_size,
     )
-    from opwright.tensor_array.tensor_array_size_v2 import (
+    from ..tensor_array.tensor_array_size_v2 import (
         TensorArraySizeV2 as TensorArraySizeV2,
         tensor_array_size_v2 as tensor_array_size_v2,
     )
-    from opwright.tensor_array.tensor_array_size_v3 import (
+    from ..tensor_array.tensor_array_size_v3 import (
         TensorArraySizeV3 as TensorArraySizeV3,
         tensor_array_size_v3 as tensor_array_size_v3,
     )
-    from opwright.tensor_array.tensor_array_split import (
+    from ..tensor_array.tensor_array_split import (
         TensorArraySplit as TensorArraySplit,
         tensor_array_split as tensor_array_split,
     )
-    from opwright.tensor_array.tensor_array_split_v2 import (
+    from ..tensor_array.tensor_array_split_v2 import (
         TensorArraySplitV2 as TensorArraySplitV2,
         tensor_array_split_v2 as tensor_array_split_v2,
     )
-    from opwright.tensor_array.tensor_array_split_v3 import (
+    from ..tensor_array.tensor_array_split_v3 import (
         TensorArraySplitV3 as TensorArraySplitV3,
         tensor_array_split_v3 as tensor_array_split_v3,
     )
-    from opwright.tensor_array.tensor_array_unpack import (
+    from ..tensor_array.tensor_array_unpack import (
         TensorArrayUnpack as TensorArrayUnpack,
         tensor_array_unpack as tensor_array_unpack,
     )
-    from opwright.tensor_array.tensor_array_v2 import (
+    from ..tensor_array.tensor_array_v2 import (
         TensorArrayV2 as TensorArrayV2,
         tensor_array_v2 as tensor_array_v2,
     )
-    from opwright.tensor_array.tensor_array_v3 import (
+    from ..tensor_array.tensor_array_v3 import (
         TensorArrayV3 as TensorArrayV3,
         tensor_array_v3 as tensor_array_v3,
     )
-    from opwright.tensor_array.tensor_array_write import (
+    from ..tensor_array.tensor_array_write import (
         TensorArrayWrite as TensorArrayWrite,
         tensor_array_write as tensor_array_write,
     )
-    from opwright.tensor_array.tensor_array_write_v2 import (
+    from ..tensor_array.tensor_array_write_v2 import (
         TensorArrayWriteV2 as TensorArrayWriteV2,
         tensor_array_write_v2 as tensor_array_write_v2,
     )
-    from opwright.tensor_array.tensor_array_write_v3 import (
+    from ..tensor_array.tensor_array_write_v3 import (
         TensorArrayWriteV3 as TensorArrayWriteV3,
         tensor_array_write_v3 as tensor_array_write_v3,
     )
-    from opwright.tensor_list.tensor_list_concat import (
+    from ..tensor_list.tensor_list_concat import (
         TensorListConcat as TensorListConcat,
         tensor_list_concat as tensor_list_concat,
     )
-    from opwright.tensor_list.tensor_list_concat_lists import (
+    from ..tensor_list.tensor_list_concat_lists import (
         TensorListConcatLists as TensorListConcatLists,
         tensor_list_concat_lists as tensor_list_concat_lists,
     )
-    from opwright.tensor_list.tensor_list_concat_v2 import (
+    from ..tensor_list.tensor_list_concat_v2 import (
         TensorListConcatV2 as TensorListConcatV2,
         tensor_list_concat_v2 as tensor_list_concat_v2,
     )
-    from opwright.tensor_list.tensor_list_element_shape import (
+    from ..tensor_list.tensor_list_element_shape import (
         TensorListElementShape as TensorListElementShape,
         tensor_list_element_shape as tensor_list_element_shape,
     )
-    from opwright.tensor_list.tensor_list_from_tensor import (
+    from ..tensor_list.tensor_list_from_tensor import (
         TensorListFromTensor as TensorListFromTensor,
         tensor_list_from_tensor as tensor_list_from_tensor,
     )
-    from opwright.tensor_list.tensor_list_gather import (
+    from ..tensor_list.tensor_list_gather import (
         TensorListGather as TensorListGather,
         tensor_list_gather as tensor_list_gather,
     )
-    from opwright.tensor_list.tensor_list_get_item import (
+    from ..tensor_list.tensor_list_get_item import (
         TensorListGetItem as TensorListGetItem,
         tensor_list_get_item as tensor_list_get_item,
     )
-    from opwright.tensor_list.tensor_list_length import (
+    from ..tensor_list.tensor_list_length import (
         TensorListLength as TensorListLength,
         tensor_list_length as tensor_list_length,
     )
-    from opwright.tensor_list.tensor_list_pop_back import (
+    from ..tensor_list.tensor_list_pop_back import (
         TensorListPopBack as TensorListPopBack,
         tensor_list_pop_back as tensor_list_pop_back,
     )
-    from opwright.tensor_list.tensor_list_push_back import (
+    from ..tensor_list.tensor_list_push_back import (
         TensorListPushBack as TensorListPushBack,
         tensor_list_push_back as tensor_list_push_back,
     )
-    from opwright.tensor_list.tensor_list_push_back_batch import (
+    from ..tensor_list.tensor_list_push_back_batch import (
         TensorListPushBackBatch as TensorListPushBackBatch,
         tensor_list_push_back_batch as tensor_list_push_back_batch,
     )
-    from opwright.tensor_list.tensor_list_reserve import (
+    from ..tensor_list.tensor_list_reserve import (
         TensorListReserve as TensorListReserve,
         tensor_list_reserve as tensor_list_reserve,
     )
-    from opwright.tensor_list.tensor_list_resize import (
+    from ..tensor_list.tensor_list_resize import (
         TensorListResize as TensorListResize,
         tensor_list_resize as tensor_list_resize,
     )
-    from opwright.tensor_list.tensor_list_scatter import (
+    from ..tensor_list.tensor_list_scatter import (
         TensorListScatter as TensorListScatter,
         tensor_list_scatter as tensor_list_scatter,
     )
-    from opwright.tensor_list.tensor_list_scatter_into_existing_list import (
+    from ..tensor_list.tensor_list_scatter_into_existing_list import (
         TensorListScatterIntoExistingList as TensorListScatterIntoExistingList,
         tensor_list_scatter_into_existing_list as tensor_list_scatter_into_existing_list,
     )
-    from opwright.tensor_list.tensor_list_scatter_v2 import (
+    from ..tensor_list.tensor_list_scatter_v2 import (
         TensorListScatterV2 as TensorListScatterV2,
         tensor_list_scatter_v2 as tensor_list_scatter_v2,
     )
-    from opwright.tensor_list.tensor_list_set_item import (
+    from ..tensor_list.tensor_list_set_item import (
         TensorListSetItem as TensorListSetItem,
         tensor_list_set_item as tensor_list_set_item,
     )
-    from opwright.tensor_list.tensor_list_split import (
+    from ..tensor_list.tensor_list_split import (
         TensorListSplit as TensorListSplit,
         tensor_list_split as tensor_list_split,
     )
-    from opwright.tensor_list.tensor_list_stack import (
+    from ..tensor_list.tensor_list_stack import (
         TensorListStack as TensorListStack,
         tensor_list_stack as tensor_list_stack,
     )
-    from opwright.tensor_map.tensor_map_erase import (
+    from ..tensor_map.tensor_map_erase import (
         TensorMapErase as TensorMapErase,
         tensor_map_erase as tensor_map_erase,
     )
-    from opwright.tensor_map.tensor_map_has_key import (
+    from ..tensor_map.tensor_map_has_key import (
         TensorMapHasKey as TensorMapHasKey,
         tensor_map_has_key as tensor_map_has_key,
     )
-    from opwright.tensor_map.tensor_map_insert import (
+    from ..tensor_map.tensor_map_insert import (
         TensorMapInsert as TensorMapInsert,
         tensor_map_insert as tensor_map_insert,
     )
-    from opwright.tensor_map.tensor_map_lookup import (
+    from ..tensor_map.tensor_map_lookup import (
         TensorMapLookup as TensorMapLookup,
         tensor_map_lookup as tensor_map_lookup,
     )
-    from opwright.tensor_map.tensor_map_size import (
+    from ..tensor_map.tensor_map_size import (
         TensorMapSize as TensorMapSize,
         tensor_map_size as tensor_map_size,
     )
-    from opwright.tensor_map.tensor_map_stack_keys import (
+    from ..tensor_map.tensor_map_stack_keys import (
         TensorMapStackKeys as TensorMapStackKeys,
         tensor_map_stack_keys as tensor_map_stack_keys,
     )
-    from opwright.array.tensor_scatter_add import (
+    from ..array.tensor_scatter_add import (
         TensorScatterAdd as TensorScatterAdd,
         tensor_scatter_add as tensor_scatter_add,
     )
-    from opwright.array.tensor_scatter_max import (
+    from ..array.tensor_scatter_max import (
         TensorScatterMax as TensorScatterMax,
         tensor_scatter_max as tensor_scatter_max,
     )
-    from opwright.array.tensor_scatter_min import (
+    from ..array.tensor_scatter_min import (
         TensorScatterMin as TensorScatterMin,
         tensor_scatter_min as tensor_scatter_min,
     )
-    from opwright.array.tensor_scatter_sub import (
+    from ..array.tensor_scatter_sub import (
         TensorScatterSub as TensorScatterSub,
         tensor_scatter_sub as tensor_scatter_sub,
     )
-    from opwright.array.tensor_scatter_update import (
+    from ..array.tensor_scatter_update import (
         TensorScatterUpdate as TensorScatterUpdate,
         tensor_scatter_update as tensor_scatter_update,
     )
-    from opwright.array.tensor_strided_slice_update import (
+    from ..array.tensor_strided_slice_update import (
         TensorStridedSliceUpdate as TensorStridedSliceUpdate,
         tensor_strided_slice_update as tensor_strided_slice_update,
     )
-    from opwright.array.tile import (
+    from ..array.tile import (
         Tile as Tile,
         tile as tile,
     )
-    from opwright.debugging.timestamp import (
+    from ..debugging.timestamp import (
         Timestamp as Timestamp,
         timestamp as timestamp,
     )
-    from opwright.nn.top_k_unique import (
+    from ..nn.top_k_unique import (
         TopKUnique as TopKUnique,
         top_k_unique as top_k_unique,
     )
-    from opwright.nn.top_k_with_unique import (
+    from ..nn.top_k_with_unique import (
         TopKWithUnique as TopKWithUnique,
         top_k_with_unique as top_k_with_unique,
     )
-    from opwright.functions.unbatch import (
+    from ..functions.unbatch import (
         Unbatch as Unbatch,
         unbatch as unbatch,
     )
-    from opwright.functions.unbatch_grad import (
+    from ..functions.unbatch_grad import (
         UnbatchGrad as UnbatchGrad,
         unbatch_grad as unbatch_grad,
     )
-    from opwright.quantization.uniform_quantized_clip_by_value import (
+    from ..quantization.uniform_quantized_clip_by_value import (
         UniformQuantizedClipByValue as UniformQuantizedClipByValue,
         uniform_quantized_clip_by_value as uniform_quantized_clip_by_value,
     )
-    from opwright.array.unique import (
+    from ..array.unique import (
         Unique as Unique,
         unique as unique,
     )
-    from opwright.array.unique_v2 import (
+    from ..array.unique_v2 import (
         UniqueV2 as UniqueV2,
         unique_v2 as unique_v2,
     )
-    from opwright.array.unique_with_counts import (
+    from ..array.unique_with_counts import (
         UniqueWithCounts as UniqueWithCounts,
         unique_with_counts as unique_with_counts,
     )
-    from opwright.array.unique_with_counts_v2 import (
+    from ..array.unique_with_counts_v2 import (
         UniqueWithCountsV2 as UniqueWithCountsV2,
         unique_with_counts_v2 as unique_with_counts_v2,
     )
-    from opwright.array.unpack import (
+    from ..array.unpack import (
         Unpack as Unpack,
         unpack as unpack,
     )
-    from opwright.array.unravel_index import (
+    from ..array.unravel_index import (
         UnravelIndex as UnravelIndex,
         unravel_index as unravel_index,
     )
-    from opwright.queue.unstage import (
+    from ..queue.unstage import (
         Unstage as Unstage,
         unstage as unstage,
     )
-    from opwright.array.upper_bound import (
+    from ..array.upper_bound import (
         UpperBound as UpperBound,
         upper_bound as upper_bound,
     )
-    from opwright.variables.var_handle_op import (
+    from ..variables.var_handle_op import (
         VarHandleOp as VarHandleOp,
         var_handle_op as var_handle_op,
     )
-    from opwright.variables.var_is_initialized_op import (
+    from ..variables.var_is_initialized_op import (
         VarIsInitializedOp as VarIsInitializedOp,
         var_is_initialized_op as var_is_initialized_op,
     )
-    from opwright.variables.variable import (
+    from ..variables.variable import (
         Variable as Variable,
         variable as variable,
     )
-    from opwright.variables.variable_shape import (
+    from ..variables.variable_shape import (
         VariableShape as VariableShape,
         variable_shape as variable_shape,
     )
-    from opwright.variables.variable_v2 import (
+    from ..variables.variable_v2 import (
         VariableV2 as VariableV2,
         variable_v2 as variable_v2,
     )
-    from opwright.array.where import (
+    from ..array.where import (
         Where as Where,
         where as where,
     )
-    from opwright.control_flow.while_ import (
+    from ..control_flow.while_ import (
         While as While,
         while_ as while_,
     )
-    from opwright.array.zeros_like import (
+    from ..array.zeros_like import (
         ZerosLike as ZerosLike,
         zeros_like as zeros_like,
     )
@@ -1373,685 +1373,685 @@ lazy_package(
     __name__,
     {},
     {
-        "Abort": "opwright.control_flow.abort",
-        "abort": "opwright.control_flow.abort",
-        "All": "opwright.math.all",
-        "all": "opwright.math.all",
-        "AnonymousHashTable": "opwright.lookup.anonymous_hash_table",
-        "anonymous_hash_table": "opwright.lookup.anonymous_hash_table",
-        "AnonymousMutableDenseHashTable": "opwright.lookup.anonymous_mutable_dense_hash_table",
-        "anonymous_mutable_dense_hash_table": "opwright.lookup.anonymous_mutable_dense_hash_table",
-        "AnonymousMutableHashTable": "opwright.lookup.anonymous_mutable_hash_table",
-        "anonymous_mutable_hash_table": "opwright.lookup.anonymous_mutable_hash_table",
-        "AnonymousMutableHashTableOfTensors": "opwright.lookup.anonymous_mutable_hash_table_of_tensors",
-        "anonymous_mutable_hash_table_of_tensors": "opwright.lookup.anonymous_mutable_hash_table_of_tensors",
-        "Any": "opwright.math.any",
-        "any": "opwright.math.any",
-        "ApproxTopK": "opwright.nn.approx_top_k",
-        "approx_top_k": "opwright.nn.approx_top_k",
-        "Assert": "opwright.debugging.assert_",
-        "assert_": "opwright.debugging.assert_",
-        "Assign": "opwright.variables.assign",
-        "assign": "opwright.variables.assign",
-        "AssignAdd": "opwright.variables.assign_add",
-        "assign_add": "opwright.variables.assign_add",
-        "AssignAddVariableOp": "opwright.variables.assign_add_variable_op",
-        "assign_add_variable_op": "opwright.variables.assign_add_variable_op",
-        "AssignSub": "opwright.variables.assign_sub",
-        "assign_sub": "opwright.variables.assign_sub",
-        "AssignSubVariableOp": "opwright.variables.assign_sub_variable_op",
-        "assign_sub_variable_op": "opwright.variables.assign_sub_variable_op",
-        "AssignVariableOp": "opwright.variables.assign_variable_op",
-        "assign_variable_op": "opwright.variables.assign_variable_op",
-        "Barrier": "opwright.queue.barrier",
-        "barrier": "opwright.queue.barrier",
-        "BarrierClose": "opwright.queue.barrier_close",
-        "barrier_close": "opwright.queue.barrier_close",
-        "BarrierIncompleteSize": "opwright.queue.barrier_incomplete_size",
-        "barrier_incomplete_size": "opwright.queue.barrier_incomplete_size",
-        "BarrierInsertMany": "opwright.queue.barrier_insert_many",
-        "barrier_insert_many": "opwright.queue.barrier_insert_many",
-        "BarrierReadySize": "opwright.queue.barrier_ready_size",
-        "barrier_ready_size": "opwright.queue.barrier_ready_size",
-        "BarrierTakeMany": "opwright.queue.barrier_take_many",
-        "barrier_take_many": "opwright.queue.barrier_take_many",
-        "Batch": "opwright.functions.batch",
-        "batch": "opwright.functions.batch",
-        "BatchFunction": "opwright.functions.batch_function",
-        "batch_function": "opwright.functions.batch_function",
-        "BatchToSpace": "opwright.array.batch_to_space",
-        "batch_to_space": "opwright.array.batch_to_space",
-        "BatchToSpaceND": "opwright.array.batch_to_space_nd",
-        "batch_to_space_nd": "opwright.array.batch_to_space_nd",
-        "Bitcast": "opwright.dtypes.bitcast",
-        "bitcast": "opwright.dtypes.bitcast",
-        "BroadcastArgs": "opwright.array.broadcast_args",
-        "broadcast_args": "opwright.array.broadcast_args",
-        "BroadcastGradientArgs": "opwright.array.broadcast_gradient_args",
-        "broadcast_gradient_args": "opwright.array.broadcast_gradient_args",
-        "BroadcastTo": "opwright.array.broadcast_to",
-        "broadcast_to": "opwright.array.broadcast_to",
-        "Bucketize": "opwright.math.bucketize",
-        "bucketize": "opwright.math.bucketize",
-        "Case": "opwright.control_flow.case",
-        "case": "opwright.control_flow.case",
-        "CheckPinned": "opwright.debugging.check_pinned",
-        "check_pinned": "opwright.debugging.check_pinned",
-        "ClipByValue": "opwright.math.clip_by_value",
-        "clip_by_value": "opwright.math.clip_by_value",
-        "CompositeTensorVariantFromComponents": "opwright.dtypes.composite_tensor_variant_from_components",
-        "composite_tensor_variant_from_components": "opwright.dtypes.composite_tensor_variant_from_components",
-        "CompositeTensorVariantToComponents": "opwright.dtypes.composite_tensor_variant_to_components",
-        "composite_tensor_variant_to_components": "opwright.dtypes.composite_tensor_variant_to_components",
-        "Concat": "opwright.array.concat",
-        "concat": "opwright.array.concat",
-        "ConcatOffset": "opwright.array.concat_offset",
-        "concat_offset": "opwright.array.concat_offset",
-        "ConcatV2": "opwright.array.concat_v2",
-        "concat_v2": "opwright.array.concat_v2",
-        "Const": "opwright.array.const",
-        "const": "opwright.array.const",
-        "ConsumeMutexLock": "opwright.control_flow.consume_mutex_lock",
-        "consume_mutex_lock": "opwright.control_flow.consume_mutex_lock",
-        "ControlTrigger": "opwright.control_flow.control_trigger",
-        "control_trigger": "opwright.control_flow.control_trigger",
-        "Copy": "opwright.debugging.copy",
-        "copy": "opwright.debugging.copy",
-        "CopyHost": "opwright.debugging.copy_host",
-        "copy_host": "opwright.debugging.copy_host",
-        "CopyToMesh": "opwright.distribute.copy_to_mesh",
-        "copy_to_mesh": "opwright.distribute.copy_to_mesh",
-        "CopyToMeshGrad": "opwright.distribute.copy_to_mesh_grad",
-        "copy_to_mesh_grad": "opwright.distribute.copy_to_mesh_grad",
-        "CountUpTo": "opwright.variables.count_up_to",
-        "count_up_to": "opwright.variables.count_up_to",
-        "DecodeProtoV2": "opwright.io.decode_proto_v2",
-        "decode_proto_v2": "opwright.io.decode_proto_v2",
-        "DeepCopy": "opwright.array.deep_copy",
-        "deep_copy": "opwright.array.deep_copy",
-        "DeleteSessionTensor": "opwright.variables.delete_session_tensor",
-        "delete_session_tensor": "opwright.variables.delete_session_tensor",
-        "DestroyResourceOp": "opwright.variables.destroy_resource_op",
-        "destroy_resource_op": "opwright.variables.destroy_resource_op",
-        "DestroyTemporaryVariable": "opwright.variables.destroy_temporary_variable",
-        "destroy_temporary_variable": "opwright.variables.destroy_temporary_variable",
-        "DeviceIndex": "opwright.control_flow.device_index",
-        "device_index": "opwright.control_flow.device_index",
-        "DummyMemoryCache": "opwright.data.dummy_memory_cache",
-        "dummy_memory_cache": "opwright.data.dummy_memory_cache",
-        "DynamicPartition": "opwright.array.dynamic_partition",
-        "dynamic_partition": "opwright.array.dynamic_partition",
-        "DynamicStitch": "opwright.array.dynamic_stitch",
-        "dynamic_stitch": "opwright.array.dynamic_stitch",
-        "EagerPyFunc": "opwright.functions.eager_py_func",
-        "eager_py_func": "opwright.functions.eager_py_func",
-        "EditDistance": "opwright.sparse.edit_distance",
-        "edit_distance": "opwright.sparse.edit_distance",
-        "Empty": "opwright.array.empty",
-        "empty": "opwright.array.empty",
-        "EmptyTensorList": "opwright.tensor_list.empty_tensor_list",
-        "empty_tensor_list": "opwright.tensor_list.empty_tensor_list",
-        "EmptyTensorMap": "opwright.tensor_map.empty_tensor_map",
-        "empty_tensor_map": "opwright.tensor_map.empty_tensor_map",
-        "EncodeProto": "opwright.io.encode_proto",
-        "encode_proto": "opwright.io.encode_proto",
-        "EnsureShape": "opwright.array.ensure_shape",
-        "ensure_shape": "opwright.array.ensure_shape",
-        "Enter": "opwright.control_flow.enter",
-        "enter": "opwright.control_flow.enter",
-        "Exit": "opwright.control_flow.exit",
-        "exit": "opwright.control_flow.exit",
-        "ExpandDims": "opwright.array.expand_dims",
-        "expand_dims": "opwright.array.expand_dims",
-        "ExtractVolumePatches": "opwright.image.extract_volume_patches",
-        "extract_volume_patches": "opwright.image.extract_volume_patches",
-        "FakeParam": "opwright.control_flow.fake_param",
-        "fake_param": "opwright.control_flow.fake_param",
-        "FileSystemSetConfiguration": "opwright.io.file_system_set_configuration",
-        "file_system_set_configuration": "opwright.io.file_system_set_configuration",
-        "Fill": "opwright.array.fill",
-        "fill": "opwright.array.fill",
-        "Fingerprint": "opwright.array.fingerprint",
-        "fingerprint": "opwright.array.fingerprint",
-        "For": "opwright.control_flow.for_",
-        "for_": "opwright.control_flow.for_",
-        "Gather": "opwright.array.gather",
-        "gather": "opwright.array.gather",
-        "GatherNd": "opwright.array.gather_nd",
-        "gather_nd": "opwright.array.gather_nd",
-        "GatherV2": "opwright.array.gather_v2",
-        "gather_v2": "opwright.array.gather_v2",
-        "GetElementAtIndex": "opwright.data.get_element_at_index",
-        "get_element_at_index": "opwright.data.get_element_at_index",
-        "GetOptions": "opwright.data.get_options",
-        "get_options": "opwright.data.get_options",
-        "GetSessionHandle": "opwright.variables.get_session_handle",
-        "get_session_handle": "opwright.variables.get_session_handle",
-        "GetSessionHandleV2": "opwright.variables.get_session_handle_v2",
-        "get_session_handle_v2": "opwright.variables.get_session_handle_v2",
-        "GetSessionTensor": "opwright.variables.get_session_tensor",
-        "get_session_tensor": "opwright.variables.get_session_tensor",
-        "GuaranteeConst": "opwright.array.guarantee_const",
-        "guarantee_const": "opwright.array.guarantee_const",
-        "HashTable": "opwright.lookup.hash_table",
-        "hash_table": "opwright.lookup.hash_table",
-        "HashTableV2": "opwright.lookup.hash_table_v2",
-        "hash_table_v2": "opwright.lookup.hash_table_v2",
-        "HistogramFixedWidth": "opwright.math.histogram_fixed_width",
-        "histogram_fixed_width": "opwright.math.histogram_fixed_width",
-        "HostConst": "opwright.array.host_const",
-        "host_const": "opwright.array.host_const",
-        "Identity": "opwright.array.identity",
-        "identity": "opwright.array.identity",
-        "IdentityN": "opwright.array.identity_n",
-        "identity_n": "opwright.array.identity_n",
-        "If": "opwright.control_flow.if_",
-        "if_": "opwright.control_flow.if_",
-        "ImmutableConst": "opwright.array.immutable_const",
-        "immutable_const": "opwright.array.immutable_const",
-        "InitializeTable": "opwright.lookup.initialize_table",
-        "initialize_table": "opwright.lookup.initialize_table",
-        "InitializeTableFromTextFile": "opwright.lookup.initialize_table_from_text_file",
-        "initialize_table_from_text_file": "opwright.lookup.initialize_table_from_text_file",
-        "InitializeTableFromTextFileV2": "opwright.lookup.initialize_table_from_text_file_v2",
-        "initialize_table_from_text_file_v2": "opwright.lookup.initialize_table_from_text_file_v2",
-        "InitializeTableV2": "opwright.lookup.initialize_table_v2",
-        "initialize_table_v2": "opwright.lookup.initialize_table_v2",
-        "InplaceAdd": "opwright.array.inplace_add",
-        "inplace_add": "opwright.array.inplace_add",
-        "InplaceSub": "opwright.array.inplace_sub",
-        "inplace_sub": "opwright.array.inplace_sub",
-        "InplaceUpdate": "opwright.array.inplace_update",
-        "inplace_update": "opwright.array.inplace_update",
-        "IsVariableInitialized": "opwright.variables.is_variable_initialized",
-        "is_variable_initialized": "opwright.variables.is_variable_initialized",
-        "KthOrderStatistic": "opwright.nn.kth_order_statistic",
-        "kth_order_statistic": "opwright.nn.kth_order_statistic",
-        "LinSpace": "opwright.math.lin_space",
-        "lin_space": "opwright.math.lin_space",
-        "ListDiff": "opwright.array.list_diff",
-        "list_diff": "opwright.array.list_diff",
-        "LookupTableExport": "opwright.lookup.lookup_table_export",
-        "lookup_table_export": "opwright.lookup.lookup_table_export",
-        "LookupTableExportV2": "opwright.lookup.lookup_table_export_v2",
-        "lookup_table_export_v2": "opwright.lookup.lookup_table_export_v2",
-        "LookupTableFind": "opwright.lookup.lookup_table_find",
-        "lookup_table_find": "opwright.lookup.lookup_table_find",
-        "LookupTableFindV2": "opwright.lookup.lookup_table_find_v2",
-        "lookup_table_find_v2": "opwright.lookup.lookup_table_find_v2",
-        "LookupTableImport": "opwright.lookup.lookup_table_import",
-        "lookup_table_import": "opwright.lookup.lookup_table_import",
-        "LookupTableImportV2": "opwright.lookup.lookup_table_import_v2",
-        "lookup_table_import_v2": "opwright.lookup.lookup_table_import_v2",
-        "LookupTableInsert": "opwright.lookup.lookup_table_insert",
-        "lookup_table_insert": "opwright.lookup.lookup_table_insert",
-        "LookupTableInsertV2": "opwright.lookup.lookup_table_insert_v2",
-        "lookup_table_insert_v2": "opwright.lookup.lookup_table_insert_v2",
-        "LookupTableRemoveV2": "opwright.lookup.lookup_table_remove_v2",
-        "lookup_table_remove_v2": "opwright.lookup.lookup_table_remove_v2",
-        "LookupTableSize": "opwright.lookup.lookup_table_size",
-        "lookup_table_size": "opwright.lookup.lookup_table_size",
-        "LookupTableSizeV2": "opwright.lookup.lookup_table_size_v2",
-        "lookup_table_size_v2": "opwright.lookup.lookup_table_size_v2",
-        "LoopCond": "opwright.control_flow.loop_cond",
-        "loop_cond": "opwright.control_flow.loop_cond",
-        "LowerBound": "opwright.array.lower_bound",
-        "lower_bound": "opwright.array.lower_bound",
-        "MakeUnique": "opwright.nn.make_unique",
-        "make_unique": "opwright.nn.make_unique",
-        "MapClear": "opwright.queue.map_clear",
-        "map_clear": "opwright.queue.map_clear",
-        "MapDefun": "opwright.functions.map_defun",
-        "map_defun": "opwright.functions.map_defun",
-        "MapIncompleteSize": "opwright.queue.map_incomplete_size",
-        "map_incomplete_size": "opwright.queue.map_incomplete_size",
-        "MapPeek": "opwright.queue.map_peek",
-        "map_peek": "opwright.queue.map_peek",
-        "MapSize": "opwright.queue.map_size",
-        "map_size": "opwright.queue.map_size",
-        "MapStage": "opwright.queue.map_stage",
-        "map_stage": "opwright.queue.map_stage",
-        "MapUnstage": "opwright.queue.map_unstage",
-        "map_unstage": "opwright.queue.map_unstage",
-        "MapUnstageNoKey": "opwright.queue.map_unstage_no_key",
-        "map_unstage_no_key": "opwright.queue.map_unstage_no_key",
-        "Max": "opwright.math.max",
-        "max": "opwright.math.max",
-        "Merge": "opwright.control_flow.merge",
-        "merge": "opwright.control_flow.merge",
-        "Min": "opwright.math.min",
-        "min": "opwright.math.min",
-        "MirrorPad": "opwright.array.mirror_pad",
-        "mirror_pad": "opwright.array.mirror_pad",
-        "MirrorPadGrad": "opwright.array.mirror_pad_grad",
-        "mirror_pad_grad": "opwright.array.mirror_pad_grad",
-        "MlirPassthroughOp": "opwright.functions.mlir_passthrough_op",
-        "mlir_passthrough_op": "opwright.functions.mlir_passthrough_op",
-        "MutableDenseHashTable": "opwright.lookup.mutable_dense_hash_table",
-        "mutable_dense_hash_table": "opwright.lookup.mutable_dense_hash_table",
-        "MutableDenseHashTableV2": "opwright.lookup.mutable_dense_hash_table_v2",
-        "mutable_dense_hash_table_v2": "opwright.lookup.mutable_dense_hash_table_v2",
-        "MutableHashTable": "opwright.lookup.mutable_hash_table",
-        "mutable_hash_table": "opwright.lookup.mutable_hash_table",
-        "MutableHashTableOfTensors": "opwright.lookup.mutable_hash_table_of_tensors",
-        "mutable_hash_table_of_tensors": "opwright.lookup.mutable_hash_table_of_tensors",
-        "MutableHashTableOfTensorsV2": "opwright.lookup.mutable_hash_table_of_tensors_v2",
-        "mutable_hash_table_of_tensors_v2": "opwright.lookup.mutable_hash_table_of_tensors_v2",
-        "MutableHashTableV2": "opwright.lookup.mutable_hash_table_v2",
-        "mutable_hash_table_v2": "opwright.lookup.mutable_hash_table_v2",
-        "MutexLock": "opwright.control_flow.mutex_lock",
-        "mutex_lock": "opwright.control_flow.mutex_lock",
-        "MutexV2": "opwright.control_flow.mutex_v2",
-        "mutex_v2": "opwright.control_flow.mutex_v2",
-        "NcclAllReduce": "opwright.collective.nccl_all_reduce",
-        "nccl_all_reduce": "opwright.collective.nccl_all_reduce",
-        "NcclBroadcast": "opwright.collective.nccl_broadcast",
-        "nccl_broadcast": "opwright.collective.nccl_broadcast",
-        "NcclReduce": "opwright.collective.nccl_reduce",
-        "nccl_reduce": "opwright.collective.nccl_reduce",
-        "NextIteration": "opwright.control_flow.next_iteration",
-        "next_iteration": "opwright.control_flow.next_iteration",
-        "NoOp": "opwright.control_flow.no_op",
-        "no_op": "opwright.control_flow.no_op",
-        "OneHot": "opwright.array.one_hot",
-        "one_hot": "opwright.array.one_hot",
-        "OnesLike": "opwright.array.ones_like",
-        "ones_like": "opwright.array.ones_like",
-        "OrderedMapClear": "opwright.queue.ordered_map_clear",
-        "ordered_map_clear": "opwright.queue.ordered_map_clear",
-        "OrderedMapIncompleteSize": "opwright.queue.ordered_map_incomplete_size",
-        "ordered_map_incomplete_size": "opwright.queue.ordered_map_incomplete_size",
-        "OrderedMapPeek": "opwright.queue.ordered_map_peek",
-        "ordered_map_peek": "opwright.queue.ordered_map_peek",
-        "OrderedMapSize": "opwright.queue.ordered_map_size",
-        "ordered_map_size": "opwright.queue.ordered_map_size",
-        "OrderedMapStage": "opwright.queue.ordered_map_stage",
-        "ordered_map_stage": "opwright.queue.ordered_map_stage",
-        "OrderedMapUnstage": "opwright.queue.ordered_map_unstage",
-        "ordered_map_unstage": "opwright.queue.ordered_map_unstage",
-        "OrderedMapUnstageNoKey": "opwright.queue.ordered_map_unstage_no_key",
-        "ordered_map_unstage_no_key": "opwright.queue.ordered_map_unstage_no_key",
-        "Pack": "opwright.array.pack",
-        "pack": "opwright.array.pack",
-        "Pad": "opwright.array.pad",
-        "pad": "opwright.array.pad",
-        "PadV2": "opwright.array.pad_v2",
-        "pad_v2": "opwright.array.pad_v2",
-        "ParallelConcat": "opwright.array.parallel_concat",
-        "parallel_concat": "opwright.array.parallel_concat",
-        "ParallelDynamicStitch": "opwright.array.parallel_dynamic_stitch",
-        "parallel_dynamic_stitch": "opwright.array.parallel_dynamic_stitch",
-        "PartitionedCall": "opwright.functions.partitioned_call",
-        "partitioned_call": "opwright.functions.partitioned_call",
-        "Placeholder": "opwright.array.placeholder",
-        "placeholder": "opwright.array.placeholder",
-        "PlaceholderV2": "opwright.array.placeholder_v2",
-        "placeholder_v2": "opwright.array.placeholder_v2",
-        "PlaceholderWithDefault": "opwright.array.placeholder_with_default",
-        "placeholder_with_default": "opwright.array.placeholder_with_default",
-        "Print": "opwright.debugging.print",
-        "print": "opwright.debugging.print",
-        "PrintV2": "opwright.debugging.print_v2",
-        "print_v2": "opwright.debugging.print_v2",
-        "Prod": "opwright.math.prod",
-        "prod": "opwright.math.prod",
-        "PyFunc": "opwright.functions.py_func",
-        "py_func": "opwright.functions.py_func",
-        "PyFuncStateless": "opwright.functions.py_func_stateless",
-        "py_func_stateless": "opwright.functions.py_func_stateless",
-        "QuantizedReshape": "opwright.quantization.quantized_reshape",
-        "quantized_reshape": "opwright.quantization.quantized_reshape",
-        "RandomIndexShuffle": "opwright.random.random_index_shuffle",
-        "random_index_shuffle": "opwright.random.random_index_shuffle",
-        "Range": "opwright.math.range",
-        "range": "opwright.math.range",
-        "Rank": "opwright.array.rank",
-        "rank": "opwright.array.rank",
-        "ReadVariableOp": "opwright.variables.read_variable_op",
-        "read_variable_op": "opwright.variables.read_variable_op",
-        "Recv": "opwright.distribute.recv",
-        "recv": "opwright.distribute.recv",
-        "RefEnter": "opwright.control_flow.ref_enter",
-        "ref_enter": "opwright.control_flow.ref_enter",
-        "RefExit": "opwright.control_flow.ref_exit",
-        "ref_exit": "opwright.control_flow.ref_exit",
-        "RefIdentity": "opwright.array.ref_identity",
-        "ref_identity": "opwright.array.ref_identity",
-        "RefMerge": "opwright.control_flow.ref_merge",
-        "ref_merge": "opwright.control_flow.ref_merge",
-        "RefNextIteration": "opwright.control_flow.ref_next_iteration",
-        "ref_next_iteration": "opwright.control_flow.ref_next_iteration",
-        "RefSelect": "opwright.control_flow.ref_select",
-        "ref_select": "opwright.control_flow.ref_select",
-        "RefSwitch": "opwright.control_flow.ref_switch",
-        "ref_switch": "opwright.control_flow.ref_switch",
-        "Relayout": "opwright.distribute.relayout",
-        "relayout": "opwright.distribute.relayout",
-        "RelayoutLike": "opwright.distribute.relayout_like",
-        "relayout_like": "opwright.distribute.relayout_like",
-        "RemoteCall": "opwright.functions.remote_call",
-        "remote_call": "opwright.functions.remote_call",
-        "Reshape": "opwright.array.reshape",
-        "reshape": "opwright.array.reshape",
-        "ResourceCountUpTo": "opwright.variables.resource_count_up_to",
-        "resource_count_up_to": "opwright.variables.resource_count_up_to",
-        "ResourceGather": "opwright.variables.resource_gather",
-        "resource_gather": "opwright.variables.resource_gather",
-        "ResourceGatherNd": "opwright.variables.resource_gather_nd",
-        "resource_gather_nd": "opwright.variables.resource_gather_nd",
-        "ResourceScatterAdd": "opwright.variables.resource_scatter_add",
-        "resource_scatter_add": "opwright.variables.resource_scatter_add",
-        "ResourceScatterDiv": "opwright.variables.resource_scatter_div",
-        "resource_scatter_div": "opwright.variables.resource_scatter_div",
-        "ResourceScatterMax": "opwright.variables.resource_scatter_max",
-        "resource_scatter_max": "opwright.variables.resource_scatter_max",
-        "ResourceScatterMin": "opwright.variables.resource_scatter_min",
-        "resource_scatter_min": "opwright.variables.resource_scatter_min",
-        "ResourceScatterMul": "opwright.variables.resource_scatter_mul",
-        "resource_scatter_mul": "opwright.variables.resource_scatter_mul",
-        "ResourceScatterNdAdd": "opwright.variables.resource_scatter_nd_add",
-        "resource_scatter_nd_add": "opwright.variables.resource_scatter_nd_add",
-        "ResourceScatterNdMax": "opwright.variables.resource_scatter_nd_max",
-        "resource_scatter_nd_max": "opwright.variables.resource_scatter_nd_max",
-        "ResourceScatterNdMin": "opwright.variables.resource_scatter_nd_min",
-        "resource_scatter_nd_min": "opwright.variables.resource_scatter_nd_min",
-        "ResourceScatterNdSub": "opwright.variables.resource_scatter_nd_sub",
-        "resource_scatter_nd_sub": "opwright.variables.resource_scatter_nd_sub",
-        "ResourceScatterNdUpdate": "opwright.variables.resource_scatter_nd_update",
-        "resource_scatter_nd_update": "opwright.variables.resource_scatter_nd_update",
-        "ResourceScatterSub": "opwright.variables.resource_scatter_sub",
-        "resource_scatter_sub": "opwright.variables.resource_scatter_sub",
-        "ResourceScatterUpdate": "opwright.variables.resource_scatter_update",
-        "resource_scatter_update": "opwright.variables.resource_scatter_update",
-        "ResourceStridedSliceAssign": "opwright.variables.resource_strided_slice_assign",
-        "resource_strided_slice_assign": "opwright.variables.resource_strided_slice_assign",
-        "Reverse": "opwright.array.reverse",
-        "reverse": "opwright.array.reverse",
-        "ReverseSequence": "opwright.array.reverse_sequence",
-        "reverse_sequence": "opwright.array.reverse_sequence",
-        "ReverseV2": "opwright.array.reverse_v2",
-        "reverse_v2": "opwright.array.reverse_v2",
-        "Roll": "opwright.array.roll",
-        "roll": "opwright.array.roll",
-        "ScatterAdd": "opwright.variables.scatter_add",
-        "scatter_add": "opwright.variables.scatter_add",
-        "ScatterDiv": "opwright.variables.scatter_div",
-        "scatter_div": "opwright.variables.scatter_div",
-        "ScatterMax": "opwright.variables.scatter_max",
-        "scatter_max": "opwright.variables.scatter_max",
-        "ScatterMin": "opwright.variables.scatter_min",
-        "scatter_min": "opwright.variables.scatter_min",
-        "ScatterMul": "opwright.variables.scatter_mul",
-        "scatter_mul": "opwright.variables.scatter_mul",
-        "ScatterNd": "opwright.array.scatter_nd",
-        "scatter_nd": "opwright.array.scatter_nd",
-        "ScatterNdAdd": "opwright.variables.scatter_nd_add",
-        "scatter_nd_add": "opwright.variables.scatter_nd_add",
-        "ScatterNdMax": "opwright.variables.scatter_nd_max",
-        "scatter_nd_max": "opwright.variables.scatter_nd_max",
-        "ScatterNdMin": "opwright.variables.scatter_nd_min",
-        "scatter_nd_min": "opwright.variables.scatter_nd_min",
-        "ScatterNdNonAliasingAdd": "opwright.array.scatter_nd_non_aliasing_add",
-        "scatter_nd_non_aliasing_add": "opwright.array.scatter_nd_non_aliasing_add",
-        "ScatterNdSub": "opwright.variables.scatter_nd_sub",
-        "scatter_nd_sub": "opwright.variables.scatter_nd_sub",
-        "ScatterNdUpdate": "opwright.variables.scatter_nd_update",
-        "scatter_nd_update": "opwright.variables.scatter_nd_update",
-        "ScatterSub": "opwright.variables.scatter_sub",
-        "scatter_sub": "opwright.variables.scatter_sub",
-        "ScatterUpdate": "opwright.variables.scatter_update",
-        "scatter_update": "opwright.variables.scatter_update",
-        "Select": "opwright.array.select",
-        "select": "opwright.array.select",
-        "SelectV2": "opwright.array.select_v2",
-        "select_v2": "opwright.array.select_v2",
-        "Send": "opwright.distribute.send",
-        "send": "opwright.distribute.send",
-        "SetSize": "opwright.sets.set_size",
-        "set_size": "opwright.sets.set_size",
-        "Shape": "opwright.array.shape",
-        "shape": "opwright.array.shape",
-        "ShapeN": "opwright.array.shape_n",
-        "shape_n": "opwright.array.shape_n",
-        "Size": "opwright.array.size",
-        "size": "opwright.array.size",
-        "Skipgram": "opwright.train.skipgram",
-        "skipgram": "opwright.train.skipgram",
-        "Slice": "opwright.array.slice",
-        "slice": "opwright.array.slice",
-        "Snapshot": "opwright.array.snapshot",
-        "snapshot": "opwright.array.snapshot",
-        "SpaceToBatchND": "opwright.array.space_to_batch_nd",
-        "space_to_batch_nd": "opwright.array.space_to_batch_nd",
-        "Split": "opwright.array.split",
-        "split": "opwright.array.split",
-        "SplitV": "opwright.array.split_v",
-        "split_v": "opwright.array.split_v",
-        "Squeeze": "opwright.array.squeeze",
-        "squeeze": "opwright.array.squeeze",
-        "Stack": "opwright.queue.stack",
-        "stack": "opwright.queue.stack",
-        "StackClose": "opwright.queue.stack_close",
-        "stack_close": "opwright.queue.stack_close",
-        "StackCloseV2": "opwright.queue.stack_close_v2",
-        "stack_close_v2": "opwright.queue.stack_close_v2",
-        "StackPop": "opwright.queue.stack_pop",
-        "stack_pop": "opwright.queue.stack_pop",
-        "StackPopV2": "opwright.queue.stack_pop_v2",
-        "stack_pop_v2": "opwright.queue.stack_pop_v2",
-        "StackPush": "opwright.queue.stack_push",
-        "stack_push": "opwright.queue.stack_push",
-        "StackPushV2": "opwright.queue.stack_push_v2",
-        "stack_push_v2": "opwright.queue.stack_push_v2",
-        "StackV2": "opwright.queue.stack_v2",
-        "stack_v2": "opwright.queue.stack_v2",
-        "Stage": "opwright.queue.stage",
-        "stage": "opwright.queue.stage",
-        "StageClear": "opwright.queue.stage_clear",
-        "stage_clear": "opwright.queue.stage_clear",
-        "StagePeek": "opwright.queue.stage_peek",
-        "stage_peek": "opwright.queue.stage_peek",
-        "StageSize": "opwright.queue.stage_size",
-        "stage_size": "opwright.queue.stage_size",
-        "StatefulPartitionedCall": "opwright.functions.stateful_partitioned_call",
-        "stateful_partitioned_call": "opwright.functions.stateful_partitioned_call",
-        "StatelessCase": "opwright.control_flow.stateless_case",
-        "stateless_case": "opwright.control_flow.stateless_case",
-        "StatelessIf": "opwright.control_flow.stateless_if",
-        "stateless_if": "opwright.control_flow.stateless_if",
-        "StatelessWhile": "opwright.control_flow.stateless_while",
-        "stateless_while": "opwright.control_flow.stateless_while",
-        "StochasticCastToInt": "opwright.dtypes.stochastic_cast_to_int",
-        "stochastic_cast_to_int": "opwright.dtypes.stochastic_cast_to_int",
-        "StopGradient": "opwright.array.stop_gradient",
-        "stop_gradient": "opwright.array.stop_gradient",
-        "StridedSlice": "opwright.array.strided_slice",
-        "strided_slice": "opwright.array.strided_slice",
-        "StridedSliceAssign": "opwright.variables.strided_slice_assign",
-        "strided_slice_assign": "opwright.variables.strided_slice_assign",
-        "StridedSliceGrad": "opwright.array.strided_slice_grad",
-        "strided_slice_grad": "opwright.array.strided_slice_grad",
-        "Sum": "opwright.math.sum",
-        "sum": "opwright.math.sum",
-        "Switch": "opwright.control_flow.switch",
-        "switch": "opwright.control_flow.switch",
-        "SyncDevice": "opwright.control_flow.sync_device",
-        "sync_device": "opwright.control_flow.sync_device",
-        "TemporaryVariable": "opwright.variables.temporary_variable",
-        "temporary_variable": "opwright.variables.temporary_variable",
-        "TensorArray": "opwright.tensor_array.tensor_array",
-        "tensor_array": "opwright.tensor_array.tensor_array",
-        "TensorArrayClose": "opwright.tensor_array.tensor_array_close",
-        "tensor_array_close": "opwright.tensor_array.tensor_array_close",
-        "TensorArrayCloseV2": "opwright.tensor_array.tensor_array_close_v2",
-        "tensor_array_close_v2": "opwright.tensor_array.tensor_array_close_v2",
-        "TensorArrayCloseV3": "opwright.tensor_array.tensor_array_close_v3",
-        "tensor_array_close_v3": "opwright.tensor_array.tensor_array_close_v3",
-        "TensorArrayConcat": "opwright.tensor_array.tensor_array_concat",
-        "tensor_array_concat": "opwright.tensor_array.tensor_array_concat",
-        "TensorArrayConcatV2": "opwright.tensor_array.tensor_array_concat_v2",
-        "tensor_array_concat_v2": "opwright.tensor_array.tensor_array_concat_v2",
-        "TensorArrayConcatV3": "opwright.tensor_array.tensor_array_concat_v3",
-        "tensor_array_concat_v3": "opwright.tensor_array.tensor_array_concat_v3",
-        "TensorArrayGather": "opwright.tensor_array.tensor_array_gather",
-        "tensor_array_gather": "opwright.tensor_array.tensor_array_gather",
-        "TensorArrayGatherV2": "opwright.tensor_array.tensor_array_gather_v2",
-        "tensor_array_gather_v2": "opwright.tensor_array.tensor_array_gather_v2",
-        "TensorArrayGatherV3": "opwright.tensor_array.tensor_array_gather_v3",
-        "tensor_array_gather_v3": "opwright.tensor_array.tensor_array_gather_v3",
-        "TensorArrayGrad": "opwright.tensor_array.tensor_array_grad",
-        "tensor_array_grad": "opwright.tensor_array.tensor_array_grad",
-        "TensorArrayGradV2": "opwright.tensor_array.tensor_array_grad_v2",
-        "tensor_array_grad_v2": "opwright.tensor_array.tensor_array_grad_v2",
-        "TensorArrayGradV3": "opwright.tensor_array.tensor_array_grad_v3",
-        "tensor_array_grad_v3": "opwright.tensor_array.tensor_array_grad_v3",
-        "TensorArrayGradWithShape": "opwright.tensor_array.tensor_array_grad_with_shape",
-        "tensor_array_grad_with_shape": "opwright.tensor_array.tensor_array_grad_with_shape",
-        "TensorArrayPack": "opwright.tensor_array.tensor_array_pack",
-        "tensor_array_pack": "opwright.tensor_array.tensor_array_pack",
-        "TensorArrayRead": "opwright.tensor_array.tensor_array_read",
-        "tensor_array_read": "opwright.tensor_array.tensor_array_read",
-        "TensorArrayReadV2": "opwright.tensor_array.tensor_array_read_v2",
-        "tensor_array_read_v2": "opwright.tensor_array.tensor_array_read_v2",
-        "TensorArrayReadV3": "opwright.tensor_array.tensor_array_read_v3",
-        "tensor_array_read_v3": "opwright.tensor_array.tensor_array_read_v3",
-        "TensorArrayScatter": "opwright.tensor_array.tensor_array_scatter",
-        "tensor_array_scatter": "opwright.tensor_array.tensor_array_scatter",
-        "TensorArrayScatterV2": "opwright.tensor_array.tensor_array_scatter_v2",
-        "tensor_array_scatter_v2": "opwright.tensor_array.tensor_array_scatter_v2",
-        "TensorArrayScatterV3": "opwright.tensor_array.tensor_array_scatter_v3",
-        "tensor_array_scatter_v3": "opwright.tensor_array.tensor_array_scatter_v3",
-        "TensorArraySize": "opwright.tensor_array.tensor_array_size",
-        "tensor_array_size": "opwright.tensor_array.tensor_array_size",
-        "TensorArraySizeV2": "opwright.tensor_array.tensor_array_size_v2",
-        "tensor_array_size_v2": "opwright.tensor_array.tensor_array_size_v2",
-        "TensorArraySizeV3": "opwright.tensor_array.tensor_array_size_v3",
-        "tensor_array_size_v3": "opwright.tensor_array.tensor_array_size_v3",
-        "TensorArraySplit": "opwright.tensor_array.tensor_array_split",
-        "tensor_array_split": "opwright.tensor_array.tensor_array_split",
-        "TensorArraySplitV2": "opwright.tensor_array.tensor_array_split_v2",
-        "tensor_array_split_v2": "opwright.tensor_array.tensor_array_split_v2",
-        "TensorArraySplitV3": "opwright.tensor_array.tensor_array_split_v3",
-        "tensor_array_split_v3": "opwright.tensor_array.tensor_array_split_v3",
-        "TensorArrayUnpack": "opwright.tensor_array.tensor_array_unpack",
-        "tensor_array_unpack": "opwright.tensor_array.tensor_array_unpack",
-        "TensorArrayV2": "opwright.tensor_array.tensor_array_v2",
-        "tensor_array_v2": "opwright.tensor_array.tensor_array_v2",
-        "TensorArrayV3": "opwright.tensor_array.tensor_array_v3",
-        "tensor_array_v3": "opwright.tensor_array.tensor_array_v3",
-        "TensorArrayWrite": "opwright.tensor_array.tensor_array_write",
-        "tensor_array_write": "opwright.tensor_array.tensor_array_write",
-        "TensorArrayWriteV2": "opwright.tensor_array.tensor_array_write_v2",
-        "tensor_array_write_v2": "opwright.tensor_array.tensor_array_write_v2",
-        "TensorArrayWriteV3": "opwright.tensor_array.tensor_array_write_v3",
-        "tensor_array_write_v3": "opwright.tensor_array.tensor_array_write_v3",
-        "TensorListConcat": "opwright.tensor_list.tensor_list_concat",
-        "tensor_list_concat": "opwright.tensor_list.tensor_list_concat",
-        "TensorListConcatLists": "opwright.tensor_list.tensor_list_concat_lists",
-        "tensor_list_concat_lists": "opwright.tensor_list.tensor_list_concat_lists",
-        "TensorListConcatV2": "opwright.tensor_list.tensor_list_concat_v2",
-        "tensor_list_concat_v2": "opwright.tensor_list.tensor_list_concat_v2",
-        "TensorListElementShape": "opwright.tensor_list.tensor_list_element_shape",
-        "tensor_list_element_shape": "opwright.tensor_list.tensor_list_element_shape",
-        "TensorListFromTensor": "opwright.tensor_list.tensor_list_from_tensor",
-        "tensor_list_from_tensor": "opwright.tensor_list.tensor_list_from_tensor",
-        "TensorListGather": "opwright.tensor_list.tensor_list_gather",
-        "tensor_list_gather": "opwright.tensor_list.tensor_list_gather",
-        "TensorListGetItem": "opwright.tensor_list.tensor_list_get_item",
-        "tensor_list_get_item": "opwright.tensor_list.tensor_list_get_item",
-        "TensorListLength": "opwright.tensor_list.tensor_list_length",
-        "tensor_list_length": "opwright.tensor_list.tensor_list_length",
-        "TensorListPopBack": "opwright.tensor_list.tensor_list_pop_back",
-        "tensor_list_pop_back": "opwright.tensor_list.tensor_list_pop_back",
-        "TensorListPushBack": "opwright.tensor_list.tensor_list_push_back",
-        "tensor_list_push_back": "opwright.tensor_list.tensor_list_push_back",
-        "TensorListPushBackBatch": "opwright.tensor_list.tensor_list_push_back_batch",
-        "tensor_list_push_back_batch": "opwright.tensor_list.tensor_list_push_back_batch",
-        "TensorListReserve": "opwright.tensor_list.tensor_list_reserve",
-        "tensor_list_reserve": "opwright.tensor_list.tensor_list_reserve",
-        "TensorListResize": "opwright.tensor_list.tensor_list_resize",
-        "tensor_list_resize": "opwright.tensor_list.tensor_list_resize",
-        "TensorListScatter": "opwright.tensor_list.tensor_list_scatter",
-        "tensor_list_scatter": "opwright.tensor_list.tensor_list_scatter",
-        "TensorListScatterIntoExistingList": "opwright.tensor_list.tensor_list_scatter_into_existing_list",
-        "tensor_list_scatter_into_existing_list": "opwright.tensor_list.tensor_list_scatter_into_existing_list",
-        "TensorListScatterV2": "opwright.tensor_list.tensor_list_scatter_v2",
-        "tensor_list_scatter_v2": "opwright.tensor_list.tensor_list_scatter_v2",
-        "TensorListSetItem": "opwright.tensor_list.tensor_list_set_item",
-        "tensor_list_set_item": "opwright.tensor_list.tensor_list_set_item",
-        "TensorListSplit": "opwright.tensor_list.tensor_list_split",
-        "tensor_list_split": "opwright.tensor_list.tensor_list_split",
-        "TensorListStack": "opwright.tensor_list.tensor_list_stack",
-        "tensor_list_stack": "opwright.tensor_list.tensor_list_stack",
-        "TensorMapErase": "opwright.tensor_map.tensor_map_erase",
-        "tensor_map_erase": "opwright.tensor_map.tensor_map_erase",
-        "TensorMapHasKey": "opwright.tensor_map.tensor_map_has_key",
-        "tensor_map_has_key": "opwright.tensor_map.tensor_map_has_key",
-        "TensorMapInsert": "opwright.tensor_map.tensor_map_insert",
-        "tensor_map_insert": "opwright.tensor_map.tensor_map_insert",
-        "TensorMapLookup": "opwright.tensor_map.tensor_map_lookup",
-        "tensor_map_lookup": "opwright.tensor_map.tensor_map_lookup",
-        "TensorMapSize": "opwright.tensor_map.tensor_map_size",
-        "tensor_map_size": "opwright.tensor_map.tensor_map_size",
-        "TensorMapStackKeys": "opwright.tensor_map.tensor_map_stack_keys",
-        "tensor_map_stack_keys": "opwright.tensor_map.tensor_map_stack_keys",
-        "TensorScatterAdd": "opwright.array.tensor_scatter_add",
-        "tensor_scatter_add": "opwright.array.tensor_scatter_add",
-        "TensorScatterMax": "opwright.array.tensor_scatter_max",
-        "tensor_scatter_max": "opwright.array.tensor_scatter_max",
-        "TensorScatterMin": "opwright.array.tensor_scatter_min",
-        "tensor_scatter_min": "opwright.array.tensor_scatter_min",
-        "TensorScatterSub": "opwright.array.tensor_scatter_sub",
-        "tensor_scatter_sub": "opwright.array.tensor_scatter_sub",
-        "TensorScatterUpdate": "opwright.array.tensor_scatter_update",
-        "tensor_scatter_update": "opwright.array.tensor_scatter_update",
-        "TensorStridedSliceUpdate": "opwright.array.tensor_strided_slice_update",
-        "tensor_strided_slice_update": "opwright.array.tensor_strided_slice_update",
-        "Tile": "opwright.array.tile",
-        "tile": "opwright.array.tile",
-        "Timestamp": "opwright.debugging.timestamp",
-        "timestamp": "opwright.debugging.timestamp",
-        "TopKUnique": "opwright.nn.top_k_unique",
-        "top_k_unique": "opwright.nn.top_k_unique",
-        "TopKWithUnique": "opwright.nn.top_k_with_unique",
-        "top_k_with_unique": "opwright.nn.top_k_with_unique",
-        "Unbatch": "opwright.functions.unbatch",
-        "unbatch": "opwright.functions.unbatch",
-        "UnbatchGrad": "opwright.functions.unbatch_grad",
-        "unbatch_grad": "opwright.functions.unbatch_grad",
-        "UniformQuantizedClipByValue": "opwright.quantization.uniform_quantized_clip_by_value",
-        "uniform_quantized_clip_by_value": "opwright.quantization.uniform_quantized_clip_by_value",
-        "Unique": "opwright.array.unique",
-        "unique": "opwright.array.unique",
-        "UniqueV2": "opwright.array.unique_v2",
-        "unique_v2": "opwright.array.unique_v2",
-        "UniqueWithCounts": "opwright.array.unique_with_counts",
-        "unique_with_counts": "opwright.array.unique_with_counts",
-        "UniqueWithCountsV2": "opwright.array.unique_with_counts_v2",
-        "unique_with_counts_v2": "opwright.array.unique_with_counts_v2",
-        "Unpack": "opwright.array.unpack",
-        "unpack": "opwright.array.unpack",
-        "UnravelIndex": "opwright.array.unravel_index",
-        "unravel_index": "opwright.array.unravel_index",
-        "Unstage": "opwright.queue.unstage",
-        "unstage": "opwright.queue.unstage",
-        "UpperBound": "opwright.array.upper_bound",
-        "upper_bound": "opwright.array.upper_bound",
-        "VarHandleOp": "opwright.variables.var_handle_op",
-        "var_handle_op": "opwright.variables.var_handle_op",
-        "VarIsInitializedOp": "opwright.variables.var_is_initialized_op",
-        "var_is_initialized_op": "opwright.variables.var_is_initialized_op",
-        "Variable": "opwright.variables.variable",
-        "variable": "opwright.variables.variable",
-        "VariableShape": "opwright.variables.variable_shape",
-        "variable_shape": "opwright.variables.variable_shape",
-        "VariableV2": "opwright.variables.variable_v2",
-        "variable_v2": "opwright.variables.variable_v2",
-        "Where": "opwright.array.where",
-        "where": "opwright.array.where",
-        "While": "opwright.control_flow.while_",
-        "while_": "opwright.control_flow.while_",
-        "ZerosLike": "opwright.array.zeros_like",
-        "zeros_like": "opwright.array.zeros_like",
+        "Abort": "..control_flow.abort",
+        "abort": "..control_flow.abort",
+        "All": "..math.all",
+        "all": "..math.all",
+        "AnonymousHashTable": "..lookup.anonymous_hash_table",
+        "anonymous_hash_table": "..lookup.anonymous_hash_table",
+        "AnonymousMutableDenseHashTable": "..lookup.anonymous_mutable_dense_hash_table",
+        "anonymous_mutable_dense_hash_table": "..lookup.anonymous_mutable_dense_hash_table",
+        "AnonymousMutableHashTable": "..lookup.anonymous_mutable_hash_table",
+        "anonymous_mutable_hash_table": "..lookup.anonymous_mutable_hash_table",
+        "AnonymousMutableHashTableOfTensors": "..lookup.anonymous_mutable_hash_table_of_tensors",
+        "anonymous_mutable_hash_table_of_tensors": "..lookup.anonymous_mutable_hash_table_of_tensors",
+        "Any": "..math.any",
+        "any": "..math.any",
+        "ApproxTopK": "..nn.approx_top_k",
+        "approx_top_k": "..nn.approx_top_k",
+        "Assert": "..debugging.assert_",
+        "assert_": "..debugging.assert_",
+        "Assign": "..variables.assign",
+        "assign": "..variables.assign",
+        "AssignAdd": "..variables.assign_add",
+        "assign_add": "..variables.assign_add",
+        "AssignAddVariableOp": "..variables.assign_add_variable_op",
+        "assign_add_variable_op": "..variables.assign_add_variable_op",
+        "AssignSub": "..variables.assign_sub",
+        "assign_sub": "..variables.assign_sub",
+        "AssignSubVariableOp": "..variables.assign_sub_variable_op",
+        "assign_sub_variable_op": "..variables.assign_sub_variable_op",
+        "AssignVariableOp": "..variables.assign_variable_op",
+        "assign_variable_op": "..variables.assign_variable_op",
+        "Barrier": "..queue.barrier",
+        "barrier": "..queue.barrier",
+        "BarrierClose": "..queue.barrier_close",
+        "barrier_close": "..queue.barrier_close",
+        "BarrierIncompleteSize": "..queue.barrier_incomplete_size",
+        "barrier_incomplete_size": "..queue.barrier_incomplete_size",
+        "BarrierInsertMany": "..queue.barrier_insert_many",
+        "barrier_insert_many": "..queue.barrier_insert_many",
+        "BarrierReadySize": "..queue.barrier_ready_size",
+        "barrier_ready_size": "..queue.barrier_ready_size",
+        "BarrierTakeMany": "..queue.barrier_take_many",
+        "barrier_take_many": "..queue.barrier_take_many",
+        "Batch": "..functions.batch",
+        "batch": "..functions.batch",
+        "BatchFunction": "..functions.batch_function",
+        "batch_function": "..functions.batch_function",
+        "BatchToSpace": "..array.batch_to_space",
+        "batch_to_space": "..array.batch_to_space",
+        "BatchToSpaceND": "..array.batch_to_space_nd",
+        "batch_to_space_nd": "..array.batch_to_space_nd",
+        "Bitcast": "..dtypes.bitcast",
+        "bitcast": "..dtypes.bitcast",
+        "BroadcastArgs": "..array.broadcast_args",
+        "broadcast_args": "..array.broadcast_args",
+        "BroadcastGradientArgs": "..array.broadcast_gradient_args",
+        "broadcast_gradient_args": "..array.broadcast_gradient_args",
+        "BroadcastTo": "..array.broadcast_to",
+        "broadcast_to": "..array.broadcast_to",
+        "Bucketize": "..math.bucketize",
+        "bucketize": "..math.bucketize",
+        "Case": "..control_flow.case",
+        "case": "..control_flow.case",
+        "CheckPinned": "..debugging.check_pinned",
+        "check_pinned": "..debugging.check_pinned",
+        "ClipByValue": "..math.clip_by_value",
+        "clip_by_value": "..math.clip_by_value",
+        "CompositeTensorVariantFromComponents": "..dtypes.composite_tensor_variant_from_components",
+        "composite_tensor_variant_from_components": "..dtypes.composite_tensor_variant_from_components",
+        "CompositeTensorVariantToComponents": "..dtypes.composite_tensor_variant_to_components",
+        "composite_tensor_variant_to_components": "..dtypes.composite_tensor_variant_to_components",
+        "Concat": "..array.concat",
+        "concat": "..array.concat",
+        "ConcatOffset": "..array.concat_offset",
+        "concat_offset": "..array.concat_offset",
+        "ConcatV2": "..array.concat_v2",
+        "concat_v2": "..array.concat_v2",
+        "Const": "..array.const",
+        "const": "..array.const",
+        "ConsumeMutexLock": "..control_flow.consume_mutex_lock",
+        "consume_mutex_lock": "..control_flow.consume_mutex_lock",
+        "ControlTrigger": "..control_flow.control_trigger",
+        "control_trigger": "..control_flow.control_trigger",
+        "Copy": "..debugging.copy",
+        "copy": "..debugging.copy",
+        "CopyHost": "..debugging.copy_host",
+        "copy_host": "..debugging.copy_host",
+        "CopyToMesh": "..distribute.copy_to_mesh",
+        "copy_to_mesh": "..distribute.copy_to_mesh",
+        "CopyToMeshGrad": "..distribute.copy_to_mesh_grad",
+        "copy_to_mesh_grad": "..distribute.copy_to_mesh_grad",
+        "CountUpTo": "..variables.count_up_to",
+        "count_up_to": "..variables.count_up_to",
+        "DecodeProtoV2": "..io.decode_proto_v2",
+        "decode_proto_v2": "..io.decode_proto_v2",
+        "DeepCopy": "..array.deep_copy",
+        "deep_copy": "..array.deep_copy",
+        "DeleteSessionTensor": "..variables.delete_session_tensor",
+        "delete_session_tensor": "..variables.delete_session_tensor",
+        "DestroyResourceOp": "..variables.destroy_resource_op",
+        "destroy_resource_op": "..variables.destroy_resource_op",
+        "DestroyTemporaryVariable": "..variables.destroy_temporary_variable",
+        "destroy_temporary_variable": "..variables.destroy_temporary_variable",
+        "DeviceIndex": "..control_flow.device_index",
+        "device_index": "..control_flow.device_index",
+        "DummyMemoryCache": "..data.dummy_memory_cache",
+        "dummy_memory_cache": "..data.dummy_memory_cache",
+        "DynamicPartition": "..array.dynamic_partition",
+        "dynamic_partition": "..array.dynamic_partition",
+        "DynamicStitch": "..array.dynamic_stitch",
+        "dynamic_stitch": "..array.dynamic_stitch",
+        "EagerPyFunc": "..functions.eager_py_func",
+        "eager_py_func": "..functions.eager_py_func",
+        "EditDistance": "..sparse.edit_distance",
+        "edit_distance": "..sparse.edit_distance",
+        "Empty": "..array.empty",
+        "empty": "..array.empty",
+        "EmptyTensorList": "..tensor_list.empty_tensor_list",
+        "empty_tensor_list": "..tensor_list.empty_tensor_list",
+        "EmptyTensorMap": "..tensor_map.empty_tensor_map",
+        "empty_tensor_map": "..tensor_map.empty_tensor_map",
+        "EncodeProto": "..io.encode_proto",
+        "encode_proto": "..io.encode_proto",
+        "EnsureShape": "..array.ensure_shape",
+        "ensure_shape": "..array.ensure_shape",
+        "Enter": "..control_flow.enter",
+        "enter": "..control_flow.enter",
+        "Exit": "..control_flow.exit",
+        "exit": "..control_flow.exit",
+        "ExpandDims": "..array.expand_dims",
+        "expand_dims": "..array.expand_dims",
+        "ExtractVolumePatches": "..image.extract_volume_patches",
+        "extract_volume_patches": "..image.extract_volume_patches",
+        "FakeParam": "..control_flow.fake_param",
+        "fake_param": "..control_flow.fake_param",
+        "FileSystemSetConfiguration": "..io.file_system_set_configuration",
+        "file_system_set_configuration": "..io.file_system_set_configuration",
+        "Fill": "..array.fill",
+        "fill": "..array.fill",
+        "Fingerprint": "..array.fingerprint",
+        "fingerprint": "..array.fingerprint",
+        "For": "..control_flow.for_",
+        "for_": "..control_flow.for_",
+        "Gather": "..array.gather",
+        "gather": "..array.gather",
+        "GatherNd": "..array.gather_nd",
+        "gather_nd": "..array.gather_nd",
+        "GatherV2": "..array.gather_v2",
+        "gather_v2": "..array.gather_v2",
+        "GetElementAtIndex": "..data.get_element_at_index",
+        "get_element_at_index": "..data.get_element_at_index",
+        "GetOptions": "..data.get_options",
+        "get_options": "..data.get_options",
+        "GetSessionHandle": "..variables.get_session_handle",
+        "get_session_handle": "..variables.get_session_handle",
+        "GetSessionHandleV2": "..variables.get_session_handle_v2",
+        "get_session_handle_v2": "..variables.get_session_handle_v2",
+        "GetSessionTensor": "..variables.get_session_tensor",
+        "get_session_tensor": "..variables.get_session_tensor",
+        "GuaranteeConst": "..array.guarantee_const",
+        "guarantee_const": "..array.guarantee_const",
+        "HashTable": "..lookup.hash_table",
+        "hash_table": "..lookup.hash_table",
+        "HashTableV2": "..lookup.hash_table_v2",
+        "hash_table_v2": "..lookup.hash_table_v2",
+        "HistogramFixedWidth": "..math.histogram_fixed_width",
+        "histogram_fixed_width": "..math.histogram_fixed_width",
+        "HostConst": "..array.host_const",
+        "host_const": "..array.host_const",
+        "Identity": "..array.identity",
+        "identity": "..array.identity",
+        "IdentityN": "..array.identity_n",
+        "identity_n": "..array.identity_n",
+        "If": "..control_flow.if_",
+        "if_": "..control_flow.if_",
+        "ImmutableConst": "..array.immutable_const",
+        "immutable_const": "..array.immutable_const",
+        "InitializeTable": "..lookup.initialize_table",
+        "initialize_table": "..lookup.initialize_table",
+        "InitializeTableFromTextFile": "..lookup.initialize_table_from_text_file",
+        "initialize_table_from_text_file": "..lookup.initialize_table_from_text_file",
+        "InitializeTableFromTextFileV2": "..lookup.initialize_table_from_text_file_v2",
+        "initialize_table_from_text_file_v2": "..lookup.initialize_table_from_text_file_v2",
+        "InitializeTableV2": "..lookup.initialize_table_v2",
+        "initialize_table_v2": "..lookup.initialize_table_v2",
+        "InplaceAdd": "..array.inplace_add",
+        "inplace_add": "..array.inplace_add",
+        "InplaceSub": "..array.inplace_sub",
+        "inplace_sub": "..array.inplace_sub",
+        "InplaceUpdate": "..array.inplace_update",
+        "inplace_update": "..array.inplace_update",
+        "IsVariableInitialized": "..variables.is_variable_initialized",
+        "is_variable_initialized": "..variables.is_variable_initialized",
+        "KthOrderStatistic": "..nn.kth_order_statistic",
+        "kth_order_statistic": "..nn.kth_order_statistic",
+        "LinSpace": "..math.lin_space",
+        "lin_space": "..math.lin_space",
+        "ListDiff": "..array.list_diff",
+        "list_diff": "..array.list_diff",
+        "LookupTableExport": "..lookup.lookup_table_export",
+        "lookup_table_export": "..lookup.lookup_table_export",
+        "LookupTableExportV2": "..lookup.lookup_table_export_v2",
+        "lookup_table_export_v2": "..lookup.lookup_table_export_v2",
+        "LookupTableFind": "..lookup.lookup_table_find",
+        "lookup_table_find": "..lookup.lookup_table_find",
+        "LookupTableFindV2": "..lookup.lookup_table_find_v2",
+        "lookup_table_find_v2": "..lookup.lookup_table_find_v2",
+        "LookupTableImport": "..lookup.lookup_table_import",
+        "lookup_table_import": "..lookup.lookup_table_import",
+        "LookupTableImportV2": "..lookup.lookup_table_import_v2",
+        "lookup_table_import_v2": "..lookup.lookup_table_import_v2",
+        "LookupTableInsert": "..lookup.lookup_table_insert",
+        "lookup_table_insert": "..lookup.lookup_table_insert",
+        "LookupTableInsertV2": "..lookup.lookup_table_insert_v2",
+        "lookup_table_insert_v2": "..lookup.lookup_table_insert_v2",
+        "LookupTableRemoveV2": "..lookup.lookup_table_remove_v2",
+        "lookup_table_remove_v2": "..lookup.lookup_table_remove_v2",
+        "LookupTableSize": "..lookup.lookup_table_size",
+        "lookup_table_size": "..lookup.lookup_table_size",
+        "LookupTableSizeV2": "..lookup.lookup_table_size_v2",
+        "lookup_table_size_v2": "..lookup.lookup_table_size_v2",
+        "LoopCond": "..control_flow.loop_cond",
+        "loop_cond": "..control_flow.loop_cond",
+        "LowerBound": "..array.lower_bound",
+        "lower_bound": "..array.lower_bound",
+        "MakeUnique": "..nn.make_unique",
+        "make_unique": "..nn.make_unique",
+        "MapClear": "..queue.map_clear",
+        "map_clear": "..queue.map_clear",
+        "MapDefun": "..functions.map_defun",
+        "map_defun": "..functions.map_defun",
+        "MapIncompleteSize": "..queue.map_incomplete_size",
+        "map_incomplete_size": "..queue.map_incomplete_size",
+        "MapPeek": "..queue.map_peek",
+        "map_peek": "..queue.map_peek",
+        "MapSize": "..queue.map_size",
+        "map_size": "..queue.map_size",
+        "MapStage": "..queue.map_stage",
+        "map_stage": "..queue.map_stage",
+        "MapUnstage": "..queue.map_unstage",
+        "map_unstage": "..queue.map_unstage",
+        "MapUnstageNoKey": "..queue.map_unstage_no_key",
+        "map_unstage_no_key": "..queue.map_unstage_no_key",
+        "Max": "..math.max",
+        "max": "..math.max",
+        "Merge": "..control_flow.merge",
+        "merge": "..control_flow.merge",
+        "Min": "..math.min",
+        "min": "..math.min",
+        "MirrorPad": "..array.mirror_pad",
+        "mirror_pad": "..array.mirror_pad",
+        "MirrorPadGrad": "..array.mirror_pad_grad",
+        "mirror_pad_grad": "..array.mirror_pad_grad",
+        "MlirPassthroughOp": "..functions.mlir_passthrough_op",
+        "mlir_passthrough_op": "..functions.mlir_passthrough_op",
+        "MutableDenseHashTable": "..lookup.mutable_dense_hash_table",
+        "mutable_dense_hash_table": "..lookup.mutable_dense_hash_table",
+        "MutableDenseHashTableV2": "..lookup.mutable_dense_hash_table_v2",
+        "mutable_dense_hash_table_v2": "..lookup.mutable_dense_hash_table_v2",
+        "MutableHashTable": "..lookup.mutable_hash_table",
+        "mutable_hash_table": "..lookup.mutable_hash_table",
+        "MutableHashTableOfTensors": "..lookup.mutable_hash_table_of_tensors",
+        "mutable_hash_table_of_tensors": "..lookup.mutable_hash_table_of_tensors",
+        "MutableHashTableOfTensorsV2": "..lookup.mutable_hash_table_of_tensors_v2",
+        "mutable_hash_table_of_tensors_v2": "..lookup.mutable_hash_table_of_tensors_v2",
+        "MutableHashTableV2": "..lookup.mutable_hash_table_v2",
+        "mutable_hash_table_v2": "..lookup.mutable_hash_table_v2",
+        "MutexLock": "..control_flow.mutex_lock",
+        "mutex_lock": "..control_flow.mutex_lock",
+        "MutexV2": "..control_flow.mutex_v2",
+        "mutex_v2": "..control_flow.mutex_v2",
+        "NcclAllReduce": "..collective.nccl_all_reduce",
+        "nccl_all_reduce": "..collective.nccl_all_reduce",
+        "NcclBroadcast": "..collective.nccl_broadcast",
+        "nccl_broadcast": "..collective.nccl_broadcast",
+        "NcclReduce": "..collective.nccl_reduce",
+        "nccl_reduce": "..collective.nccl_reduce",
+        "NextIteration": "..control_flow.next_iteration",
+        "next_iteration": "..control_flow.next_iteration",
+        "NoOp": "..control_flow.no_op",
+        "no_op": "..control_flow.no_op",
+        "OneHot": "..array.one_hot",
+        "one_hot": "..array.one_hot",
+        "OnesLike": "..array.ones_like",
+        "ones_like": "..array.ones_like",
+        "OrderedMapClear": "..queue.ordered_map_clear",
+        "ordered_map_clear": "..queue.ordered_map_clear",
+        "OrderedMapIncompleteSize": "..queue.ordered_map_incomplete_size",
+        "ordered_map_incomplete_size": "..queue.ordered_map_incomplete_size",
+        "OrderedMapPeek": "..queue.ordered_map_peek",
+        "ordered_map_peek": "..queue.ordered_map_peek",
+        "OrderedMapSize": "..queue.ordered_map_size",
+        "ordered_map_size": "..queue.ordered_map_size",
+        "OrderedMapStage": "..queue.ordered_map_stage",
+        "ordered_map_stage": "..queue.ordered_map_stage",
+        "OrderedMapUnstage": "..queue.ordered_map_unstage",
+        "ordered_map_unstage": "..queue.ordered_map_unstage",
+        "OrderedMapUnstageNoKey": "..queue.ordered_map_unstage_no_key",
+        "ordered_map_unstage_no_key": "..queue.ordered_map_unstage_no_key",
+        "Pack": "..array.pack",
+        "pack": "..array.pack",
+        "Pad": "..array.pad",
+        "pad": "..array.pad",
+        "PadV2": "..array.pad_v2",
+        "pad_v2": "..array.pad_v2",
+        "ParallelConcat": "..array.parallel_concat",
+        "parallel_concat": "..array.parallel_concat",
+        "ParallelDynamicStitch": "..array.parallel_dynamic_stitch",
+        "parallel_dynamic_stitch": "..array.parallel_dynamic_stitch",
+        "PartitionedCall": "..functions.partitioned_call",
+        "partitioned_call": "..functions.partitioned_call",
+        "Placeholder": "..array.placeholder",
+        "placeholder": "..array.placeholder",
+        "PlaceholderV2": "..array.placeholder_v2",
+        "placeholder_v2": "..array.placeholder_v2",
+        "PlaceholderWithDefault": "..array.placeholder_with_default",
+        "placeholder_with_default": "..array.placeholder_with_default",
+        "Print": "..debugging.print",
+        "print": "..debugging.print",
+        "PrintV2": "..debugging.print_v2",
+        "print_v2": "..debugging.print_v2",
+        "Prod": "..math.prod",
+        "prod": "..math.prod",
+        "PyFunc": "..functions.py_func",
+        "py_func": "..functions.py_func",
+        "PyFuncStateless": "..functions.py_func_stateless",
+        "py_func_stateless": "..functions.py_func_stateless",
+        "QuantizedReshape": "..quantization.quantized_reshape",
+        "quantized_reshape": "..quantization.quantized_reshape",
+        "RandomIndexShuffle": "..random.random_index_shuffle",
+        "random_index_shuffle": "..random.random_index_shuffle",
+        "Range": "..math.range",
+        "range": "..math.range",
+        "Rank": "..array.rank",
+        "rank": "..array.rank",
+        "ReadVariableOp": "..variables.read_variable_op",
+        "read_variable_op": "..variables.read_variable_op",
+        "Recv": "..distribute.recv",
+        "recv": "..distribute.recv",
+        "RefEnter": "..control_flow.ref_enter",
+        "ref_enter": "..control_flow.ref_enter",
+        "RefExit": "..control_flow.ref_exit",
+        "ref_exit": "..control_flow.ref_exit",
+        "RefIdentity": "..array.ref_identity",
+        "ref_identity": "..array.ref_identity",
+        "RefMerge": "..control_flow.ref_merge",
+        "ref_merge": "..control_flow.ref_merge",
+        "RefNextIteration": "..control_flow.ref_next_iteration",
+        "ref_next_iteration": "..control_flow.ref_next_iteration",
+        "RefSelect": "..control_flow.ref_select",
+        "ref_select": "..control_flow.ref_select",
+        "RefSwitch": "..control_flow.ref_switch",
+        "ref_switch": "..control_flow.ref_switch",
+        "Relayout": "..distribute.relayout",
+        "relayout": "..distribute.relayout",
+        "RelayoutLike": "..distribute.relayout_like",
+        "relayout_like": "..distribute.relayout_like",
+        "RemoteCall": "..functions.remote_call",
+        "remote_call": "..functions.remote_call",
+        "Reshape": "..array.reshape",
+        "reshape": "..array.reshape",
+        "ResourceCountUpTo": "..variables.resource_count_up_to",
+        "resource_count_up_to": "..variables.resource_count_up_to",
+        "ResourceGather": "..variables.resource_gather",
+        "resource_gather": "..variables.resource_gather",
+        "ResourceGatherNd": "..variables.resource_gather_nd",
+        "resource_gather_nd": "..variables.resource_gather_nd",
+        "ResourceScatterAdd": "..variables.resource_scatter_add",
+        "resource_scatter_add": "..variables.resource_scatter_add",
+        "ResourceScatterDiv": "..variables.resource_scatter_div",
+        "resource_scatter_div": "..variables.resource_scatter_div",
+        "ResourceScatterMax": "..variables.resource_scatter_max",
+        "resource_scatter_max": "..variables.resource_scatter_max",
+        "ResourceScatterMin": "..variables.resource_scatter_min",
+        "resource_scatter_min": "..variables.resource_scatter_min",
+        "ResourceScatterMul": "..variables.resource_scatter_mul",
+        "resource_scatter_mul": "..variables.resource_scatter_mul",
+        "ResourceScatterNdAdd": "..variables.resource_scatter_nd_add",
+        "resource_scatter_nd_add": "..variables.resource_scatter_nd_add",
+        "ResourceScatterNdMax": "..variables.resource_scatter_nd_max",
+        "resource_scatter_nd_max": "..variables.resource_scatter_nd_max",
+        "ResourceScatterNdMin": "..variables.resource_scatter_nd_min",
+        "resource_scatter_nd_min": "..variables.resource_scatter_nd_min",
+        "ResourceScatterNdSub": "..variables.resource_scatter_nd_sub",
+        "resource_scatter_nd_sub": "..variables.resource_scatter_nd_sub",
+        "ResourceScatterNdUpdate": "..variables.resource_scatter_nd_update",
+        "resource_scatter_nd_update": "..variables.resource_scatter_nd_update",
+        "ResourceScatterSub": "..variables.resource_scatter_sub",
+        "resource_scatter_sub": "..variables.resource_scatter_sub",
+        "ResourceScatterUpdate": "..variables.resource_scatter_update",
+        "resource_scatter_update": "..variables.resource_scatter_update",
+        "ResourceStridedSliceAssign": "..variables.resource_strided_slice_assign",
+        "resource_strided_slice_assign": "..variables.resource_strided_slice_assign",
+        "Reverse": "..array.reverse",
+        "reverse": "..array.reverse",
+        "ReverseSequence": "..array.reverse_sequence",
+        "reverse_sequence": "..array.reverse_sequence",
+        "ReverseV2": "..array.reverse_v2",
+        "reverse_v2": "..array.reverse_v2",
+        "Roll": "..array.roll",
+        "roll": "..array.roll",
+        "ScatterAdd": "..variables.scatter_add",
+        "scatter_add": "..variables.scatter_add",
+        "ScatterDiv": "..variables.scatter_div",
+        "scatter_div": "..variables.scatter_div",
+        "ScatterMax": "..variables.scatter_max",
+        "scatter_max": "..variables.scatter_max",
+        "ScatterMin": "..variables.scatter_min",
+        "scatter_min": "..variables.scatter_min",
+        "ScatterMul": "..variables.scatter_mul",
+        "scatter_mul": "..variables.scatter_mul",
+        "ScatterNd": "..array.scatter_nd",
+        "scatter_nd": "..array.scatter_nd",
+        "ScatterNdAdd": "..variables.scatter_nd_add",
+        "scatter_nd_add": "..variables.scatter_nd_add",
+        "ScatterNdMax": "..variables.scatter_nd_max",
+        "scatter_nd_max": "..variables.scatter_nd_max",
+        "ScatterNdMin": "..variables.scatter_nd_min",
+        "scatter_nd_min": "..variables.scatter_nd_min",
+        "ScatterNdNonAliasingAdd": "..array.scatter_nd_non_aliasing_add",
+        "scatter_nd_non_aliasing_add": "..array.scatter_nd_non_aliasing_add",
+        "ScatterNdSub": "..variables.scatter_nd_sub",
+        "scatter_nd_sub": "..variables.scatter_nd_sub",
+        "ScatterNdUpdate": "..variables.scatter_nd_update",
+        "scatter_nd_update": "..variables.scatter_nd_update",
+        "ScatterSub": "..variables.scatter_sub",
+        "scatter_sub": "..variables.scatter_sub",
+        "ScatterUpdate": "..variables.scatter_update",
+        "scatter_update": "..variables.scatter_update",
+        "Select": "..array.select",
+        "select": "..array.select",
+        "SelectV2": "..array.select_v2",
+        "select_v2": "..array.select_v2",
+        "Send": "..distribute.send",
+        "send": "..distribute.send",
+        "SetSize": "..sets.set_size",
+        "set_size": "..sets.set_size",
+        "Shape": "..array.shape",
+        "shape": "..array.shape",
+        "ShapeN": "..array.shape_n",
+        "shape_n": "..array.shape_n",
+        "Size": "..array.size",
+        "size": "..array.size",
+        "Skipgram": "..train.skipgram",
+        "skipgram": "..train.skipgram",
+        "Slice": "..array.slice",
+        "slice": "..array.slice",
+        "Snapshot": "..array.snapshot",
+        "snapshot": "..array.snapshot",
+        "SpaceToBatchND": "..array.space_to_batch_nd",
+        "space_to_batch_nd": "..array.space_to_batch_nd",
+        "Split": "..array.split",
+        "split": "..array.split",
+        "SplitV": "..array.split_v",
+        "split_v": "..array.split_v",
+        "Squeeze": "..array.squeeze",
+        "squeeze": "..array.squeeze",
+        "Stack": "..queue.stack",
+        "stack": "..queue.stack",
+        "StackClose": "..queue.stack_close",
+        "stack_close": "..queue.stack_close",
+        "StackCloseV2": "..queue.stack_close_v2",
+        "stack_close_v2": "..queue.stack_close_v2",
+        "StackPop": "..queue.stack_pop",
+        "stack_pop": "..queue.stack_pop",
+        "StackPopV2": "..queue.stack_pop_v2",
+        "stack_pop_v2": "..queue.stack_pop_v2",
+        "StackPush": "..queue.stack_push",
+        "stack_push": "..queue.stack_push",
+        "StackPushV2": "..queue.stack_push_v2",
+        "stack_push_v2": "..queue.stack_push_v2",
+        "StackV2": "..queue.stack_v2",
+        "stack_v2": "..queue.stack_v2",
+        "Stage": "..queue.stage",
+        "stage": "..queue.stage",
+        "StageClear": "..queue.stage_clear",
+        "stage_clear": "..queue.stage_clear",
+        "StagePeek": "..queue.stage_peek",
+        "stage_peek": "..queue.stage_peek",
+        "StageSize": "..queue.stage_size",
+        "stage_size": "..queue.stage_size",
+        "StatefulPartitionedCall": "..functions.stateful_partitioned_call",
+        "stateful_partitioned_call": "..functions.stateful_partitioned_call",
+        "StatelessCase": "..control_flow.stateless_case",
+        "stateless_case": "..control_flow.stateless_case",
+        "StatelessIf": "..control_flow.stateless_if",
+        "stateless_if": "..control_flow.stateless_if",
+        "StatelessWhile": "..control_flow.stateless_while",
+        "stateless_while": "..control_flow.stateless_while",
+        "StochasticCastToInt": "..dtypes.stochastic_cast_to_int",
+        "stochastic_cast_to_int": "..dtypes.stochastic_cast_to_int",
+        "StopGradient": "..array.stop_gradient",
+        "stop_gradient": "..array.stop_gradient",
+        "StridedSlice": "..array.strided_slice",
+        "strided_slice": "..array.strided_slice",
+        "StridedSliceAssign": "..variables.strided_slice_assign",
+        "strided_slice_assign": "..variables.strided_slice_assign",
+        "StridedSliceGrad": "..array.strided_slice_grad",
+        "strided_slice_grad": "..array.strided_slice_grad",
+        "Sum": "..math.sum",
+        "sum": "..math.sum",
+        "Switch": "..control_flow.switch",
+        "switch": "..control_flow.switch",
+        "SyncDevice": "..control_flow.sync_device",
+        "sync_device": "..control_flow.sync_device",
+        "TemporaryVariable": "..variables.temporary_variable",
+        "temporary_variable": "..variables.temporary_variable",
+        "TensorArray": "..tensor_array.tensor_array",
+        "tensor_array": "..tensor_array.tensor_array",
+        "TensorArrayClose": "..tensor_array.tensor_array_close",
+        "tensor_array_close": "..tensor_array.tensor_array_close",
+        "TensorArrayCloseV2": "..tensor_array.tensor_array_close_v2",
+        "tensor_array_close_v2": "..tensor_array.tensor_array_close_v2",
+        "TensorArrayCloseV3": "..tensor_array.tensor_array_close_v3",
+        "tensor_array_close_v3": "..tensor_array.tensor_array_close_v3",
+        "TensorArrayConcat": "..tensor_array.tensor_array_concat",
+        "tensor_array_concat": "..tensor_array.tensor_array_concat",
+        "TensorArrayConcatV2": "..tensor_array.tensor_array_concat_v2",
+        "tensor_array_concat_v2": "..tensor_array.tensor_array_concat_v2",
+        "TensorArrayConcatV3": "..tensor_array.tensor_array_concat_v3",
+        "tensor_array_concat_v3": "..tensor_array.tensor_array_concat_v3",
+        "TensorArrayGather": "..tensor_array.tensor_array_gather",
+        "tensor_array_gather": "..tensor_array.tensor_array_gather",
+        "TensorArrayGatherV2": "..tensor_array.tensor_array_gather_v2",
+        "tensor_array_gather_v2": "..tensor_array.tensor_array_gather_v2",
+        "TensorArrayGatherV3": "..tensor_array.tensor_array_gather_v3",
+        "tensor_array_gather_v3": "..tensor_array.tensor_array_gather_v3",
+        "TensorArrayGrad": "..tensor_array.tensor_array_grad",
+        "tensor_array_grad": "..tensor_array.tensor_array_grad",
+        "TensorArrayGradV2": "..tensor_array.tensor_array_grad_v2",
+        "tensor_array_grad_v2": "..tensor_array.tensor_array_grad_v2",
+        "TensorArrayGradV3": "..tensor_array.tensor_array_grad_v3",
+        "tensor_array_grad_v3": "..tensor_array.tensor_array_grad_v3",
+        "TensorArrayGradWithShape": "..tensor_array.tensor_array_grad_with_shape",
+        "tensor_array_grad_with_shape": "..tensor_array.tensor_array_grad_with_shape",
+        "TensorArrayPack": "..tensor_array.tensor_array_pack",
+        "tensor_array_pack": "..tensor_array.tensor_array_pack",
+        "TensorArrayRead": "..tensor_array.tensor_array_read",
+        "tensor_array_read": "..tensor_array.tensor_array_read",
+        "TensorArrayReadV2": "..tensor_array.tensor_array_read_v2",
+        "tensor_array_read_v2": "..tensor_array.tensor_array_read_v2",
+        "TensorArrayReadV3": "..tensor_array.tensor_array_read_v3",
+        "tensor_array_read_v3": "..tensor_array.tensor_array_read_v3",
+        "TensorArrayScatter": "..tensor_array.tensor_array_scatter",
+        "tensor_array_scatter": "..tensor_array.tensor_array_scatter",
+        "TensorArrayScatterV2": "..tensor_array.tensor_array_scatter_v2",
+        "tensor_array_scatter_v2": "..tensor_array.tensor_array_scatter_v2",
+        "TensorArrayScatterV3": "..tensor_array.tensor_array_scatter_v3",
+        "tensor_array_scatter_v3": "..tensor_array.tensor_array_scatter_v3",
+        "TensorArraySize": "..tensor_array.tensor_array_size",
+        "tensor_array_size": "..tensor_array.tensor_array_size",
+        "TensorArraySizeV2": "..tensor_array.tensor_array_size_v2",
+        "tensor_array_size_v2": "..tensor_array.tensor_array_size_v2",
+        "TensorArraySizeV3": "..tensor_array.tensor_array_size_v3",
+        "tensor_array_size_v3": "..tensor_array.tensor_array_size_v3",
+        "TensorArraySplit": "..tensor_array.tensor_array_split",
+        "tensor_array_split": "..tensor_array.tensor_array_split",
+        "TensorArraySplitV2": "..tensor_array.tensor_array_split_v2",
+        "tensor_array_split_v2": "..tensor_array.tensor_array_split_v2",
+        "TensorArraySplitV3": "..tensor_array.tensor_array_split_v3",
+        "tensor_array_split_v3": "..tensor_array.tensor_array_split_v3",
+        "TensorArrayUnpack": "..tensor_array.tensor_array_unpack",
+        "tensor_array_unpack": "..tensor_array.tensor_array_unpack",
+        "TensorArrayV2": "..tensor_array.tensor_array_v2",
+        "tensor_array_v2": "..tensor_array.tensor_array_v2",
+        "TensorArrayV3": "..tensor_array.tensor_array_v3",
+        "tensor_array_v3": "..tensor_array.tensor_array_v3",
+        "TensorArrayWrite": "..tensor_array.tensor_array_write",
+        "tensor_array_write": "..tensor_array.tensor_array_write",
+        "TensorArrayWriteV2": "..tensor_array.tensor_array_write_v2",
+        "tensor_array_write_v2": "..tensor_array.tensor_array_write_v2",
+        "TensorArrayWriteV3": "..tensor_array.tensor_array_write_v3",
+        "tensor_array_write_v3": "..tensor_array.tensor_array_write_v3",
+        "TensorListConcat": "..tensor_list.tensor_list_concat",
+        "tensor_list_concat": "..tensor_list.tensor_list_concat",
+        "TensorListConcatLists": "..tensor_list.tensor_list_concat_lists",
+        "tensor_list_concat_lists": "..tensor_list.tensor_list_concat_lists",
+        "TensorListConcatV2": "..tensor_list.tensor_list_concat_v2",
+        "tensor_list_concat_v2": "..tensor_list.tensor_list_concat_v2",
+        "TensorListElementShape": "..tensor_list.tensor_list_element_shape",
+        "tensor_list_element_shape": "..tensor_list.tensor_list_element_shape",
+        "TensorListFromTensor": "..tensor_list.tensor_list_from_tensor",
+        "tensor_list_from_tensor": "..tensor_list.tensor_list_from_tensor",
+        "TensorListGather": "..tensor_list.tensor_list_gather",
+        "tensor_list_gather": "..tensor_list.tensor_list_gather",
+        "TensorListGetItem": "..tensor_list.tensor_list_get_item",
+        "tensor_list_get_item": "..tensor_list.tensor_list_get_item",
+        "TensorListLength": "..tensor_list.tensor_list_length",
+        "tensor_list_length": "..tensor_list.tensor_list_length",
+        "TensorListPopBack": "..tensor_list.tensor_list_pop_back",
+        "tensor_list_pop_back": "..tensor_list.tensor_list_pop_back",
+        "TensorListPushBack": "..tensor_list.tensor_list_push_back",
+        "tensor_list_push_back": "..tensor_list.tensor_list_push_back",
+        "TensorListPushBackBatch": "..tensor_list.tensor_list_push_back_batch",
+        "tensor_list_push_back_batch": "..tensor_list.tensor_list_push_back_batch",
+        "TensorListReserve": "..tensor_list.tensor_list_reserve",
+        "tensor_list_reserve": "..tensor_list.tensor_list_reserve",
+        "TensorListResize": "..tensor_list.tensor_list_resize",
+        "tensor_list_resize": "..tensor_list.tensor_list_resize",
+        "TensorListScatter": "..tensor_list.tensor_list_scatter",
+        "tensor_list_scatter": "..tensor_list.tensor_list_scatter",
+        "TensorListScatterIntoExistingList": "..tensor_list.tensor_list_scatter_into_existing_list",
+        "tensor_list_scatter_into_existing_list": "..tensor_list.tensor_list_scatter_into_existing_list",
+        "TensorListScatterV2": "..tensor_list.tensor_list_scatter_v2",
+        "tensor_list_scatter_v2": "..tensor_list.tensor_list_scatter_v2",
+        "TensorListSetItem": "..tensor_list.tensor_list_set_item",
+        "tensor_list_set_item": "..tensor_list.tensor_list_set_item",
+        "TensorListSplit": "..tensor_list.tensor_list_split",
+        "tensor_list_split": "..tensor_list.tensor_list_split",
+        "TensorListStack": "..tensor_list.tensor_list_stack",
+        "tensor_list_stack": "..tensor_list.tensor_list_stack",
+        "TensorMapErase": "..tensor_map.tensor_map_erase",
+        "tensor_map_erase": "..tensor_map.tensor_map_erase",
+        "TensorMapHasKey": "..tensor_map.tensor_map_has_key",
+        "tensor_map_has_key": "..tensor_map.tensor_map_has_key",
+        "TensorMapInsert": "..tensor_map.tensor_map_insert",
+        "tensor_map_insert": "..tensor_map.tensor_map_insert",
+        "TensorMapLookup": "..tensor_map.tensor_map_lookup",
+        "tensor_map_lookup": "..tensor_map.tensor_map_lookup",
+        "TensorMapSize": "..tensor_map.tensor_map_size",
+        "tensor_map_size": "..tensor_map.tensor_map_size",
+        "TensorMapStackKeys": "..tensor_map.tensor_map_stack_keys",
+        "tensor_map_stack_keys": "..tensor_map.tensor_map_stack_keys",
+        "TensorScatterAdd": "..array.tensor_scatter_add",
+        "tensor_scatter_add": "..array.tensor_scatter_add",
+        "TensorScatterMax": "..array.tensor_scatter_max",
+        "tensor_scatter_max": "..array.tensor_scatter_max",
+        "TensorScatterMin": "..array.tensor_scatter_min",
+        "tensor_scatter_min": "..array.tensor_scatter_min",
+        "TensorScatterSub": "..array.tensor_scatter_sub",
+        "tensor_scatter_sub": "..array.tensor_scatter_sub",
+        "TensorScatterUpdate": "..array.tensor_scatter_update",
+        "tensor_scatter_update": "..array.tensor_scatter_update",
+        "TensorStridedSliceUpdate": "..array.tensor_strided_slice_update",
+        "tensor_strided_slice_update": "..array.tensor_strided_slice_update",
+        "Tile": "..array.tile",
+        "tile": "..array.tile",
+        "Timestamp": "..debugging.timestamp",
+        "timestamp": "..debugging.timestamp",
+        "TopKUnique": "..nn.top_k_unique",
+        "top_k_unique": "..nn.top_k_unique",
+        "TopKWithUnique": "..nn.top_k_with_unique",
+        "top_k_with_unique": "..nn.top_k_with_unique",
+        "Unbatch": "..functions.unbatch",
+        "unbatch": "..functions.unbatch",
+        "UnbatchGrad": "..functions.unbatch_grad",
+        "unbatch_grad": "..functions.unbatch_grad",
+        "UniformQuantizedClipByValue": "..quantization.uniform_quantized_clip_by_value",
+        "uniform_quantized_clip_by_value": "..quantization.uniform_quantized_clip_by_value",
+        "Unique": "..array.unique",
+        "unique": "..array.unique",
+        "UniqueV2": "..array.unique_v2",
+        "unique_v2": "..array.unique_v2",
+        "UniqueWithCounts": "..array.unique_with_counts",
+        "unique_with_counts": "..array.unique_with_counts",
+        "UniqueWithCountsV2": "..array.unique_with_counts_v2",
+        "unique_with_counts_v2": "..array.unique_with_counts_v2",
+        "Unpack": "..array.unpack",
+        "unpack": "..array.unpack",
+        "UnravelIndex": "..array.unravel_index",
+        "unravel_index": "..array.unravel_index",
+        "Unstage": "..queue.unstage",
+        "unstage": "..queue.unstage",
+        "UpperBound": "..array.upper_bound",
+        "upper_bound": "..array.upper_bound",
+        "VarHandleOp": "..variables.var_handle_op",
+        "var_handle_op": "..variables.var_handle_op",
+        "VarIsInitializedOp": "..variables.var_is_initialized_op",
+        "var_is_initialized_op": "..variables.var_is_initialized_op",
+        "Variable": "..variables.variable",
+        "variable": "..variables.variable",
+        "VariableShape": "..variables.variable_shape",
+        "variable_shape": "..variables.variable_shape",
+        "VariableV2": "..variables.variable_v2",
+        "variable_v2": "..variables.variable_v2",
+        "Where": "..array.where",
+        "where": "..array.where",
+        "While": "..control_flow.while_",
+        "while_": "..control_flow.while_",
+        "ZerosLike": "..array.zeros_like",
+        "zeros_like": "..array.zeros_like",
     },
 )

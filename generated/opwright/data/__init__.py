@@ -13,648 +13,648 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package, lazy_packages
 
 if TYPE_CHECKING:
-    from opwright.data import experimental as experimental
-    from opwright.data.anonymous_iterator import (
+    from . import experimental as experimental
+    from .anonymous_iterator import (
         AnonymousIterator as AnonymousIterator,
         anonymous_iterator as anonymous_iterator,
     )
-    from opwright.data.anonymous_iterator_v2 import (
+    from .anonymous_iterator_v2 import (
         AnonymousIteratorV2 as AnonymousIteratorV2,
         anonymous_iterator_v2 as anonymous_iterator_v2,
     )
-    from opwright.data.anonymous_iterator_v3 import (
+    from .anonymous_iterator_v3 import (
         AnonymousIteratorV3 as AnonymousIteratorV3,
         anonymous_iterator_v3 as anonymous_iterator_v3,
     )
-    from opwright.data.anonymous_memory_cache import (
+    from .anonymous_memory_cache import (
         AnonymousMemoryCache as AnonymousMemoryCache,
         anonymous_memory_cache as anonymous_memory_cache,
     )
-    from opwright.data.anonymous_multi_device_iterator import (
+    from .anonymous_multi_device_iterator import (
         AnonymousMultiDeviceIterator as AnonymousMultiDeviceIterator,
         anonymous_multi_device_iterator as anonymous_multi_device_iterator,
     )
-    from opwright.data.anonymous_multi_device_iterator_v3 import (
+    from .anonymous_multi_device_iterator_v3 import (
         AnonymousMultiDeviceIteratorV3 as AnonymousMultiDeviceIteratorV3,
         anonymous_multi_device_iterator_v3 as anonymous_multi_device_iterator_v3,
     )
-    from opwright.data.assert_cardinality_dataset import (
+    from .assert_cardinality_dataset import (
         AssertCardinalityDataset as AssertCardinalityDataset,
         assert_cardinality_dataset as assert_cardinality_dataset,
     )
-    from opwright.data.assert_next_dataset import (
+    from .assert_next_dataset import (
         AssertNextDataset as AssertNextDataset,
         assert_next_dataset as assert_next_dataset,
     )
-    from opwright.data.assert_prev_dataset import (
+    from .assert_prev_dataset import (
         AssertPrevDataset as AssertPrevDataset,
         assert_prev_dataset as assert_prev_dataset,
     )
-    from opwright.data.auto_shard_dataset import (
+    from .auto_shard_dataset import (
         AutoShardDataset as AutoShardDataset,
         auto_shard_dataset as auto_shard_dataset,
     )
-    from opwright.data.batch_dataset import (
+    from .batch_dataset import (
         BatchDataset as BatchDataset,
         batch_dataset as batch_dataset,
     )
-    from opwright.data.batch_dataset_v2 import (
+    from .batch_dataset_v2 import (
         BatchDatasetV2 as BatchDatasetV2,
         batch_dataset_v2 as batch_dataset_v2,
     )
-    from opwright.data.bytes_produced_stats_dataset import (
+    from .bytes_produced_stats_dataset import (
         BytesProducedStatsDataset as BytesProducedStatsDataset,
         bytes_produced_stats_dataset as bytes_produced_stats_dataset,
     )
-    from opwright.data.csv_dataset import (
+    from .csv_dataset import (
         CSVDataset as CSVDataset,
         csv_dataset as csv_dataset,
     )
-    from opwright.data.csv_dataset_v2 import (
+    from .csv_dataset_v2 import (
         CSVDatasetV2 as CSVDatasetV2,
         csv_dataset_v2 as csv_dataset_v2,
     )
-    from opwright.data.cache_dataset import (
+    from .cache_dataset import (
         CacheDataset as CacheDataset,
         cache_dataset as cache_dataset,
     )
-    from opwright.data.cache_dataset_v2 import (
+    from .cache_dataset_v2 import (
         CacheDatasetV2 as CacheDatasetV2,
         cache_dataset_v2 as cache_dataset_v2,
     )
-    from opwright.data.choose_fastest_branch_dataset import (
+    from .choose_fastest_branch_dataset import (
         ChooseFastestBranchDataset as ChooseFastestBranchDataset,
         choose_fastest_branch_dataset as choose_fastest_branch_dataset,
     )
-    from opwright.data.choose_fastest_dataset import (
+    from .choose_fastest_dataset import (
         ChooseFastestDataset as ChooseFastestDataset,
         choose_fastest_dataset as choose_fastest_dataset,
     )
-    from opwright.data.compress_element import (
+    from .compress_element import (
         CompressElement as CompressElement,
         compress_element as compress_element,
     )
-    from opwright.data.compute_batch_size import (
+    from .compute_batch_size import (
         ComputeBatchSize as ComputeBatchSize,
         compute_batch_size as compute_batch_size,
     )
-    from opwright.data.concatenate_dataset import (
+    from .concatenate_dataset import (
         ConcatenateDataset as ConcatenateDataset,
         concatenate_dataset as concatenate_dataset,
     )
-    from opwright.data.data_service_dataset import (
+    from .data_service_dataset import (
         DataServiceDataset as DataServiceDataset,
         data_service_dataset as data_service_dataset,
     )
-    from opwright.data.data_service_dataset_v2 import (
+    from .data_service_dataset_v2 import (
         DataServiceDatasetV2 as DataServiceDatasetV2,
         data_service_dataset_v2 as data_service_dataset_v2,
     )
-    from opwright.data.data_service_dataset_v3 import (
+    from .data_service_dataset_v3 import (
         DataServiceDatasetV3 as DataServiceDatasetV3,
         data_service_dataset_v3 as data_service_dataset_v3,
     )
-    from opwright.data.data_service_dataset_v4 import (
+    from .data_service_dataset_v4 import (
         DataServiceDatasetV4 as DataServiceDatasetV4,
         data_service_dataset_v4 as data_service_dataset_v4,
     )
-    from opwright.data.dataset_cardinality import (
+    from .dataset_cardinality import (
         DatasetCardinality as DatasetCardinality,
         dataset_cardinality as dataset_cardinality,
     )
-    from opwright.data.dataset_fingerprint import (
+    from .dataset_fingerprint import (
         DatasetFingerprint as DatasetFingerprint,
         dataset_fingerprint as dataset_fingerprint,
     )
-    from opwright.data.dataset_from_graph import (
+    from .dataset_from_graph import (
         DatasetFromGraph as DatasetFromGraph,
         dataset_from_graph as dataset_from_graph,
     )
-    from opwright.data.dataset_to_graph import (
+    from .dataset_to_graph import (
         DatasetToGraph as DatasetToGraph,
         dataset_to_graph as dataset_to_graph,
     )
-    from opwright.data.dataset_to_graph_v2 import (
+    from .dataset_to_graph_v2 import (
         DatasetToGraphV2 as DatasetToGraphV2,
         dataset_to_graph_v2 as dataset_to_graph_v2,
     )
-    from opwright.data.dataset_to_single_element import (
+    from .dataset_to_single_element import (
         DatasetToSingleElement as DatasetToSingleElement,
         dataset_to_single_element as dataset_to_single_element,
     )
-    from opwright.data.dataset_to_tf_record import (
+    from .dataset_to_tf_record import (
         DatasetToTFRecord as DatasetToTFRecord,
         dataset_to_tf_record as dataset_to_tf_record,
     )
-    from opwright.data.delete_iterator import (
+    from .delete_iterator import (
         DeleteIterator as DeleteIterator,
         delete_iterator as delete_iterator,
     )
-    from opwright.data.delete_memory_cache import (
+    from .delete_memory_cache import (
         DeleteMemoryCache as DeleteMemoryCache,
         delete_memory_cache as delete_memory_cache,
     )
-    from opwright.data.delete_multi_device_iterator import (
+    from .delete_multi_device_iterator import (
         DeleteMultiDeviceIterator as DeleteMultiDeviceIterator,
         delete_multi_device_iterator as delete_multi_device_iterator,
     )
-    from opwright.data.dense_to_sparse_batch_dataset import (
+    from .dense_to_sparse_batch_dataset import (
         DenseToSparseBatchDataset as DenseToSparseBatchDataset,
         dense_to_sparse_batch_dataset as dense_to_sparse_batch_dataset,
     )
-    from opwright.data.deserialize_iterator import (
+    from .deserialize_iterator import (
         DeserializeIterator as DeserializeIterator,
         deserialize_iterator as deserialize_iterator,
     )
-    from opwright.data.directed_interleave_dataset import (
+    from .directed_interleave_dataset import (
         DirectedInterleaveDataset as DirectedInterleaveDataset,
         directed_interleave_dataset as directed_interleave_dataset,
     )
-    from opwright.data.dummy_iteration_counter import (
+    from .dummy_iteration_counter import (
         DummyIterationCounter as DummyIterationCounter,
         dummy_iteration_counter as dummy_iteration_counter,
     )
-    from opwright.data.dummy_memory_cache import (
+    from .dummy_memory_cache import (
         DummyMemoryCache as DummyMemoryCache,
         dummy_memory_cache as dummy_memory_cache,
     )
-    from opwright.data.filter_by_last_component_dataset import (
+    from .filter_by_last_component_dataset import (
         FilterByLastComponentDataset as FilterByLastComponentDataset,
         filter_by_last_component_dataset as filter_by_last_component_dataset,
     )
-    from opwright.data.filter_dataset import (
+    from .filter_dataset import (
         FilterDataset as FilterDataset,
         filter_dataset as filter_dataset,
     )
-    from opwright.data.finalize_dataset import (
+    from .finalize_dataset import (
         FinalizeDataset as FinalizeDataset,
         finalize_dataset as finalize_dataset,
     )
-    from opwright.data.fixed_length_record_dataset import (
+    from .fixed_length_record_dataset import (
         FixedLengthRecordDataset as FixedLengthRecordDataset,
         fixed_length_record_dataset as fixed_length_record_dataset,
     )
-    from opwright.data.fixed_length_record_dataset_v2 import (
+    from .fixed_length_record_dataset_v2 import (
         FixedLengthRecordDatasetV2 as FixedLengthRecordDatasetV2,
         fixed_length_record_dataset_v2 as fixed_length_record_dataset_v2,
     )
-    from opwright.data.flat_map_dataset import (
+    from .flat_map_dataset import (
         FlatMapDataset as FlatMapDataset,
         flat_map_dataset as flat_map_dataset,
     )
-    from opwright.data.generator_dataset import (
+    from .generator_dataset import (
         GeneratorDataset as GeneratorDataset,
         generator_dataset as generator_dataset,
     )
-    from opwright.data.get_element_at_index import (
+    from .get_element_at_index import (
         GetElementAtIndex as GetElementAtIndex,
         get_element_at_index as get_element_at_index,
     )
-    from opwright.data.get_options import (
+    from .get_options import (
         GetOptions as GetOptions,
         get_options as get_options,
     )
-    from opwright.data.global_shuffle_dataset import (
+    from .global_shuffle_dataset import (
         GlobalShuffleDataset as GlobalShuffleDataset,
         global_shuffle_dataset as global_shuffle_dataset,
     )
-    from opwright.data.group_by_reducer_dataset import (
+    from .group_by_reducer_dataset import (
         GroupByReducerDataset as GroupByReducerDataset,
         group_by_reducer_dataset as group_by_reducer_dataset,
     )
-    from opwright.data.group_by_window_dataset import (
+    from .group_by_window_dataset import (
         GroupByWindowDataset as GroupByWindowDataset,
         group_by_window_dataset as group_by_window_dataset,
     )
-    from opwright.data.ignore_errors_dataset import (
+    from .ignore_errors_dataset import (
         IgnoreErrorsDataset as IgnoreErrorsDataset,
         ignore_errors_dataset as ignore_errors_dataset,
     )
-    from opwright.data.index_flat_map_dataset import (
+    from .index_flat_map_dataset import (
         IndexFlatMapDataset as IndexFlatMapDataset,
         index_flat_map_dataset as index_flat_map_dataset,
     )
-    from opwright.data.interleave_dataset import (
+    from .interleave_dataset import (
         InterleaveDataset as InterleaveDataset,
         interleave_dataset as interleave_dataset,
     )
-    from opwright.data.iterator import (
+    from .iterator import (
         Iterator as Iterator,
         iterator as iterator,
     )
-    from opwright.data.iterator_from_string_handle import (
+    from .iterator_from_string_handle import (
         IteratorFromStringHandle as IteratorFromStringHandle,
         iterator_from_string_handle as iterator_from_string_handle,
     )
-    from opwright.data.iterator_from_string_handle_v2 import (
+    from .iterator_from_string_handle_v2 import (
         IteratorFromStringHandleV2 as IteratorFromStringHandleV2,
         iterator_from_string_handle_v2 as iterator_from_string_handle_v2,
     )
-    from opwright.data.iterator_get_device import (
+    from .iterator_get_device import (
         IteratorGetDevice as IteratorGetDevice,
         iterator_get_device as iterator_get_device,
     )
-    from opwright.data.iterator_get_model_proto import (
+    from .iterator_get_model_proto import (
         IteratorGetModelProto as IteratorGetModelProto,
         iterator_get_model_proto as iterator_get_model_proto,
     )
-    from opwright.data.iterator_get_next import (
+    from .iterator_get_next import (
         IteratorGetNext as IteratorGetNext,
         iterator_get_next as iterator_get_next,
     )
-    from opwright.data.iterator_get_next_as_optional import (
+    from .iterator_get_next_as_optional import (
         IteratorGetNextAsOptional as IteratorGetNextAsOptional,
         iterator_get_next_as_optional as iterator_get_next_as_optional,
     )
-    from opwright.data.iterator_get_next_sync import (
+    from .iterator_get_next_sync import (
         IteratorGetNextSync as IteratorGetNextSync,
         iterator_get_next_sync as iterator_get_next_sync,
     )
-    from opwright.data.iterator_to_string_handle import (
+    from .iterator_to_string_handle import (
         IteratorToStringHandle as IteratorToStringHandle,
         iterator_to_string_handle as iterator_to_string_handle,
     )
-    from opwright.data.iterator_v2 import (
+    from .iterator_v2 import (
         IteratorV2 as IteratorV2,
         iterator_v2 as iterator_v2,
     )
-    from opwright.data.lmdb_dataset import (
+    from .lmdb_dataset import (
         LMDBDataset as LMDBDataset,
         lmdb_dataset as lmdb_dataset,
     )
-    from opwright.data.latency_stats_dataset import (
+    from .latency_stats_dataset import (
         LatencyStatsDataset as LatencyStatsDataset,
         latency_stats_dataset as latency_stats_dataset,
     )
-    from opwright.data.legacy_parallel_interleave_dataset_v2 import (
+    from .legacy_parallel_interleave_dataset_v2 import (
         LegacyParallelInterleaveDatasetV2 as LegacyParallelInterleaveDatasetV2,
         legacy_parallel_interleave_dataset_v2 as legacy_parallel_interleave_dataset_v2,
     )
-    from opwright.data.list_dataset import (
+    from .list_dataset import (
         ListDataset as ListDataset,
         list_dataset as list_dataset,
     )
-    from opwright.data.list_snapshot_chunks_dataset import (
+    from .list_snapshot_chunks_dataset import (
         ListSnapshotChunksDataset as ListSnapshotChunksDataset,
         list_snapshot_chunks_dataset as list_snapshot_chunks_dataset,
     )
-    from opwright.data.load_dataset import (
+    from .load_dataset import (
         LoadDataset as LoadDataset,
         load_dataset as load_dataset,
     )
-    from opwright.data.make_iterator import (
+    from .make_iterator import (
         MakeIterator as MakeIterator,
         make_iterator as make_iterator,
     )
-    from opwright.data.map_and_batch_dataset import (
+    from .map_and_batch_dataset import (
         MapAndBatchDataset as MapAndBatchDataset,
         map_and_batch_dataset as map_and_batch_dataset,
     )
-    from opwright.data.map_dataset import (
+    from .map_dataset import (
         MapDataset as MapDataset,
         map_dataset as map_dataset,
     )
-    from opwright.data.matching_files_dataset import (
+    from .matching_files_dataset import (
         MatchingFilesDataset as MatchingFilesDataset,
         matching_files_dataset as matching_files_dataset,
     )
-    from opwright.data.max_intra_op_parallelism_dataset import (
+    from .max_intra_op_parallelism_dataset import (
         MaxIntraOpParallelismDataset as MaxIntraOpParallelismDataset,
         max_intra_op_parallelism_dataset as max_intra_op_parallelism_dataset,
     )
-    from opwright.data.model_dataset import (
+    from .model_dataset import (
         ModelDataset as ModelDataset,
         model_dataset as model_dataset,
     )
-    from opwright.data.multi_device_iterator import (
+    from .multi_device_iterator import (
         MultiDeviceIterator as MultiDeviceIterator,
         multi_device_iterator as multi_device_iterator,
     )
-    from opwright.data.multi_device_iterator_from_string_handle import (
+    from .multi_device_iterator_from_string_handle import (
         MultiDeviceIteratorFromStringHandle as MultiDeviceIteratorFromStringHandle,
         multi_device_iterator_from_string_handle as multi_device_iterator_from_string_handle,
     )
-    from opwright.data.multi_device_iterator_get_next_from_shard import (
+    from .multi_device_iterator_get_next_from_shard import (
         MultiDeviceIteratorGetNextFromShard as MultiDeviceIteratorGetNextFromShard,
         multi_device_iterator_get_next_from_shard as multi_device_iterator_get_next_from_shard,
     )
-    from opwright.data.multi_device_iterator_init import (
+    from .multi_device_iterator_init import (
         MultiDeviceIteratorInit as MultiDeviceIteratorInit,
         multi_device_iterator_init as multi_device_iterator_init,
     )
-    from opwright.data.multi_device_iterator_to_string_handle import (
+    from .multi_device_iterator_to_string_handle import (
         MultiDeviceIteratorToStringHandle as MultiDeviceIteratorToStringHandle,
         multi_device_iterator_to_string_handle as multi_device_iterator_to_string_handle,
     )
-    from opwright.data.non_serializable_dataset import (
+    from .non_serializable_dataset import (
         NonSerializableDataset as NonSerializableDataset,
         non_serializable_dataset as non_serializable_dataset,
     )
-    from opwright.data.one_shot_iterator import (
+    from .one_shot_iterator import (
         OneShotIterator as OneShotIterator,
         one_shot_iterator as one_shot_iterator,
     )
-    from opwright.data.optimize_dataset import (
+    from .optimize_dataset import (
         OptimizeDataset as OptimizeDataset,
         optimize_dataset as optimize_dataset,
     )
-    from opwright.data.optimize_dataset_v2 import (
+    from .optimize_dataset_v2 import (
         OptimizeDatasetV2 as OptimizeDatasetV2,
         optimize_dataset_v2 as optimize_dataset_v2,
     )
-    from opwright.data.optional_from_value import (
+    from .optional_from_value import (
         OptionalFromValue as OptionalFromValue,
         optional_from_value as optional_from_value,
     )
-    from opwright.data.optional_get_value import (
+    from .optional_get_value import (
         OptionalGetValue as OptionalGetValue,
         optional_get_value as optional_get_value,
     )
-    from opwright.data.optional_has_value import (
+    from .optional_has_value import (
         OptionalHasValue as OptionalHasValue,
         optional_has_value as optional_has_value,
     )
-    from opwright.data.optional_none import (
+    from .optional_none import (
         OptionalNone as OptionalNone,
         optional_none as optional_none,
     )
-    from opwright.data.options_dataset import (
+    from .options_dataset import (
         OptionsDataset as OptionsDataset,
         options_dataset as options_dataset,
     )
-    from opwright.data.padded_batch_dataset import (
+    from .padded_batch_dataset import (
         PaddedBatchDataset as PaddedBatchDataset,
         padded_batch_dataset as padded_batch_dataset,
     )
-    from opwright.data.padded_batch_dataset_v2 import (
+    from .padded_batch_dataset_v2 import (
         PaddedBatchDatasetV2 as PaddedBatchDatasetV2,
         padded_batch_dataset_v2 as padded_batch_dataset_v2,
     )
-    from opwright.data.parallel_batch_dataset import (
+    from .parallel_batch_dataset import (
         ParallelBatchDataset as ParallelBatchDataset,
         parallel_batch_dataset as parallel_batch_dataset,
     )
-    from opwright.data.parallel_filter_dataset import (
+    from .parallel_filter_dataset import (
         ParallelFilterDataset as ParallelFilterDataset,
         parallel_filter_dataset as parallel_filter_dataset,
     )
-    from opwright.data.parallel_interleave_dataset import (
+    from .parallel_interleave_dataset import (
         ParallelInterleaveDataset as ParallelInterleaveDataset,
         parallel_interleave_dataset as parallel_interleave_dataset,
     )
-    from opwright.data.parallel_interleave_dataset_v2 import (
+    from .parallel_interleave_dataset_v2 import (
         ParallelInterleaveDatasetV2 as ParallelInterleaveDatasetV2,
         parallel_interleave_dataset_v2 as parallel_interleave_dataset_v2,
     )
-    from opwright.data.parallel_interleave_dataset_v3 import (
+    from .parallel_interleave_dataset_v3 import (
         ParallelInterleaveDatasetV3 as ParallelInterleaveDatasetV3,
         parallel_interleave_dataset_v3 as parallel_interleave_dataset_v3,
     )
-    from opwright.data.parallel_interleave_dataset_v4 import (
+    from .parallel_interleave_dataset_v4 import (
         ParallelInterleaveDatasetV4 as ParallelInterleaveDatasetV4,
         parallel_interleave_dataset_v4 as parallel_interleave_dataset_v4,
     )
-    from opwright.data.parallel_map_dataset import (
+    from .parallel_map_dataset import (
         ParallelMapDataset as ParallelMapDataset,
         parallel_map_dataset as parallel_map_dataset,
     )
-    from opwright.data.parallel_map_dataset_v2 import (
+    from .parallel_map_dataset_v2 import (
         ParallelMapDatasetV2 as ParallelMapDatasetV2,
         parallel_map_dataset_v2 as parallel_map_dataset_v2,
     )
-    from opwright.data.parse_example_dataset import (
+    from .parse_example_dataset import (
         ParseExampleDataset as ParseExampleDataset,
         parse_example_dataset as parse_example_dataset,
     )
-    from opwright.data.parse_example_dataset_v2 import (
+    from .parse_example_dataset_v2 import (
         ParseExampleDatasetV2 as ParseExampleDatasetV2,
         parse_example_dataset_v2 as parse_example_dataset_v2,
     )
-    from opwright.data.prefetch_dataset import (
+    from .prefetch_dataset import (
         PrefetchDataset as PrefetchDataset,
         prefetch_dataset as prefetch_dataset,
     )
-    from opwright.data.private_thread_pool_dataset import (
+    from .private_thread_pool_dataset import (
         PrivateThreadPoolDataset as PrivateThreadPoolDataset,
         private_thread_pool_dataset as private_thread_pool_dataset,
     )
-    from opwright.data.random_dataset import (
+    from .random_dataset import (
         RandomDataset as RandomDataset,
         random_dataset as random_dataset,
     )
-    from opwright.data.random_dataset_v2 import (
+    from .random_dataset_v2 import (
         RandomDatasetV2 as RandomDatasetV2,
         random_dataset_v2 as random_dataset_v2,
     )
-    from opwright.data.range_dataset import (
+    from .range_dataset import (
         RangeDataset as RangeDataset,
         range_dataset as range_dataset,
     )
-    from opwright.data.rebatch_dataset import (
+    from .rebatch_dataset import (
         RebatchDataset as RebatchDataset,
         rebatch_dataset as rebatch_dataset,
     )
-    from opwright.data.rebatch_dataset_v2 import (
+    from .rebatch_dataset_v2 import (
         RebatchDatasetV2 as RebatchDatasetV2,
         rebatch_dataset_v2 as rebatch_dataset_v2,
     )
-    from opwright.data.reduce_dataset import (
+    from .reduce_dataset import (
         ReduceDataset as ReduceDataset,
         reduce_dataset as reduce_dataset,
     )
-    from opwright.data.register_dataset import (
+    from .register_dataset import (
         RegisterDataset as RegisterDataset,
         register_dataset as register_dataset,
     )
-    from opwright.data.register_dataset_v2 import (
+    from .register_dataset_v2 import (
         RegisterDatasetV2 as RegisterDatasetV2,
         register_dataset_v2 as register_dataset_v2,
     )
-    from opwright.data.repeat_dataset import (
+    from .repeat_dataset import (
         RepeatDataset as RepeatDataset,
         repeat_dataset as repeat_dataset,
     )
-    from opwright.data.rewrite_dataset import (
+    from .rewrite_dataset import (
         RewriteDataset as RewriteDataset,
         rewrite_dataset as rewrite_dataset,
     )
-    from opwright.data.sampling_dataset import (
+    from .sampling_dataset import (
         SamplingDataset as SamplingDataset,
         sampling_dataset as sampling_dataset,
     )
-    from opwright.data.save_dataset import (
+    from .save_dataset import (
         SaveDataset as SaveDataset,
         save_dataset as save_dataset,
     )
-    from opwright.data.save_dataset_v2 import (
+    from .save_dataset_v2 import (
         SaveDatasetV2 as SaveDatasetV2,
         save_dataset_v2 as save_dataset_v2,
     )
-    from opwright.data.scan_dataset import (
+    from .scan_dataset import (
         ScanDataset as ScanDataset,
         scan_dataset as scan_dataset,
     )
-    from opwright.data.serialize_iterator import (
+    from .serialize_iterator import (
         SerializeIterator as SerializeIterator,
         serialize_iterator as serialize_iterator,
     )
-    from opwright.data.set_stats_aggregator_dataset import (
+    from .set_stats_aggregator_dataset import (
         SetStatsAggregatorDataset as SetStatsAggregatorDataset,
         set_stats_aggregator_dataset as set_stats_aggregator_dataset,
     )
-    from opwright.data.shard_dataset import (
+    from .shard_dataset import (
         ShardDataset as ShardDataset,
         shard_dataset as shard_dataset,
     )
-    from opwright.data.shuffle_and_repeat_dataset import (
+    from .shuffle_and_repeat_dataset import (
         ShuffleAndRepeatDataset as ShuffleAndRepeatDataset,
         shuffle_and_repeat_dataset as shuffle_and_repeat_dataset,
     )
-    from opwright.data.shuffle_and_repeat_dataset_v2 import (
+    from .shuffle_and_repeat_dataset_v2 import (
         ShuffleAndRepeatDatasetV2 as ShuffleAndRepeatDatasetV2,
         shuffle_and_repeat_dataset_v2 as shuffle_and_repeat_dataset_v2,
     )
-    from opwright.data.shuffle_dataset import (
+    from .shuffle_dataset import (
         ShuffleDataset as ShuffleDataset,
         shuffle_dataset as shuffle_dataset,
     )
-    from opwright.data.shuffle_dataset_v2 import (
+    from .shuffle_dataset_v2 import (
         ShuffleDatasetV2 as ShuffleDatasetV2,
         shuffle_dataset_v2 as shuffle_dataset_v2,
     )
-    from opwright.data.shuffle_dataset_v3 import (
+    from .shuffle_dataset_v3 import (
         ShuffleDatasetV3 as ShuffleDatasetV3,
         shuffle_dataset_v3 as shuffle_dataset_v3,
     )
-    from opwright.data.skip_dataset import (
+    from .skip_dataset import (
         SkipDataset as SkipDataset,
         skip_dataset as skip_dataset,
     )
-    from opwright.data.sleep_dataset import (
+    from .sleep_dataset import (
         SleepDataset as SleepDataset,
         sleep_dataset as sleep_dataset,
     )
-    from opwright.data.sliding_window_dataset import (
+    from .sliding_window_dataset import (
         SlidingWindowDataset as SlidingWindowDataset,
         sliding_window_dataset as sliding_window_dataset,
     )
-    from opwright.data.snapshot_chunk_dataset import (
+    from .snapshot_chunk_dataset import (
         SnapshotChunkDataset as SnapshotChunkDataset,
         snapshot_chunk_dataset as snapshot_chunk_dataset,
     )
-    from opwright.data.snapshot_dataset import (
+    from .snapshot_dataset import (
         SnapshotDataset as SnapshotDataset,
         snapshot_dataset as snapshot_dataset,
     )
-    from opwright.data.snapshot_dataset_reader import (
+    from .snapshot_dataset_reader import (
         SnapshotDatasetReader as SnapshotDatasetReader,
         snapshot_dataset_reader as snapshot_dataset_reader,
     )
-    from opwright.data.snapshot_dataset_v2 import (
+    from .snapshot_dataset_v2 import (
         SnapshotDatasetV2 as SnapshotDatasetV2,
         snapshot_dataset_v2 as snapshot_dataset_v2,
     )
-    from opwright.data.snapshot_nested_dataset_reader import (
+    from .snapshot_nested_dataset_reader import (
         SnapshotNestedDatasetReader as SnapshotNestedDatasetReader,
         snapshot_nested_dataset_reader as snapshot_nested_dataset_reader,
     )
-    from opwright.data.sparse_tensor_slice_dataset import (
+    from .sparse_tensor_slice_dataset import (
         SparseTensorSliceDataset as SparseTensorSliceDataset,
         sparse_tensor_slice_dataset as sparse_tensor_slice_dataset,
     )
-    from opwright.data.sql_dataset import (
+    from .sql_dataset import (
         SqlDataset as SqlDataset,
         sql_dataset as sql_dataset,
     )
-    from opwright.data.stats_aggregator_handle import (
+    from .stats_aggregator_handle import (
         StatsAggregatorHandle as StatsAggregatorHandle,
         stats_aggregator_handle as stats_aggregator_handle,
     )
-    from opwright.data.stats_aggregator_handle_v2 import (
+    from .stats_aggregator_handle_v2 import (
         StatsAggregatorHandleV2 as StatsAggregatorHandleV2,
         stats_aggregator_handle_v2 as stats_aggregator_handle_v2,
     )
-    from opwright.data.stats_aggregator_set_summary_writer import (
+    from .stats_aggregator_set_summary_writer import (
         StatsAggregatorSetSummaryWriter as StatsAggregatorSetSummaryWriter,
         stats_aggregator_set_summary_writer as stats_aggregator_set_summary_writer,
     )
-    from opwright.data.tf_record_dataset import (
+    from .tf_record_dataset import (
         TFRecordDataset as TFRecordDataset,
         tf_record_dataset as tf_record_dataset,
     )
-    from opwright.data.tf_record_dataset_v2 import (
+    from .tf_record_dataset_v2 import (
         TFRecordDatasetV2 as TFRecordDatasetV2,
         tf_record_dataset_v2 as tf_record_dataset_v2,
     )
-    from opwright.data.take_dataset import (
+    from .take_dataset import (
         TakeDataset as TakeDataset,
         take_dataset as take_dataset,
     )
-    from opwright.data.take_while_dataset import (
+    from .take_while_dataset import (
         TakeWhileDataset as TakeWhileDataset,
         take_while_dataset as take_while_dataset,
     )
-    from opwright.data.tensor_dataset import (
+    from .tensor_dataset import (
         TensorDataset as TensorDataset,
         tensor_dataset as tensor_dataset,
     )
-    from opwright.data.tensor_slice_dataset import (
+    from .tensor_slice_dataset import (
         TensorSliceDataset as TensorSliceDataset,
         tensor_slice_dataset as tensor_slice_dataset,
     )
-    from opwright.data.text_line_dataset import (
+    from .text_line_dataset import (
         TextLineDataset as TextLineDataset,
         text_line_dataset as text_line_dataset,
     )
-    from opwright.data.thread_pool_dataset import (
+    from .thread_pool_dataset import (
         ThreadPoolDataset as ThreadPoolDataset,
         thread_pool_dataset as thread_pool_dataset,
     )
-    from opwright.data.thread_pool_handle import (
+    from .thread_pool_handle import (
         ThreadPoolHandle as ThreadPoolHandle,
         thread_pool_handle as thread_pool_handle,
     )
-    from opwright.data.unbatch_dataset import (
+    from .unbatch_dataset import (
         UnbatchDataset as UnbatchDataset,
         unbatch_dataset as unbatch_dataset,
     )
-    from opwright.data.uncompress_element import (
+    from .uncompress_element import (
         UncompressElement as UncompressElement,
         uncompress_element as uncompress_element,
     )
-    from opwright.data.unique_dataset import (
+    from .unique_dataset import (
         UniqueDataset as UniqueDataset,
         unique_dataset as unique_dataset,
     )
-    from opwright.data.unwrap_dataset_variant import (
+    from .unwrap_dataset_variant import (
         UnwrapDatasetVariant as UnwrapDatasetVariant,
         unwrap_dataset_variant as unwrap_dataset_variant,
     )
-    from opwright.data.weighted_flat_map_dataset import (
+    from .weighted_flat_map_dataset import (
         WeightedFlatMapDataset as WeightedFlatMapDataset,
         weighted_flat_map_dataset as weighted_flat_map_dataset,
     )
-    from opwright.data.window_dataset import (
+    from .window_dataset import (
         WindowDataset as WindowDataset,
         window_dataset as window_dataset,
     )
-    from opwright.data.window_op import (
+    from .window_op import (
         WindowOp as WindowOp,
         window_op as window_op,
     )
-    from opwright.data.wrap_dataset_variant import (
+    from .wrap_dataset_variant import (
         WrapDatasetVariant as WrapDatasetVariant,
         wrap_dataset_variant as wrap_dataset_variant,
     )
-    from opwright.data.zip_dataset import (
+    from .zip_dataset import (
         ZipDataset as ZipDataset,
         zip_dataset as zip_dataset,
     )
-    from opwright.lookup.initialize_table_from_dataset import (
+    from ..lookup.initialize_table_from_dataset import (
         InitializeTableFromDataset as InitializeTableFromDataset,
         initialize_table_from_dataset as initialize_table_from_dataset,
     )
-    from opwright.nn.leaky_relu_grad import (
+    from ..nn.leaky_relu_grad import (
         LeakyReluGrad as LeakyReluGrad,
         leaky_relu_grad as leaky_relu_grad,
     )
@@ -982,10 +982,10 @@ lazy_package(
         "zip_dataset": "zip_dataset",
     },
     {
-        "InitializeTableFromDataset": "opwright.lookup.initialize_table_from_dataset",
-        "initialize_table_from_dataset": "opwright.lookup.initialize_table_from_dataset",
-        "LeakyReluGrad": "opwright.nn.leaky_relu_grad",
-        "leaky_relu_grad": "opwright.nn.leaky_relu_grad",
+        "InitializeTableFromDataset": "..lookup.initialize_table_from_dataset",
+        "initialize_table_from_dataset": "..lookup.initialize_table_from_dataset",
+        "LeakyReluGrad": "..nn.leaky_relu_grad",
+        "leaky_relu_grad": "..nn.leaky_relu_grad",
     },
 )
 lazy_packages(__name__, ["experimental"])

@@ -53,7 +53,8 @@ class BytesProducedStatsDataset(TensorOp[TVariant]):
 
     Elements are passed on. Where SetStatsAggregatorDataset follows, the size of each
     element is added to the histogram `tag` of its aggregator; otherwise nothing is
-    recorded. LatencyStatsDataset records times.
+    recorded. Each string counts for its own bytes and 24 more. LatencyStatsDataset
+    records times.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -93,7 +94,8 @@ class BytesProducedStatsDataset(TensorOp[TVariant]):
 
         Elements are passed on. Where SetStatsAggregatorDataset follows, the size of
         each element is added to the histogram `tag` of its aggregator; otherwise
-        nothing is recorded. LatencyStatsDataset records times.
+        nothing is recorded. Each string counts for its own bytes and 24 more.
+        LatencyStatsDataset records times.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -160,7 +162,8 @@ def bytes_produced_stats_dataset(
 
     Elements are passed on. Where SetStatsAggregatorDataset follows, the size of each
     element is added to the histogram `tag` of its aggregator; otherwise nothing is
-    recorded. LatencyStatsDataset records times.
+    recorded. Each string counts for its own bytes and 24 more. LatencyStatsDataset
+    records times.
 
     `BytesProducedStatsDataset.create` in the current scope.
 

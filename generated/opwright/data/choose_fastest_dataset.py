@@ -60,6 +60,8 @@ class ChooseFastestDataset(TensorOp[TVariant]):
     It was an experiment of tf.data, to choose between ways to make the same data set.
     ChooseFastestBranchDataset does it for functions of one input.
 
+    `N`: at least 2.
+
     Attributes:
         handle: variant, `scalar`. The data set of these elements.
 

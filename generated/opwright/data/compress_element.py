@@ -42,6 +42,8 @@ class CompressElement(TensorOp[TVariant]):
     through Snappy together, with their dtypes and shapes. UncompressElement takes them
     out. tf.io's ops are for compressed files.
 
+    `input_types`: at least 1 value.
+
     Attributes:
         compressed: variant, `scalar`. All of them, for UncompressElement.
 

@@ -65,6 +65,8 @@ class CSVDataset(TensorOp[TVariant]):
 
     Stateful.
 
+    `output_types`: float32, float64, int32, int64 or string, at least 1 value.
+
     Attributes:
         handle: variant, `scalar`. The data set of rows.
 

@@ -443,7 +443,7 @@ def data_service_dataset_v3(
                 "target_workers",
                 target_workers,
                 "uncompress",
-                False if uncompress is False else flags[uncompress],
+                uncompress is not False and (uncompress is True or flags[uncompress]),
                 "uncompress_fn",
                 uncompress_fn,
                 "cross_trainer_cache_options",

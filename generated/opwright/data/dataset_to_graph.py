@@ -241,13 +241,11 @@ def dataset_to_graph(
                 "stateful_whitelist",
                 stateful_whitelist,
                 "allow_stateful",
-                False if allow_stateful is False else flags[allow_stateful],
+                allow_stateful is not False
+                and (allow_stateful is True or flags[allow_stateful]),
                 "strip_device_assignment",
-                (
-                    False
-                    if strip_device_assignment is False
-                    else flags[strip_device_assignment]
-                ),
+                strip_device_assignment is not False
+                and (strip_device_assignment is True or flags[strip_device_assignment]),
             )
             return _result
     except Exception as error:

@@ -230,11 +230,8 @@ def dataset_to_graph_v2(
                 "external_state_policy",
                 external_state_policy,
                 "strip_device_assignment",
-                (
-                    False
-                    if strip_device_assignment is False
-                    else flags[strip_device_assignment]
-                ),
+                strip_device_assignment is not False
+                and (strip_device_assignment is True or flags[strip_device_assignment]),
             )
             return _result
     except Exception as error:

@@ -43,9 +43,10 @@ class DatasetToTFRecordInputs(OpInputs):
 class DatasetToTFRecord(Op):
     """Writes the elements of a data set to a file of TFRecords.
 
-    Elements must be single strings, scalars, and each becomes a record; others are
-    refused. A file of that name is overwritten. The whole data set is read while the op
-    runs. TFRecordDatasetV2 reads the file.
+    Elements must be single strings, scalars, and each becomes a record. Elements of
+    other dtypes or of several components are refused; a tensor of several strings is
+    not, and ends the process. A file of that name is overwritten. The whole data set is
+    read while the op runs. TFRecordDatasetV2 reads the file.
 
     Stateful.
 
@@ -78,9 +79,10 @@ class DatasetToTFRecord(Op):
     ) -> DatasetToTFRecord:
         """Writes the elements of a data set to a file of TFRecords.
 
-        Elements must be single strings, scalars, and each becomes a record; others are
-        refused. A file of that name is overwritten. The whole data set is read while
-        the op runs. TFRecordDatasetV2 reads the file.
+        Elements must be single strings, scalars, and each becomes a record. Elements of
+        other dtypes or of several components are refused; a tensor of several strings
+        is not, and ends the process. A file of that name is overwritten. The whole data
+        set is read while the op runs. TFRecordDatasetV2 reads the file.
 
         Stateful.
 
@@ -90,8 +92,8 @@ class DatasetToTFRecord(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant, `scalar`. The data set of strings.
             filename: string, `scalar`. Name of the file.
-            compression_type: string, `scalar`. How the file is compressed: "", "ZLIB"
-                or "GZIP".
+            compression_type: string, `scalar`. How the file is compressed: "", "ZLIB",
+                "GZIP" or "SNAPPY". Anything else is not refused: nothing is compressed.
 
         Raises:
             OpError: the op refuses an argument.
@@ -133,9 +135,10 @@ def dataset_to_tf_record(
 ) -> Operation | None:
     """Writes the elements of a data set to a file of TFRecords.
 
-    Elements must be single strings, scalars, and each becomes a record; others are
-    refused. A file of that name is overwritten. The whole data set is read while the op
-    runs. TFRecordDatasetV2 reads the file.
+    Elements must be single strings, scalars, and each becomes a record. Elements of
+    other dtypes or of several components are refused; a tensor of several strings is
+    not, and ends the process. A file of that name is overwritten. The whole data set is
+    read while the op runs. TFRecordDatasetV2 reads the file.
 
     Stateful.
 
@@ -145,8 +148,8 @@ def dataset_to_tf_record(
     Args:
         input_dataset: variant, `scalar`. The data set of strings.
         filename: string, `scalar`. Name of the file.
-        compression_type: string, `scalar`. How the file is compressed: "", "ZLIB" or
-            "GZIP".
+        compression_type: string, `scalar`. How the file is compressed: "", "ZLIB",
+            "GZIP" or "SNAPPY". Anything else is not refused: nothing is compressed.
         name: what the op is called in a graph.
 
     Raises:

@@ -43,7 +43,9 @@ class DeserializeIterator(Op):
 
     The iterator goes on with the element after the last that was read before
     SerializeIterator. It must have been started with a data set of the same steps, or
-    the call fails; the iterator's own place is lost.
+    the call fails, and leaves the iterator where nothing more can be relied on. Only
+    names of steps are compared: of a data set with other numbers, the saved place and
+    what was read ahead count. The iterator's own place is lost.
 
     Stateful.
 
@@ -78,7 +80,9 @@ class DeserializeIterator(Op):
 
         The iterator goes on with the element after the last that was read before
         SerializeIterator. It must have been started with a data set of the same steps,
-        or the call fails; the iterator's own place is lost.
+        or the call fails, and leaves the iterator where nothing more can be relied on.
+        Only names of steps are compared: of a data set with other numbers, the saved
+        place and what was read ahead count. The iterator's own place is lost.
 
         Stateful.
 
@@ -129,7 +133,9 @@ def deserialize_iterator(
 
     The iterator goes on with the element after the last that was read before
     SerializeIterator. It must have been started with a data set of the same steps, or
-    the call fails; the iterator's own place is lost.
+    the call fails, and leaves the iterator where nothing more can be relied on. Only
+    names of steps are compared: of a data set with other numbers, the saved place and
+    what was read ahead count. The iterator's own place is lost.
 
     Stateful.
 

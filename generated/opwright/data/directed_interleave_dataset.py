@@ -65,6 +65,8 @@ class DirectedInterleaveDataset(TensorOp[TVariant]):
     tf.data.Dataset.choose_from_datasets and sample_from_datasets are made of it.
     ConcatenateDataset reads one after the other, ZipDataset all at once.
 
+    `N`: at least 1.
+
     Attributes:
         handle: variant, `scalar`. The data set of what was chosen.
 
@@ -269,11 +271,8 @@ def directed_interleave_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "stop_on_empty_dataset",
-                (
-                    False
-                    if stop_on_empty_dataset is False
-                    else flags[stop_on_empty_dataset]
-                ),
+                stop_on_empty_dataset is not False
+                and (stop_on_empty_dataset is True or flags[stop_on_empty_dataset]),
             )
             return _result
     except Exception as error:

@@ -238,7 +238,8 @@ def finalize_dataset(
                 name,
                 input_dataset,
                 "has_captured_ref",
-                False if has_captured_ref is False else flags[has_captured_ref],
+                has_captured_ref is not False
+                and (has_captured_ref is True or flags[has_captured_ref]),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

@@ -54,8 +54,9 @@ class GetElementAtIndex(Op):
 
     The data set has to allow random access: RangeDataset, TensorSliceDataset,
     ListDataset, and maps, batches, concatenations and others of such do; FilterDataset
-    and files, for example, do not, and are refused. So is a place at or after the
-    number of elements.
+    and files, for example, do not, and are refused. So are those without an end, or
+    whose number of elements nobody knows, and a place below 0 or at or after that
+    number.
 
     Elements are made on the spot; to read all, an iterator is quicker.
 
@@ -96,8 +97,9 @@ class GetElementAtIndex(Op):
 
         The data set has to allow random access: RangeDataset, TensorSliceDataset,
         ListDataset, and maps, batches, concatenations and others of such do;
-        FilterDataset and files, for example, do not, and are refused. So is a place at
-        or after the number of elements.
+        FilterDataset and files, for example, do not, and are refused. So are those
+        without an end, or whose number of elements nobody knows, and a place below 0 or
+        at or after that number.
 
         Elements are made on the spot; to read all, an iterator is quicker.
 
@@ -165,8 +167,9 @@ def get_element_at_index(
 
     The data set has to allow random access: RangeDataset, TensorSliceDataset,
     ListDataset, and maps, batches, concatenations and others of such do; FilterDataset
-    and files, for example, do not, and are refused. So is a place at or after the
-    number of elements.
+    and files, for example, do not, and are refused. So are those without an end, or
+    whose number of elements nobody knows, and a place below 0 or at or after that
+    number.
 
     Elements are made on the spot; to read all, an iterator is quicker.
 

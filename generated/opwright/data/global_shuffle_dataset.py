@@ -311,11 +311,9 @@ def global_shuffle_dataset(
                 seed2,
                 seed_generator,
                 "reshuffle_each_iteration",
-                (
-                    True
-                    if reshuffle_each_iteration is True
-                    else flags[reshuffle_each_iteration]
-                ),
+                reshuffle_each_iteration is True
+                or reshuffle_each_iteration is not False
+                and flags[reshuffle_each_iteration],
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

@@ -241,7 +241,8 @@ def ignore_errors_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "log_warning",
-                False if log_warning is False else flags[log_warning],
+                log_warning is not False
+                and (log_warning is True or flags[log_warning]),
             )
             return _result
     except Exception as error:

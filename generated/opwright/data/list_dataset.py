@@ -65,6 +65,8 @@ class ListDataset(TensorOp[TVariant]):
 
     Stateful.
 
+    `Tinput_types`: at least 1 value.
+
     Attributes:
         handle: variant, `scalar`. The data set of these elements.
 

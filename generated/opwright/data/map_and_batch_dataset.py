@@ -337,7 +337,8 @@ def map_and_batch_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "preserve_cardinality",
-                False if preserve_cardinality is False else flags[preserve_cardinality],
+                preserve_cardinality is not False
+                and (preserve_cardinality is True or flags[preserve_cardinality]),
                 "metadata",
                 metadata,
             )

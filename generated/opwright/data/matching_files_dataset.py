@@ -40,8 +40,9 @@ class MatchingFilesDataset(TensorOp[TVariant]):
     read, so that the first come soon even if there are many; within one they are in
     order. Names of folders are left out.
 
-    If nothing matches, the iterator fails with NotFound. MatchingFiles gives all names
-    at once.
+    Patterns come one after the other, and a file that two of them match comes twice. If
+    nothing matches, the iterator fails with NotFound; without any pattern it takes the
+    whole process down. MatchingFiles gives all names at once.
 
     Stateful.
 
@@ -79,8 +80,9 @@ class MatchingFilesDataset(TensorOp[TVariant]):
         names are read, so that the first come soon even if there are many; within one
         they are in order. Names of folders are left out.
 
-        If nothing matches, the iterator fails with NotFound. MatchingFiles gives all
-        names at once.
+        Patterns come one after the other, and a file that two of them match comes
+        twice. If nothing matches, the iterator fails with NotFound; without any pattern
+        it takes the whole process down. MatchingFiles gives all names at once.
 
         Stateful.
 
@@ -128,8 +130,9 @@ def matching_files_dataset(
     read, so that the first come soon even if there are many; within one they are in
     order. Names of folders are left out.
 
-    If nothing matches, the iterator fails with NotFound. MatchingFiles gives all names
-    at once.
+    Patterns come one after the other, and a file that two of them match comes twice. If
+    nothing matches, the iterator fails with NotFound; without any pattern it takes the
+    whole process down. MatchingFiles gives all names at once.
 
     Stateful.
 

@@ -42,6 +42,8 @@ class OptionalFromValue(TensorOp[TVariant]):
     none, as OptionalNone makes it. OptionalHasValue and OptionalGetValue look inside.
     IteratorGetNextAsOptional gives one for each element.
 
+    `Toutput_types`: at least 1 value.
+
     Attributes:
         optional: variant, `scalar`. The optional that holds them.
 

@@ -69,6 +69,10 @@ class PaddedBatchDataset(TensorOp[TVariant]):
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options.
 
+    `Toutput_types`: at least 1 value.
+
+    `N`: at least 1.
+
     Attributes:
         handle: variant, `scalar`. The data set of padded batches.
 

@@ -75,6 +75,10 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
     less if they are first put into windows of similar length, with
     GroupByWindowDataset.
 
+    `Toutput_types`: at least 1 value.
+
+    `N`: at least 1.
+
     Attributes:
         handle: variant, `scalar`. The data set of padded batches.
 
@@ -314,7 +318,8 @@ def padded_batch_dataset_v2(
                 padding_values,
                 drop_remainder,
                 "parallel_copy",
-                False if parallel_copy is False else flags[parallel_copy],
+                parallel_copy is not False
+                and (parallel_copy is True or flags[parallel_copy]),
                 "output_shapes",
                 as_shapes(output_shapes),
                 "metadata",

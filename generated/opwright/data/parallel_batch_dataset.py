@@ -320,7 +320,8 @@ def parallel_batch_dataset(
                 num_parallel_calls,
                 drop_remainder,
                 "parallel_copy",
-                False if parallel_copy is False else flags[parallel_copy],
+                parallel_copy is not False
+                and (parallel_copy is True or flags[parallel_copy]),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

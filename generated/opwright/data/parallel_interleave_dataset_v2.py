@@ -328,7 +328,7 @@ def parallel_interleave_dataset_v2(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "sloppy",
-                False if sloppy is False else flags[sloppy],
+                sloppy is not False and (sloppy is True or flags[sloppy]),
                 "metadata",
                 metadata,
             )

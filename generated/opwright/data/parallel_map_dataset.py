@@ -341,15 +341,14 @@ def parallel_map_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "use_inter_op_parallelism",
-                (
-                    True
-                    if use_inter_op_parallelism is True
-                    else flags[use_inter_op_parallelism]
-                ),
+                use_inter_op_parallelism is True
+                or use_inter_op_parallelism is not False
+                and flags[use_inter_op_parallelism],
                 "sloppy",
-                False if sloppy is False else flags[sloppy],
+                sloppy is not False and (sloppy is True or flags[sloppy]),
                 "preserve_cardinality",
-                False if preserve_cardinality is False else flags[preserve_cardinality],
+                preserve_cardinality is not False
+                and (preserve_cardinality is True or flags[preserve_cardinality]),
                 "metadata",
                 metadata,
             )

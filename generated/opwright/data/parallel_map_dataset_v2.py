@@ -376,20 +376,18 @@ def parallel_map_dataset_v2(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "use_inter_op_parallelism",
-                (
-                    True
-                    if use_inter_op_parallelism is True
-                    else flags[use_inter_op_parallelism]
-                ),
+                use_inter_op_parallelism is True
+                or use_inter_op_parallelism is not False
+                and flags[use_inter_op_parallelism],
                 "deterministic",
                 deterministic,
                 "preserve_cardinality",
-                False if preserve_cardinality is False else flags[preserve_cardinality],
+                preserve_cardinality is not False
+                and (preserve_cardinality is True or flags[preserve_cardinality]),
                 "use_unbounded_threadpool",
-                (
-                    False
-                    if use_unbounded_threadpool is False
-                    else flags[use_unbounded_threadpool]
+                use_unbounded_threadpool is not False
+                and (
+                    use_unbounded_threadpool is True or flags[use_unbounded_threadpool]
                 ),
                 "metadata",
                 metadata,

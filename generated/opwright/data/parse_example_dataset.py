@@ -73,6 +73,8 @@ class ParseExampleDataset(TensorOp[TVariant]):
     It gives what ParseExampleDatasetV2 gives, with `sloppy` in place of
     `deterministic`: so order cannot be left to the options of the data set.
 
+    `Tdense`: float32, int64 or string.
+
     Attributes:
         handle: variant, `scalar`. The data set of parsed batches.
 
@@ -184,7 +186,8 @@ class ParseExampleDataset(TensorOp[TVariant]):
                 least 1, or -1 to let tf.data tune it.
             dense_defaults: list of tensors of `Tdense`, `...`. For each dense feature
                 what stands for a missing one: of its shape, or empty where it is
-                required.
+                required. Where the first size is -1, one number, which fills up shorter
+                rows; an empty one is refused.
             sparse_keys: list(string). Names of the features that become sparse tensors.
             dense_keys: list(string). Names of the features that become dense tensors.
             sparse_types: list(dtype), one of float32, int64, string. Dtypes of the
@@ -312,7 +315,9 @@ def parse_example_dataset(
         num_parallel_calls: int64, `scalar`. How many batches are parsed at once: at
             least 1, or -1 to let tf.data tune it.
         dense_defaults: list of tensors of `Tdense`, `...`. For each dense feature what
-            stands for a missing one: of its shape, or empty where it is required.
+            stands for a missing one: of its shape, or empty where it is required. Where
+            the first size is -1, one number, which fills up shorter rows; an empty one
+            is refused.
         sparse_keys: list(string). Names of the features that become sparse tensors.
         dense_keys: list(string). Names of the features that become dense tensors.
         sparse_types: list(dtype), one of float32, int64, string. Dtypes of the sparse
@@ -374,7 +379,7 @@ def parse_example_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "sloppy",
-                False if sloppy is False else flags[sloppy],
+                sloppy is not False and (sloppy is True or flags[sloppy]),
                 "ragged_keys",
                 ragged_keys,
                 "ragged_value_types",

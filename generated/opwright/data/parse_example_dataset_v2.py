@@ -75,6 +75,8 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
     A dense feature that is missing takes its default; where that is empty, or the sizes
     are others than in `dense_shapes`, the iterator fails.
 
+    `Tdense`: float32, int64 or string.
+
     Attributes:
         handle: variant, `scalar`. The data set of parsed batches.
 
@@ -193,7 +195,8 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
                 least 1, or -1 to let tf.data tune it.
             dense_defaults: list of tensors of `Tdense`, `...`. For each dense feature
                 what stands for a missing one: of its shape, or empty where it is
-                required.
+                required. Where the first size is -1, one number, which fills up shorter
+                rows; an empty one is refused.
             sparse_keys: list(string). Names of the features that become sparse tensors.
             dense_keys: list(string). Names of the features that become dense tensors.
             sparse_types: list(dtype), one of float32, int64, string. Dtypes of the
@@ -327,7 +330,9 @@ def parse_example_dataset_v2(
         num_parallel_calls: int64, `scalar`. How many batches are parsed at once: at
             least 1, or -1 to let tf.data tune it.
         dense_defaults: list of tensors of `Tdense`, `...`. For each dense feature what
-            stands for a missing one: of its shape, or empty where it is required.
+            stands for a missing one: of its shape, or empty where it is required. Where
+            the first size is -1, one number, which fills up shorter rows; an empty one
+            is refused.
         sparse_keys: list(string). Names of the features that become sparse tensors.
         dense_keys: list(string). Names of the features that become dense tensors.
         sparse_types: list(dtype), one of float32, int64, string. Dtypes of the sparse

@@ -317,7 +317,9 @@ def prefetch_dataset(
                 "slack_period",
                 slack_period,
                 "legacy_autotune",
-                True if legacy_autotune is True else flags[legacy_autotune],
+                legacy_autotune is True
+                or legacy_autotune is not False
+                and flags[legacy_autotune],
                 "buffer_size_min",
                 buffer_size_min,
                 "metadata",

@@ -298,10 +298,10 @@ def random_dataset_v2(
                 seed2,
                 seed_generator,
                 "rerandomize_each_iteration",
-                (
-                    False
-                    if rerandomize_each_iteration is False
-                    else flags[rerandomize_each_iteration]
+                rerandomize_each_iteration is not False
+                and (
+                    rerandomize_each_iteration is True
+                    or flags[rerandomize_each_iteration]
                 ),
                 "output_types",
                 as_dtypes(output_types),

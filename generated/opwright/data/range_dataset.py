@@ -299,7 +299,8 @@ def range_dataset(
                 "metadata",
                 metadata,
                 "replicate_on_split",
-                False if replicate_on_split is False else flags[replicate_on_split],
+                replicate_on_split is not False
+                and (replicate_on_split is True or flags[replicate_on_split]),
             )
             return _result
     except Exception as error:

@@ -254,7 +254,9 @@ def rebatch_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "use_fallback",
-                True if use_fallback is True else flags[use_fallback],
+                use_fallback is True
+                or use_fallback is not False
+                and flags[use_fallback],
             )
             return _result
     except Exception as error:

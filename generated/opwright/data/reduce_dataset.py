@@ -74,6 +74,8 @@ class ReduceDataset(Op):
 
     Stateful.
 
+    `Tstate`: at least 1 value.
+
     Attributes:
         components: list of tensors of `output_types`, `*output_shapes[i]`. The state
             after the last element.
@@ -318,11 +320,9 @@ def reduce_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "use_inter_op_parallelism",
-                (
-                    True
-                    if use_inter_op_parallelism is True
-                    else flags[use_inter_op_parallelism]
-                ),
+                use_inter_op_parallelism is True
+                or use_inter_op_parallelism is not False
+                and flags[use_inter_op_parallelism],
                 "metadata",
                 metadata,
             )

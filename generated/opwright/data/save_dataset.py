@@ -267,7 +267,9 @@ def save_dataset(
                 "shard_func",
                 shard_func,
                 "use_shard_func",
-                True if use_shard_func is True else flags[use_shard_func],
+                use_shard_func is True
+                or use_shard_func is not False
+                and flags[use_shard_func],
             )
             return _result
     except Exception as error:

@@ -304,7 +304,9 @@ def save_dataset_v2(
                 "shard_func",
                 shard_func,
                 "use_shard_func",
-                True if use_shard_func is True else flags[use_shard_func],
+                use_shard_func is True
+                or use_shard_func is not False
+                and flags[use_shard_func],
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

@@ -74,6 +74,8 @@ class ScanDataset(TensorOp[TVariant]):
     `initial_state`. The state's dtypes may not change, while its shapes may.
     ReduceDataset gives the last state alone; MapDataset needs none.
 
+    `Tstate`: at least 1 value.
+
     Attributes:
         handle: variant, `scalar`. The data set of the elements that `f` returns.
 
@@ -335,9 +337,12 @@ def scan_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "preserve_cardinality",
-                False if preserve_cardinality is False else flags[preserve_cardinality],
+                preserve_cardinality is not False
+                and (preserve_cardinality is True or flags[preserve_cardinality]),
                 "use_default_device",
-                True if use_default_device is True else flags[use_default_device],
+                use_default_device is True
+                or use_default_device is not False
+                and flags[use_default_device],
                 "metadata",
                 metadata,
             )

@@ -44,7 +44,9 @@ class SerializeIterator(TensorOp[TVariant]):
     DeserializeIterator goes on. tf.train.Checkpoint saves iterators by it.
 
     State outside the data set, such as that of random ops or variables that its
-    functions use, is not saved: `external_state_policy` says what happens then.
+    functions use, is not saved: `external_state_policy` says what happens then. Data
+    sets that cannot save where they stand, as those of Python generators, are refused
+    whatever it says.
 
     Stateful.
 
@@ -107,6 +109,8 @@ class SerializeIterator(TensorOp[TVariant]):
 
         State outside the data set, such as that of random ops or variables that its
         functions use, is not saved: `external_state_policy` says what happens then.
+        Data sets that cannot save where they stand, as those of Python generators, are
+        refused whatever it says.
 
         Stateful.
 
@@ -177,7 +181,9 @@ def serialize_iterator(
     DeserializeIterator goes on. tf.train.Checkpoint saves iterators by it.
 
     State outside the data set, such as that of random ops or variables that its
-    functions use, is not saved: `external_state_policy` says what happens then.
+    functions use, is not saved: `external_state_policy` says what happens then. Data
+    sets that cannot save where they stand, as those of Python generators, are refused
+    whatever it says.
 
     Stateful.
 

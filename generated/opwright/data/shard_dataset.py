@@ -280,7 +280,8 @@ def shard_dataset(
                 num_shards,
                 index,
                 "require_non_empty",
-                False if require_non_empty is False else flags[require_non_empty],
+                require_non_empty is not False
+                and (require_non_empty is True or flags[require_non_empty]),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

@@ -309,11 +309,9 @@ def shuffle_and_repeat_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "reshuffle_each_iteration",
-                (
-                    True
-                    if reshuffle_each_iteration is True
-                    else flags[reshuffle_each_iteration]
-                ),
+                reshuffle_each_iteration is True
+                or reshuffle_each_iteration is not False
+                and flags[reshuffle_each_iteration],
                 "metadata",
                 metadata,
             )

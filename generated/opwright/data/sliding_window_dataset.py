@@ -278,7 +278,9 @@ def sliding_window_dataset(
                 window_shift,
                 window_stride,
                 "drop_remainder",
-                True if drop_remainder is True else flags[drop_remainder],
+                drop_remainder is True
+                or drop_remainder is not False
+                and flags[drop_remainder],
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

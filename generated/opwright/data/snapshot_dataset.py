@@ -503,7 +503,8 @@ def snapshot_dataset(
                 "writer_buffer_size",
                 writer_buffer_size,
                 "shuffle_on_read",
-                False if shuffle_on_read is False else flags[shuffle_on_read],
+                shuffle_on_read is not False
+                and (shuffle_on_read is True or flags[shuffle_on_read]),
                 "seed",
                 seed,
                 "seed2",

@@ -406,7 +406,7 @@ def snapshot_dataset_v2(
                 "writer_prefix",
                 writer_prefix,
                 "hash_valid",
-                False if hash_valid is False else flags[hash_valid],
+                hash_valid is not False and (hash_valid is True or flags[hash_valid]),
                 "hash",
                 hash,
                 "reader_func",

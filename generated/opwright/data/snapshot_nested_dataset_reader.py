@@ -52,6 +52,8 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
     Element k is `inputs[k]`, as a variant. LoadDataset and SnapshotDatasetV2 give it to
     their `reader_func`, with a SnapshotDatasetReader for each shard.
 
+    `N`: at least 1.
+
     Attributes:
         handle: variant, `scalar`. The data set of these data sets.
 

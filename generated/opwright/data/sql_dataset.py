@@ -54,7 +54,9 @@ class SqlDataset(TensorOp[TVariant]):
     Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name of
     its file. Each row of the result is an element with a scalar for each column,
     converted to the dtypes in `output_types`; their number must be that of the columns.
-    The query runs for each iterator anew, in the order that it asks for.
+    A NULL becomes 0 or an empty string, so does text where a number is asked for, and
+    integers that do not fit wrap around. The query runs for each iterator anew, in the
+    order that it asks for.
 
     It is refused at once if the driver is another; errors of the query come on reading.
 
@@ -102,7 +104,9 @@ class SqlDataset(TensorOp[TVariant]):
         Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name
         of its file. Each row of the result is an element with a scalar for each column,
         converted to the dtypes in `output_types`; their number must be that of the
-        columns. The query runs for each iterator anew, in the order that it asks for.
+        columns. A NULL becomes 0 or an empty string, so does text where a number is
+        asked for, and integers that do not fit wrap around. The query runs for each
+        iterator anew, in the order that it asks for.
 
         It is refused at once if the driver is another; errors of the query come on
         reading.
@@ -118,7 +122,7 @@ class SqlDataset(TensorOp[TVariant]):
                 ":memory:" for one without.
             query: string, `scalar`. The query, in SQL.
             output_types: list(dtype). At least 1 value. Dtypes of the columns: string,
-                bool, double, or integers.
+                bool, double, uint8, uint16, or signed integers.
             output_shapes: list(shape). At least 1 value. Shapes of scalars, `[]`, one
                 for each column.
 
@@ -180,7 +184,9 @@ def sql_dataset(
     Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name of
     its file. Each row of the result is an element with a scalar for each column,
     converted to the dtypes in `output_types`; their number must be that of the columns.
-    The query runs for each iterator anew, in the order that it asks for.
+    A NULL becomes 0 or an empty string, so does text where a number is asked for, and
+    integers that do not fit wrap around. The query runs for each iterator anew, in the
+    order that it asks for.
 
     It is refused at once if the driver is another; errors of the query come on reading.
 
@@ -194,7 +200,7 @@ def sql_dataset(
             for one without.
         query: string, `scalar`. The query, in SQL.
         output_types: list(dtype). At least 1 value. Dtypes of the columns: string,
-            bool, double, or integers.
+            bool, double, uint8, uint16, or signed integers.
         output_shapes: list(shape). At least 1 value. Shapes of scalars, `[]`, one for
             each column.
         name: what the op is called in a graph.

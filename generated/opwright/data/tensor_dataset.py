@@ -60,6 +60,8 @@ class TensorDataset(TensorOp[TVariant]):
 
     Stateful.
 
+    `Toutput_types`: at least 1 value.
+
     Attributes:
         handle: variant, `scalar`. The data set of one element.
 

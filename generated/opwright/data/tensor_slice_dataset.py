@@ -69,6 +69,8 @@ class TensorSliceDataset(TensorOp[TVariant]):
 
     Stateful.
 
+    `Toutput_types`: at least 1 value.
+
     Attributes:
         handle: variant, `scalar`. The data set of rows.
 
@@ -298,11 +300,12 @@ def tensor_slice_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "is_files",
-                False if is_files is False else flags[is_files],
+                is_files is not False and (is_files is True or flags[is_files]),
                 "metadata",
                 metadata,
                 "replicate_on_split",
-                False if replicate_on_split is False else flags[replicate_on_split],
+                replicate_on_split is not False
+                and (replicate_on_split is True or flags[replicate_on_split]),
             )
             return _result
     except Exception as error:

@@ -131,8 +131,9 @@ class TFRecordDataset(TensorOp[TVariant]):
             scope: graph, name, device and control dependencies of the op.
             filenames: string, `scalar | n`. Names of the files, in the order in which
                 to read them.
-            compression_type: string, `scalar`. How the files are compressed: "", "ZLIB"
-                or "GZIP".
+            compression_type: string, `scalar`. How the files are compressed: "",
+                "ZLIB", "GZIP" or "SNAPPY". Anything else is not refused: files are read
+                as if they were not compressed.
             buffer_size: int64, `scalar`. How many bytes to read at a time; 0 for no
                 buffer.
             options: merged field by field; the last explicit one wins.
@@ -211,8 +212,9 @@ def tf_record_dataset(
     Args:
         filenames: string, `scalar | n`. Names of the files, in the order in which to
             read them.
-        compression_type: string, `scalar`. How the files are compressed: "", "ZLIB" or
-            "GZIP".
+        compression_type: string, `scalar`. How the files are compressed: "", "ZLIB",
+            "GZIP" or "SNAPPY". Anything else is not refused: files are read as if they
+            were not compressed.
         buffer_size: int64, `scalar`. How many bytes to read at a time; 0 for no buffer.
         metadata: string. Default "". A serialized tensorflow.data.Metadata whose name
             tf.data shows in profiles and errors; empty for none.

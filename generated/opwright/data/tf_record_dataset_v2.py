@@ -144,8 +144,9 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
             scope: graph, name, device and control dependencies of the op.
             filenames: string, `*f where len(f) <= 1`. Names of the files, in the order
                 in which to read them.
-            compression_type: string, `scalar`. How the files are compressed: "", "ZLIB"
-                or "GZIP".
+            compression_type: string, `scalar`. How the files are compressed: "",
+                "ZLIB", "GZIP" or "SNAPPY". Anything else is not refused: files are read
+                as if they were not compressed.
             buffer_size: int64, `scalar`. How many bytes to read at a time; 0 for no
                 buffer.
             byte_offsets: int64, `*f`. For each file where its first record to read
@@ -231,8 +232,9 @@ def tf_record_dataset_v2(
     Args:
         filenames: string, `*f where len(f) <= 1`. Names of the files, in the order in
             which to read them.
-        compression_type: string, `scalar`. How the files are compressed: "", "ZLIB" or
-            "GZIP".
+        compression_type: string, `scalar`. How the files are compressed: "", "ZLIB",
+            "GZIP" or "SNAPPY". Anything else is not refused: files are read as if they
+            were not compressed.
         buffer_size: int64, `scalar`. How many bytes to read at a time; 0 for no buffer.
         byte_offsets: int64, `*f`. For each file where its first record to read begins,
             in bytes.

@@ -53,7 +53,7 @@ class UncompressElement(Op):
 
     tf.data service sends elements packed, and this op is what takes them out on the
     side that reads. `output_types` must be those that were packed, one for each
-    component, or the call is refused.
+    component, or the call is refused; shapes are not compared.
 
     Attributes:
         components: list of tensors of `output_types`, `*output_shapes[i]`. The
@@ -90,7 +90,7 @@ class UncompressElement(Op):
 
         tf.data service sends elements packed, and this op is what takes them out on the
         side that reads. `output_types` must be those that were packed, one for each
-        component, or the call is refused.
+        component, or the call is refused; shapes are not compared.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -152,7 +152,7 @@ def uncompress_element(
 
     tf.data service sends elements packed, and this op is what takes them out on the
     side that reads. `output_types` must be those that were packed, one for each
-    component, or the call is refused.
+    component, or the call is refused; shapes are not compared.
 
     `UncompressElement.create` in the current scope.
 

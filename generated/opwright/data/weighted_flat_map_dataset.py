@@ -69,6 +69,10 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
     of weights than of data sets is refused. DirectedInterleaveDataset mixes the
     elements.
 
+    `N`: at least 2.
+
+    `M`: at least 2.
+
     Attributes:
         handle: variant, `scalar`. The data set of all parts, one after the other.
 

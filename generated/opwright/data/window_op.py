@@ -54,6 +54,8 @@ class WindowOp(TensorOp[TVariant]):
     as in ListDataset; the data set holds them in memory. tf.data's rewriting uses it to
     replace a window by what it contains; ListDataset is for other uses.
 
+    `Tinputs`: at least 1 value.
+
     Attributes:
         handle: variant, `scalar`. The data set of these elements.
 

@@ -60,6 +60,8 @@ class ZipDataset(TensorOp[TVariant]):
 
     ConcatenateDataset strings data sets together instead.
 
+    `N`: at least 1.
+
     Attributes:
         handle: variant, `scalar`. The data set of combined elements, as many as the
             shortest has.

@@ -11,75 +11,75 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.debugging.assert_ import (
+    from .assert_ import (
         Assert as Assert,
         assert_ as assert_,
     )
-    from opwright.debugging.check_numerics import (
+    from .check_numerics import (
         CheckNumerics as CheckNumerics,
         check_numerics as check_numerics,
     )
-    from opwright.debugging.check_numerics_v2 import (
+    from .check_numerics_v2 import (
         CheckNumericsV2 as CheckNumericsV2,
         check_numerics_v2 as check_numerics_v2,
     )
-    from opwright.debugging.check_pinned import (
+    from .check_pinned import (
         CheckPinned as CheckPinned,
         check_pinned as check_pinned,
     )
-    from opwright.debugging.copy import (
+    from .copy import (
         Copy as Copy,
         copy as copy,
     )
-    from opwright.debugging.copy_host import (
+    from .copy_host import (
         CopyHost as CopyHost,
         copy_host as copy_host,
     )
-    from opwright.debugging.debug_gradient_identity import (
+    from .debug_gradient_identity import (
         DebugGradientIdentity as DebugGradientIdentity,
         debug_gradient_identity as debug_gradient_identity,
     )
-    from opwright.debugging.debug_gradient_ref_identity import (
+    from .debug_gradient_ref_identity import (
         DebugGradientRefIdentity as DebugGradientRefIdentity,
         debug_gradient_ref_identity as debug_gradient_ref_identity,
     )
-    from opwright.debugging.debug_identity import (
+    from .debug_identity import (
         DebugIdentity as DebugIdentity,
         debug_identity as debug_identity,
     )
-    from opwright.debugging.debug_identity_v2 import (
+    from .debug_identity_v2 import (
         DebugIdentityV2 as DebugIdentityV2,
         debug_identity_v2 as debug_identity_v2,
     )
-    from opwright.debugging.debug_identity_v3 import (
+    from .debug_identity_v3 import (
         DebugIdentityV3 as DebugIdentityV3,
         debug_identity_v3 as debug_identity_v3,
     )
-    from opwright.debugging.debug_nan_count import (
+    from .debug_nan_count import (
         DebugNanCount as DebugNanCount,
         debug_nan_count as debug_nan_count,
     )
-    from opwright.debugging.debug_numeric_summary import (
+    from .debug_numeric_summary import (
         DebugNumericSummary as DebugNumericSummary,
         debug_numeric_summary as debug_numeric_summary,
     )
-    from opwright.debugging.debug_numeric_summary_v2 import (
+    from .debug_numeric_summary_v2 import (
         DebugNumericSummaryV2 as DebugNumericSummaryV2,
         debug_numeric_summary_v2 as debug_numeric_summary_v2,
     )
-    from opwright.debugging.dump_tensor import (
+    from .dump_tensor import (
         DumpTensor as DumpTensor,
         dump_tensor as dump_tensor,
     )
-    from opwright.debugging.print import (
+    from .print import (
         Print as Print,
         print as print,
     )
-    from opwright.debugging.print_v2 import (
+    from .print_v2 import (
         PrintV2 as PrintV2,
         print_v2 as print_v2,
     )
-    from opwright.debugging.timestamp import (
+    from .timestamp import (
         Timestamp as Timestamp,
         timestamp as timestamp,
     )

@@ -60,6 +60,8 @@ class Assert(Op):
 
     Stateful.
 
+    `T`: at least 1 value.
+
     Example:
         >>> length = np.int32(3)
         >>> assert_(length > 0, ["empty, of length", length])

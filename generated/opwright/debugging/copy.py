@@ -54,8 +54,9 @@ class Copy(TensorOp[T]):
 
     The copy has memory of its own on the device where the input is, so that what
     happens to the input afterwards does not show. Version 1 of the debugger puts it
-    before its debug ops; if `debug_ops_spec` says that all of them are gated and off,
-    the input is passed on without a copy. Identity never copies, DeepCopy always does.
+    before its debug ops; if `debug_ops_spec` is empty, or says that all of them are
+    gated and off, the input is passed on without a copy. Identity never copies,
+    DeepCopy always does.
 
     Takes uninitialized variables.
 
@@ -113,9 +114,9 @@ class Copy(TensorOp[T]):
 
         The copy has memory of its own on the device where the input is, so that what
         happens to the input afterwards does not show. Version 1 of the debugger puts it
-        before its debug ops; if `debug_ops_spec` says that all of them are gated and
-        off, the input is passed on without a copy. Identity never copies, DeepCopy
-        always does.
+        before its debug ops; if `debug_ops_spec` is empty, or says that all of them are
+        gated and off, the input is passed on without a copy. Identity never copies,
+        DeepCopy always does.
 
         Takes uninitialized variables.
 
@@ -185,8 +186,9 @@ def copy(
 
     The copy has memory of its own on the device where the input is, so that what
     happens to the input afterwards does not show. Version 1 of the debugger puts it
-    before its debug ops; if `debug_ops_spec` says that all of them are gated and off,
-    the input is passed on without a copy. Identity never copies, DeepCopy always does.
+    before its debug ops; if `debug_ops_spec` is empty, or says that all of them are
+    gated and off, the input is passed on without a copy. Identity never copies,
+    DeepCopy always does.
 
     Takes uninitialized variables.
 

@@ -54,9 +54,9 @@ class CopyHost(TensorOp[T]):
 
     The copy has memory of its own in the memory of the host, so that what happens to
     the input afterwards does not show. Version 1 of the debugger puts it before its
-    debug ops; if `debug_ops_spec` says that all of them are gated and off, the input is
-    passed on without a copy. Identity never copies, DeepCopy always does. Copy stays on
-    the device.
+    debug ops; if `debug_ops_spec` is empty, or says that all of them are gated and off,
+    the input is passed on without a copy. Identity never copies, DeepCopy always does.
+    Copy stays on the device.
 
     Takes uninitialized variables.
 
@@ -114,9 +114,9 @@ class CopyHost(TensorOp[T]):
 
         The copy has memory of its own in the memory of the host, so that what happens
         to the input afterwards does not show. Version 1 of the debugger puts it before
-        its debug ops; if `debug_ops_spec` says that all of them are gated and off, the
-        input is passed on without a copy. Identity never copies, DeepCopy always does.
-        Copy stays on the device.
+        its debug ops; if `debug_ops_spec` is empty, or says that all of them are gated
+        and off, the input is passed on without a copy. Identity never copies, DeepCopy
+        always does. Copy stays on the device.
 
         Takes uninitialized variables.
 
@@ -186,9 +186,9 @@ def copy_host(
 
     The copy has memory of its own in the memory of the host, so that what happens to
     the input afterwards does not show. Version 1 of the debugger puts it before its
-    debug ops; if `debug_ops_spec` says that all of them are gated and off, the input is
-    passed on without a copy. Identity never copies, DeepCopy always does. Copy stays on
-    the device.
+    debug ops; if `debug_ops_spec` is empty, or says that all of them are gated and off,
+    the input is passed on without a copy. Identity never copies, DeepCopy always does.
+    Copy stays on the device.
 
     Takes uninitialized variables.
 

@@ -333,13 +333,13 @@ def debug_identity_v3(
                 "io_of_node",
                 io_of_node,
                 "is_input",
-                False if is_input is False else flags[is_input],
+                is_input is not False and (is_input is True or flags[is_input]),
                 "io_index",
                 io_index,
                 "debug_urls",
                 debug_urls,
                 "gated_grpc",
-                False if gated_grpc is False else flags[gated_grpc],
+                gated_grpc is not False and (gated_grpc is True or flags[gated_grpc]),
             )
             return _result
     except Exception as error:

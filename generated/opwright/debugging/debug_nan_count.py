@@ -266,7 +266,7 @@ def debug_nan_count(
                 "debug_urls",
                 debug_urls,
                 "gated_grpc",
-                False if gated_grpc is False else flags[gated_grpc],
+                gated_grpc is not False and (gated_grpc is True or flags[gated_grpc]),
             )
             return _result
     except Exception as error:

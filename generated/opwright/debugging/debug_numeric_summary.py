@@ -372,9 +372,10 @@ def debug_numeric_summary(
                 "upper_bound",
                 upper_bound,
                 "mute_if_healthy",
-                False if mute_if_healthy is False else flags[mute_if_healthy],
+                mute_if_healthy is not False
+                and (mute_if_healthy is True or flags[mute_if_healthy]),
                 "gated_grpc",
-                False if gated_grpc is False else flags[gated_grpc],
+                gated_grpc is not False and (gated_grpc is True or flags[gated_grpc]),
             )
             return _result
     except Exception as error:

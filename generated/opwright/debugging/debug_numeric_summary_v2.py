@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Output,
         TFloat64,
@@ -208,7 +208,11 @@ class DebugNumericSummaryV2(TensorOp[OutputDtype]):
                     None,
                     input,
                     "output_dtype",
-                    as_dtype(output_dtype),
+                    (
+                        output_dtype
+                        if type(output_dtype) is DType
+                        else as_dtype(output_dtype)
+                    ),
                     "tensor_debug_mode",
                     opts.tensor_debug_mode,
                     "tensor_id",
@@ -320,7 +324,7 @@ def debug_numeric_summary_v2(
                 name,
                 input,
                 "output_dtype",
-                as_dtype(output_dtype),
+                output_dtype if type(output_dtype) is DType else as_dtype(output_dtype),
                 "tensor_debug_mode",
                 tensor_debug_mode,
                 "tensor_id",

@@ -11,83 +11,83 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.distribute.copy_to_mesh import (
+    from .copy_to_mesh import (
         CopyToMesh as CopyToMesh,
         copy_to_mesh as copy_to_mesh,
     )
-    from opwright.distribute.copy_to_mesh_grad import (
+    from .copy_to_mesh_grad import (
         CopyToMeshGrad as CopyToMeshGrad,
         copy_to_mesh_grad as copy_to_mesh_grad,
     )
-    from opwright.distribute.d_tensor_all_gather import (
+    from .d_tensor_all_gather import (
         DTensorAllGather as DTensorAllGather,
         d_tensor_all_gather as d_tensor_all_gather,
     )
-    from opwright.distribute.d_tensor_all_reduce import (
+    from .d_tensor_all_reduce import (
         DTensorAllReduce as DTensorAllReduce,
         d_tensor_all_reduce as d_tensor_all_reduce,
     )
-    from opwright.distribute.d_tensor_all_scatter import (
+    from .d_tensor_all_scatter import (
         DTensorAllScatter as DTensorAllScatter,
         d_tensor_all_scatter as d_tensor_all_scatter,
     )
-    from opwright.distribute.d_tensor_all_to_all import (
+    from .d_tensor_all_to_all import (
         DTensorAllToAll as DTensorAllToAll,
         d_tensor_all_to_all as d_tensor_all_to_all,
     )
-    from opwright.distribute.d_tensor_reduce_scatter import (
+    from .d_tensor_reduce_scatter import (
         DTensorReduceScatter as DTensorReduceScatter,
         d_tensor_reduce_scatter as d_tensor_reduce_scatter,
     )
-    from opwright.distribute.d_tensor_set_global_tpu_array import (
+    from .d_tensor_set_global_tpu_array import (
         DTensorSetGlobalTPUArray as DTensorSetGlobalTPUArray,
         d_tensor_set_global_tpu_array as d_tensor_set_global_tpu_array,
     )
-    from opwright.distribute.delete_rpc_future_resource import (
+    from .delete_rpc_future_resource import (
         DeleteRpcFutureResource as DeleteRpcFutureResource,
         delete_rpc_future_resource as delete_rpc_future_resource,
     )
-    from opwright.distribute.recv import (
+    from .recv import (
         Recv as Recv,
         recv as recv,
     )
-    from opwright.distribute.relayout import (
+    from .relayout import (
         Relayout as Relayout,
         relayout as relayout,
     )
-    from opwright.distribute.relayout_like import (
+    from .relayout_like import (
         RelayoutLike as RelayoutLike,
         relayout_like as relayout_like,
     )
-    from opwright.distribute.rpc_call import (
+    from .rpc_call import (
         RpcCall as RpcCall,
         rpc_call as rpc_call,
     )
-    from opwright.distribute.rpc_check_status import (
+    from .rpc_check_status import (
         RpcCheckStatus as RpcCheckStatus,
         rpc_check_status as rpc_check_status,
     )
-    from opwright.distribute.rpc_client import (
+    from .rpc_client import (
         RpcClient as RpcClient,
         rpc_client as rpc_client,
     )
-    from opwright.distribute.rpc_get_value import (
+    from .rpc_get_value import (
         RpcGetValue as RpcGetValue,
         rpc_get_value as rpc_get_value,
     )
-    from opwright.distribute.rpc_server import (
+    from .rpc_server import (
         RpcServer as RpcServer,
         rpc_server as rpc_server,
     )
-    from opwright.distribute.rpc_server_register import (
+    from .rpc_server_register import (
         RpcServerRegister as RpcServerRegister,
         rpc_server_register as rpc_server_register,
     )
-    from opwright.distribute.rpc_server_start import (
+    from .rpc_server_start import (
         RpcServerStart as RpcServerStart,
         rpc_server_start as rpc_server_start,
     )
-    from opwright.distribute.send import (
+    from .send import (
         Send as Send,
         send as send,
     )

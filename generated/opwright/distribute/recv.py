@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -24,14 +25,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        DTypeLike,
-        Output,
-        StringLike,
-        TType,
-    )
+    from opwright_runtime.gencode import AnyDType, DTypeLike, Output, StringLike, TType
     from typing_extensions import Self
 
 __all__ = ["Recv", "recv"]
@@ -162,7 +156,11 @@ class Recv(TensorOp[TensorType]):
                     "Recv",
                     None,
                     "tensor_type",
-                    as_dtype(tensor_type),
+                    (
+                        tensor_type
+                        if type(tensor_type) is DType
+                        else as_dtype(tensor_type)
+                    ),
                     "tensor_name",
                     tensor_name,
                     "send_device",
@@ -254,7 +252,7 @@ def recv(
                 "Recv",
                 name,
                 "tensor_type",
-                as_dtype(tensor_type),
+                tensor_type if type(tensor_type) is DType else as_dtype(tensor_type),
                 "tensor_name",
                 tensor_name,
                 "send_device",
@@ -264,7 +262,8 @@ def recv(
                 "recv_device",
                 recv_device,
                 "client_terminated",
-                False if client_terminated is False else flags[client_terminated],
+                client_terminated is not False
+                and (client_terminated is True or flags[client_terminated]),
             )
             return _result
     except Exception as error:

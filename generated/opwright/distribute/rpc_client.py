@@ -259,10 +259,10 @@ def rpc_client(
                     "shared_name",
                     shared_name,
                     "list_registered_methods",
-                    (
-                        False
-                        if list_registered_methods is False
-                        else flags[list_registered_methods]
+                    list_registered_methods is not False
+                    and (
+                        list_registered_methods is True
+                        or flags[list_registered_methods]
                     ),
                 )
             )

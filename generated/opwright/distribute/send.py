@@ -254,7 +254,8 @@ def send(
                 "recv_device",
                 recv_device,
                 "client_terminated",
-                False if client_terminated is False else flags[client_terminated],
+                client_terminated is not False
+                and (client_terminated is True or flags[client_terminated]),
             )
             return _result
     except Exception as error:

@@ -11,35 +11,35 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.dtypes.as_string import (
+    from .as_string import (
         AsString as AsString,
         as_string as as_string,
     )
-    from opwright.dtypes.bitcast import (
+    from .bitcast import (
         Bitcast as Bitcast,
         bitcast as bitcast,
     )
-    from opwright.dtypes.cast import (
+    from .cast import (
         Cast as Cast,
         cast as cast,
     )
-    from opwright.dtypes.complex import (
+    from .complex import (
         Complex as Complex,
         complex as complex,
     )
-    from opwright.dtypes.composite_tensor_variant_from_components import (
+    from .composite_tensor_variant_from_components import (
         CompositeTensorVariantFromComponents as CompositeTensorVariantFromComponents,
         composite_tensor_variant_from_components as composite_tensor_variant_from_components,
     )
-    from opwright.dtypes.composite_tensor_variant_to_components import (
+    from .composite_tensor_variant_to_components import (
         CompositeTensorVariantToComponents as CompositeTensorVariantToComponents,
         composite_tensor_variant_to_components as composite_tensor_variant_to_components,
     )
-    from opwright.dtypes.stochastic_cast_to_int import (
+    from .stochastic_cast_to_int import (
         StochasticCastToInt as StochasticCastToInt,
         stochastic_cast_to_int as stochastic_cast_to_int,
     )
-    from opwright.dtypes.to_bool import (
+    from .to_bool import (
         ToBool as ToBool,
         to_bool as to_bool,
     )

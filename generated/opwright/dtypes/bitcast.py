@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -21,14 +22,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        DTypeLike,
-        Operand,
-        Output,
-        TNumber,
-    )
+    from opwright_runtime.gencode import AnyDType, DTypeLike, Operand, Output, TNumber
 
 __all__ = ["Bitcast", "bitcast"]
 
@@ -132,7 +126,12 @@ class Bitcast(TensorOp[Type]):
         try:
             if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context[CURRENT], "Bitcast", None, input, "type", as_dtype(type_)
+                    context[CURRENT],
+                    "Bitcast",
+                    None,
+                    input,
+                    "type",
+                    type_ if type(type_) is DType else as_dtype(type_),
                 )
                 return op
         except Exception as error:
@@ -187,7 +186,12 @@ def bitcast(
     try:
         if context[EAGER] and not graphs.stack:
             _result = execute(
-                context[CURRENT], "Bitcast", name, input, "type", as_dtype(type_)
+                context[CURRENT],
+                "Bitcast",
+                name,
+                input,
+                "type",
+                type_ if type(type_) is DType else as_dtype(type_),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -24,14 +25,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        AnyOperand,
-        DType,
-        DTypeLike,
-        Output,
-        TType,
-    )
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DTypeLike, Output, TType
     from typing_extensions import Self
 
 __all__ = ["Cast", "cast"]
@@ -171,7 +165,7 @@ class Cast(TensorOp[DstT]):
                     None,
                     x,
                     "DstT",
-                    as_dtype(DstT),
+                    DstT if type(DstT) is DType else as_dtype(DstT),
                     "Truncate",
                     opts.Truncate,
                 )
@@ -247,9 +241,9 @@ def cast(
                 name,
                 x,
                 "DstT",
-                as_dtype(DstT),
+                DstT if type(DstT) is DType else as_dtype(DstT),
                 "Truncate",
-                False if Truncate is False else flags[Truncate],
+                Truncate is not False and (Truncate is True or flags[Truncate]),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TComplex64,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -151,7 +151,7 @@ class Complex(TensorOp[Tout]):
                     real,
                     imag,
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                 )
                 return op
         except Exception as error:
@@ -222,7 +222,13 @@ def complex(
     try:
         if context[EAGER] and not graphs.stack:
             _result = execute(
-                context[CURRENT], "Complex", name, real, imag, "Tout", as_dtype(Tout)
+                context[CURRENT],
+                "Complex",
+                name,
+                real,
+                imag,
+                "Tout",
+                Tout if type(Tout) is DType else as_dtype(Tout),
             )
             return _result
     except Exception as error:

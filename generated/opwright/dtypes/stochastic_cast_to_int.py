@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -23,7 +24,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -154,7 +154,7 @@ class StochasticCastToInt(TensorOp[Tout]):
                     counter,
                     alg,
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                 )
                 return op
         except Exception as error:
@@ -226,7 +226,7 @@ def stochastic_cast_to_int(
                 counter,
                 alg,
                 "Tout",
-                as_dtype(Tout),
+                Tout if type(Tout) is DType else as_dtype(Tout),
             )
             return _result
     except Exception as error:

@@ -11,119 +11,119 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.estimator.boosted_trees_aggregate_stats import (
+    from .boosted_trees_aggregate_stats import (
         BoostedTreesAggregateStats as BoostedTreesAggregateStats,
         boosted_trees_aggregate_stats as boosted_trees_aggregate_stats,
     )
-    from opwright.estimator.boosted_trees_bucketize import (
+    from .boosted_trees_bucketize import (
         BoostedTreesBucketize as BoostedTreesBucketize,
         boosted_trees_bucketize as boosted_trees_bucketize,
     )
-    from opwright.estimator.boosted_trees_calculate_best_feature_split import (
+    from .boosted_trees_calculate_best_feature_split import (
         BoostedTreesCalculateBestFeatureSplit as BoostedTreesCalculateBestFeatureSplit,
         boosted_trees_calculate_best_feature_split as boosted_trees_calculate_best_feature_split,
     )
-    from opwright.estimator.boosted_trees_calculate_best_feature_split_v2 import (
+    from .boosted_trees_calculate_best_feature_split_v2 import (
         BoostedTreesCalculateBestFeatureSplitV2 as BoostedTreesCalculateBestFeatureSplitV2,
         boosted_trees_calculate_best_feature_split_v2 as boosted_trees_calculate_best_feature_split_v2,
     )
-    from opwright.estimator.boosted_trees_calculate_best_gains_per_feature import (
+    from .boosted_trees_calculate_best_gains_per_feature import (
         BoostedTreesCalculateBestGainsPerFeature as BoostedTreesCalculateBestGainsPerFeature,
         boosted_trees_calculate_best_gains_per_feature as boosted_trees_calculate_best_gains_per_feature,
     )
-    from opwright.estimator.boosted_trees_center_bias import (
+    from .boosted_trees_center_bias import (
         BoostedTreesCenterBias as BoostedTreesCenterBias,
         boosted_trees_center_bias as boosted_trees_center_bias,
     )
-    from opwright.estimator.boosted_trees_create_ensemble import (
+    from .boosted_trees_create_ensemble import (
         BoostedTreesCreateEnsemble as BoostedTreesCreateEnsemble,
         boosted_trees_create_ensemble as boosted_trees_create_ensemble,
     )
-    from opwright.estimator.boosted_trees_create_quantile_stream_resource import (
+    from .boosted_trees_create_quantile_stream_resource import (
         BoostedTreesCreateQuantileStreamResource as BoostedTreesCreateQuantileStreamResource,
         boosted_trees_create_quantile_stream_resource as boosted_trees_create_quantile_stream_resource,
     )
-    from opwright.estimator.boosted_trees_deserialize_ensemble import (
+    from .boosted_trees_deserialize_ensemble import (
         BoostedTreesDeserializeEnsemble as BoostedTreesDeserializeEnsemble,
         boosted_trees_deserialize_ensemble as boosted_trees_deserialize_ensemble,
     )
-    from opwright.estimator.boosted_trees_ensemble_resource_handle_op import (
+    from .boosted_trees_ensemble_resource_handle_op import (
         BoostedTreesEnsembleResourceHandleOp as BoostedTreesEnsembleResourceHandleOp,
         boosted_trees_ensemble_resource_handle_op as boosted_trees_ensemble_resource_handle_op,
     )
-    from opwright.estimator.boosted_trees_example_debug_outputs import (
+    from .boosted_trees_example_debug_outputs import (
         BoostedTreesExampleDebugOutputs as BoostedTreesExampleDebugOutputs,
         boosted_trees_example_debug_outputs as boosted_trees_example_debug_outputs,
     )
-    from opwright.estimator.boosted_trees_flush_quantile_summaries import (
+    from .boosted_trees_flush_quantile_summaries import (
         BoostedTreesFlushQuantileSummaries as BoostedTreesFlushQuantileSummaries,
         boosted_trees_flush_quantile_summaries as boosted_trees_flush_quantile_summaries,
     )
-    from opwright.estimator.boosted_trees_get_ensemble_states import (
+    from .boosted_trees_get_ensemble_states import (
         BoostedTreesGetEnsembleStates as BoostedTreesGetEnsembleStates,
         boosted_trees_get_ensemble_states as boosted_trees_get_ensemble_states,
     )
-    from opwright.estimator.boosted_trees_make_quantile_summaries import (
+    from .boosted_trees_make_quantile_summaries import (
         BoostedTreesMakeQuantileSummaries as BoostedTreesMakeQuantileSummaries,
         boosted_trees_make_quantile_summaries as boosted_trees_make_quantile_summaries,
     )
-    from opwright.estimator.boosted_trees_make_stats_summary import (
+    from .boosted_trees_make_stats_summary import (
         BoostedTreesMakeStatsSummary as BoostedTreesMakeStatsSummary,
         boosted_trees_make_stats_summary as boosted_trees_make_stats_summary,
     )
-    from opwright.estimator.boosted_trees_predict import (
+    from .boosted_trees_predict import (
         BoostedTreesPredict as BoostedTreesPredict,
         boosted_trees_predict as boosted_trees_predict,
     )
-    from opwright.estimator.boosted_trees_quantile_stream_resource_add_summaries import (
+    from .boosted_trees_quantile_stream_resource_add_summaries import (
         BoostedTreesQuantileStreamResourceAddSummaries as BoostedTreesQuantileStreamResourceAddSummaries,
         boosted_trees_quantile_stream_resource_add_summaries as boosted_trees_quantile_stream_resource_add_summaries,
     )
-    from opwright.estimator.boosted_trees_quantile_stream_resource_deserialize import (
+    from .boosted_trees_quantile_stream_resource_deserialize import (
         BoostedTreesQuantileStreamResourceDeserialize as BoostedTreesQuantileStreamResourceDeserialize,
         boosted_trees_quantile_stream_resource_deserialize as boosted_trees_quantile_stream_resource_deserialize,
     )
-    from opwright.estimator.boosted_trees_quantile_stream_resource_flush import (
+    from .boosted_trees_quantile_stream_resource_flush import (
         BoostedTreesQuantileStreamResourceFlush as BoostedTreesQuantileStreamResourceFlush,
         boosted_trees_quantile_stream_resource_flush as boosted_trees_quantile_stream_resource_flush,
     )
-    from opwright.estimator.boosted_trees_quantile_stream_resource_get_bucket_boundaries import (
+    from .boosted_trees_quantile_stream_resource_get_bucket_boundaries import (
         BoostedTreesQuantileStreamResourceGetBucketBoundaries as BoostedTreesQuantileStreamResourceGetBucketBoundaries,
         boosted_trees_quantile_stream_resource_get_bucket_boundaries as boosted_trees_quantile_stream_resource_get_bucket_boundaries,
     )
-    from opwright.estimator.boosted_trees_quantile_stream_resource_handle_op import (
+    from .boosted_trees_quantile_stream_resource_handle_op import (
         BoostedTreesQuantileStreamResourceHandleOp as BoostedTreesQuantileStreamResourceHandleOp,
         boosted_trees_quantile_stream_resource_handle_op as boosted_trees_quantile_stream_resource_handle_op,
     )
-    from opwright.estimator.boosted_trees_serialize_ensemble import (
+    from .boosted_trees_serialize_ensemble import (
         BoostedTreesSerializeEnsemble as BoostedTreesSerializeEnsemble,
         boosted_trees_serialize_ensemble as boosted_trees_serialize_ensemble,
     )
-    from opwright.estimator.boosted_trees_sparse_aggregate_stats import (
+    from .boosted_trees_sparse_aggregate_stats import (
         BoostedTreesSparseAggregateStats as BoostedTreesSparseAggregateStats,
         boosted_trees_sparse_aggregate_stats as boosted_trees_sparse_aggregate_stats,
     )
-    from opwright.estimator.boosted_trees_sparse_calculate_best_feature_split import (
+    from .boosted_trees_sparse_calculate_best_feature_split import (
         BoostedTreesSparseCalculateBestFeatureSplit as BoostedTreesSparseCalculateBestFeatureSplit,
         boosted_trees_sparse_calculate_best_feature_split as boosted_trees_sparse_calculate_best_feature_split,
     )
-    from opwright.estimator.boosted_trees_training_predict import (
+    from .boosted_trees_training_predict import (
         BoostedTreesTrainingPredict as BoostedTreesTrainingPredict,
         boosted_trees_training_predict as boosted_trees_training_predict,
     )
-    from opwright.estimator.boosted_trees_update_ensemble import (
+    from .boosted_trees_update_ensemble import (
         BoostedTreesUpdateEnsemble as BoostedTreesUpdateEnsemble,
         boosted_trees_update_ensemble as boosted_trees_update_ensemble,
     )
-    from opwright.estimator.boosted_trees_update_ensemble_v2 import (
+    from .boosted_trees_update_ensemble_v2 import (
         BoostedTreesUpdateEnsembleV2 as BoostedTreesUpdateEnsembleV2,
         boosted_trees_update_ensemble_v2 as boosted_trees_update_ensemble_v2,
     )
-    from opwright.estimator.is_boosted_trees_ensemble_initialized import (
+    from .is_boosted_trees_ensemble_initialized import (
         IsBoostedTreesEnsembleInitialized as IsBoostedTreesEnsembleInitialized,
         is_boosted_trees_ensemble_initialized as is_boosted_trees_ensemble_initialized,
     )
-    from opwright.estimator.is_boosted_trees_quantile_stream_resource_initialized import (
+    from .is_boosted_trees_quantile_stream_resource_initialized import (
         IsBoostedTreesQuantileStreamResourceInitialized as IsBoostedTreesQuantileStreamResourceInitialized,
         is_boosted_trees_quantile_stream_resource_initialized as is_boosted_trees_quantile_stream_resource_initialized,
     )

@@ -91,6 +91,8 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
+    `num_features`: at least 1.
+
     Attributes:
         node_ids: int32, `_found`. Nodes for which there is a split, ascending.
         gains: float32, `_found`. What each split gains; negative where it is not worth

@@ -77,6 +77,8 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
+    `num_features`: at least 1.
+
     Attributes:
         node_ids_list: list of `num_features` tensors, each int32, `_found[i]`. Nodes
             heavy enough to be split, for each feature.

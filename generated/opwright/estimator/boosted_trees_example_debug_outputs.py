@@ -61,6 +61,8 @@ class BoostedTreesExampleDebugOutputs(TensorOp[TString]):
 
     Stateful.
 
+    `num_bucketized_features`: at least 1.
+
     Attributes:
         examples_debug_outputs_serialized: string, `n`. A DebugOutput message for each
             example.

@@ -59,6 +59,8 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
+    `num_features`: at least 1.
+
     Attributes:
         stats_summary: float32, `num_features max_splits num_buckets 2`. The sums: a
             gradient, then a hessian.

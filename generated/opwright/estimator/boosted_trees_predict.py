@@ -61,6 +61,8 @@ class BoostedTreesPredict(TensorOp[TFloat32]):
 
     Stateful.
 
+    `num_bucketized_features`: at least 1.
+
     Attributes:
         logits: float32, `n logits_dimension`. The sum of all trees, for each example.
 

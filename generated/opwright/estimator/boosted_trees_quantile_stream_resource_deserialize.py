@@ -64,6 +64,8 @@ class BoostedTreesQuantileStreamResourceDeserialize(Op):
 
     Stateful.
 
+    `num_streams`: at least 1.
+
     Example:
         >>> streams = (
         ...     opwright.estimator.boosted_trees_quantile_stream_resource_handle_op())

@@ -228,7 +228,8 @@ def boosted_trees_quantile_stream_resource_flush(
                 quantile_stream_resource_handle,
                 num_buckets,
                 "generate_quantiles",
-                False if generate_quantiles is False else flags[generate_quantiles],
+                generate_quantiles is not False
+                and (generate_quantiles is True or flags[generate_quantiles]),
             )
             return _result
     except Exception as error:

@@ -76,6 +76,8 @@ class BoostedTreesTrainingPredict(Op):
 
     Stateful.
 
+    `num_bucketized_features`: at least 1.
+
     Attributes:
         partial_logits: float32, `n logits_dimension`. What to add to the examples'
             logits.

@@ -80,6 +80,8 @@ class BoostedTreesUpdateEnsembleV2(Op):
 
     Stateful.
 
+    `num_groups`: at least 1.
+
     Example:
         >>> ensemble = opwright.estimator.boosted_trees_ensemble_resource_handle_op()
         >>> boosted_trees_update_ensemble_v2(

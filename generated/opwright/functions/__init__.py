@@ -12,55 +12,55 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.functions.batch import (
+    from .batch import (
         Batch as Batch,
         batch as batch,
     )
-    from opwright.functions.batch_function import (
+    from .batch_function import (
         BatchFunction as BatchFunction,
         batch_function as batch_function,
     )
-    from opwright.functions.eager_py_func import (
+    from .eager_py_func import (
         EagerPyFunc as EagerPyFunc,
         eager_py_func as eager_py_func,
     )
-    from opwright.functions.map_defun import (
+    from .map_defun import (
         MapDefun as MapDefun,
         map_defun as map_defun,
     )
-    from opwright.functions.mlir_passthrough_op import (
+    from .mlir_passthrough_op import (
         MlirPassthroughOp as MlirPassthroughOp,
         mlir_passthrough_op as mlir_passthrough_op,
     )
-    from opwright.functions.partitioned_call import (
+    from .partitioned_call import (
         PartitionedCall as PartitionedCall,
         partitioned_call as partitioned_call,
     )
-    from opwright.functions.py_func import (
+    from .py_func import (
         PyFunc as PyFunc,
         py_func as py_func,
     )
-    from opwright.functions.py_func_stateless import (
+    from .py_func_stateless import (
         PyFuncStateless as PyFuncStateless,
         py_func_stateless as py_func_stateless,
     )
-    from opwright.functions.remote_call import (
+    from .remote_call import (
         RemoteCall as RemoteCall,
         remote_call as remote_call,
     )
-    from opwright.functions.stateful_partitioned_call import (
+    from .stateful_partitioned_call import (
         StatefulPartitionedCall as StatefulPartitionedCall,
         stateful_partitioned_call as stateful_partitioned_call,
     )
-    from opwright.functions.symbolic_gradient import (
+    from .symbolic_gradient import (
         SymbolicGradient as SymbolicGradient,
         symbolic_gradient as symbolic_gradient,
     )
-    from opwright.functions.unbatch import (
+    from .unbatch import (
         Unbatch as Unbatch,
         unbatch as unbatch,
     )
-    from opwright.functions.unbatch_grad import (
+    from .unbatch_grad import (
         UnbatchGrad as UnbatchGrad,
         unbatch_grad as unbatch_grad,
     )

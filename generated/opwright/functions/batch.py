@@ -74,6 +74,8 @@ class Batch(Op):
 
     Communicates with other devices.
 
+    `T`: at least 1 value.
+
     Attributes:
         batched_tensors: list of tensors of `T`, `_rows *x[i]`. The rows of all callers,
             or none.

@@ -89,6 +89,8 @@ class BatchFunction(Op):
 
     Communicates with other devices.
 
+    `Tin`: at least 1 value.
+
     Attributes:
         out_tensors: list of tensors of `Tout`, `n ...`. The caller's rows of what `f`
             returns.
@@ -618,10 +620,10 @@ def batch_function(
                 "Tout",
                 as_dtypes(Tout),
                 "enable_large_batch_splitting",
-                (
-                    False
-                    if enable_large_batch_splitting is False
-                    else flags[enable_large_batch_splitting]
+                enable_large_batch_splitting is not False
+                and (
+                    enable_large_batch_splitting is True
+                    or flags[enable_large_batch_splitting]
                 ),
             )
             return _result

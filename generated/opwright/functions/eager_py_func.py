@@ -243,7 +243,7 @@ def eager_py_func(
                 "token",
                 token,
                 "is_async",
-                False if is_async is False else flags[is_async],
+                is_async is not False and (is_async is True or flags[is_async]),
                 "Tout",
                 as_dtypes(Tout),
             )

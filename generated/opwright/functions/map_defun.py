@@ -66,6 +66,8 @@ class MapDefun(Op):
     shapes that `output_shapes` say. tf.data's rewriting used it for maps of batches;
     tf.vectorized_map makes one computation of all calls.
 
+    `Targuments`: at least 1 value.
+
     Attributes:
         output: list of tensors of `output_types`, `n *output_shapes[i]`. The results of
             all calls.

@@ -60,6 +60,8 @@ class RemoteCall(Op):
 
     Stateful.
 
+    `Tin`: at least 1 value.
+
     Attributes:
         output: list of tensors of `Tout`, `...`. What `f` returns.
 

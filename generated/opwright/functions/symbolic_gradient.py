@@ -58,6 +58,8 @@ class SymbolicGradient(Op):
     were registered in C++. It works in graphs only; tf.GradientTape and tf.gradients do
     not use it.
 
+    `Tin`: at least 1 value.
+
     Attributes:
         output: list of tensors of `Tout`, `*x[i]`. A gradient for each argument, of its
             shape.

@@ -11,211 +11,211 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.image.adjust_contrast import (
+    from .adjust_contrast import (
         AdjustContrast as AdjustContrast,
         adjust_contrast as adjust_contrast,
     )
-    from opwright.image.adjust_contrastv2 import (
+    from .adjust_contrastv2 import (
         AdjustContrastv2 as AdjustContrastv2,
         adjust_contrastv2 as adjust_contrastv2,
     )
-    from opwright.image.adjust_hue import (
+    from .adjust_hue import (
         AdjustHue as AdjustHue,
         adjust_hue as adjust_hue,
     )
-    from opwright.image.adjust_saturation import (
+    from .adjust_saturation import (
         AdjustSaturation as AdjustSaturation,
         adjust_saturation as adjust_saturation,
     )
-    from opwright.image.combined_non_max_suppression import (
+    from .combined_non_max_suppression import (
         CombinedNonMaxSuppression as CombinedNonMaxSuppression,
         combined_non_max_suppression as combined_non_max_suppression,
     )
-    from opwright.image.crop_and_resize import (
+    from .crop_and_resize import (
         CropAndResize as CropAndResize,
         crop_and_resize as crop_and_resize,
     )
-    from opwright.image.crop_and_resize_grad_boxes import (
+    from .crop_and_resize_grad_boxes import (
         CropAndResizeGradBoxes as CropAndResizeGradBoxes,
         crop_and_resize_grad_boxes as crop_and_resize_grad_boxes,
     )
-    from opwright.image.crop_and_resize_grad_image import (
+    from .crop_and_resize_grad_image import (
         CropAndResizeGradImage as CropAndResizeGradImage,
         crop_and_resize_grad_image as crop_and_resize_grad_image,
     )
-    from opwright.image.decode_and_crop_jpeg import (
+    from .decode_and_crop_jpeg import (
         DecodeAndCropJpeg as DecodeAndCropJpeg,
         decode_and_crop_jpeg as decode_and_crop_jpeg,
     )
-    from opwright.image.decode_bmp import (
+    from .decode_bmp import (
         DecodeBmp as DecodeBmp,
         decode_bmp as decode_bmp,
     )
-    from opwright.image.decode_gif import (
+    from .decode_gif import (
         DecodeGif as DecodeGif,
         decode_gif as decode_gif,
     )
-    from opwright.image.decode_image import (
+    from .decode_image import (
         DecodeImage as DecodeImage,
         decode_image as decode_image,
     )
-    from opwright.image.decode_jpeg import (
+    from .decode_jpeg import (
         DecodeJpeg as DecodeJpeg,
         decode_jpeg as decode_jpeg,
     )
-    from opwright.image.decode_jxl import (
+    from .decode_jxl import (
         DecodeJxl as DecodeJxl,
         decode_jxl as decode_jxl,
     )
-    from opwright.image.decode_png import (
+    from .decode_png import (
         DecodePng as DecodePng,
         decode_png as decode_png,
     )
-    from opwright.image.decode_web_p import (
+    from .decode_web_p import (
         DecodeWebP as DecodeWebP,
         decode_web_p as decode_web_p,
     )
-    from opwright.image.draw_bounding_boxes import (
+    from .draw_bounding_boxes import (
         DrawBoundingBoxes as DrawBoundingBoxes,
         draw_bounding_boxes as draw_bounding_boxes,
     )
-    from opwright.image.draw_bounding_boxes_v2 import (
+    from .draw_bounding_boxes_v2 import (
         DrawBoundingBoxesV2 as DrawBoundingBoxesV2,
         draw_bounding_boxes_v2 as draw_bounding_boxes_v2,
     )
-    from opwright.image.encode_jpeg import (
+    from .encode_jpeg import (
         EncodeJpeg as EncodeJpeg,
         encode_jpeg as encode_jpeg,
     )
-    from opwright.image.encode_jpeg_variable_quality import (
+    from .encode_jpeg_variable_quality import (
         EncodeJpegVariableQuality as EncodeJpegVariableQuality,
         encode_jpeg_variable_quality as encode_jpeg_variable_quality,
     )
-    from opwright.image.encode_png import (
+    from .encode_png import (
         EncodePng as EncodePng,
         encode_png as encode_png,
     )
-    from opwright.image.extract_glimpse import (
+    from .extract_glimpse import (
         ExtractGlimpse as ExtractGlimpse,
         extract_glimpse as extract_glimpse,
     )
-    from opwright.image.extract_glimpse_v2 import (
+    from .extract_glimpse_v2 import (
         ExtractGlimpseV2 as ExtractGlimpseV2,
         extract_glimpse_v2 as extract_glimpse_v2,
     )
-    from opwright.image.extract_image_patches import (
+    from .extract_image_patches import (
         ExtractImagePatches as ExtractImagePatches,
         extract_image_patches as extract_image_patches,
     )
-    from opwright.image.extract_jpeg_shape import (
+    from .extract_jpeg_shape import (
         ExtractJpegShape as ExtractJpegShape,
         extract_jpeg_shape as extract_jpeg_shape,
     )
-    from opwright.image.extract_volume_patches import (
+    from .extract_volume_patches import (
         ExtractVolumePatches as ExtractVolumePatches,
         extract_volume_patches as extract_volume_patches,
     )
-    from opwright.image.generate_bounding_box_proposals import (
+    from .generate_bounding_box_proposals import (
         GenerateBoundingBoxProposals as GenerateBoundingBoxProposals,
         generate_bounding_box_proposals as generate_bounding_box_proposals,
     )
-    from opwright.image.hsv_to_rgb import (
+    from .hsv_to_rgb import (
         HSVToRGB as HSVToRGB,
         hsv_to_rgb as hsv_to_rgb,
     )
-    from opwright.image.image_projective_transform_v2 import (
+    from .image_projective_transform_v2 import (
         ImageProjectiveTransformV2 as ImageProjectiveTransformV2,
         image_projective_transform_v2 as image_projective_transform_v2,
     )
-    from opwright.image.image_projective_transform_v3 import (
+    from .image_projective_transform_v3 import (
         ImageProjectiveTransformV3 as ImageProjectiveTransformV3,
         image_projective_transform_v3 as image_projective_transform_v3,
     )
-    from opwright.image.nearest_neighbors import (
+    from .nearest_neighbors import (
         NearestNeighbors as NearestNeighbors,
         nearest_neighbors as nearest_neighbors,
     )
-    from opwright.image.non_max_suppression import (
+    from .non_max_suppression import (
         NonMaxSuppression as NonMaxSuppression,
         non_max_suppression as non_max_suppression,
     )
-    from opwright.image.non_max_suppression_v2 import (
+    from .non_max_suppression_v2 import (
         NonMaxSuppressionV2 as NonMaxSuppressionV2,
         non_max_suppression_v2 as non_max_suppression_v2,
     )
-    from opwright.image.non_max_suppression_v3 import (
+    from .non_max_suppression_v3 import (
         NonMaxSuppressionV3 as NonMaxSuppressionV3,
         non_max_suppression_v3 as non_max_suppression_v3,
     )
-    from opwright.image.non_max_suppression_v4 import (
+    from .non_max_suppression_v4 import (
         NonMaxSuppressionV4 as NonMaxSuppressionV4,
         non_max_suppression_v4 as non_max_suppression_v4,
     )
-    from opwright.image.non_max_suppression_v5 import (
+    from .non_max_suppression_v5 import (
         NonMaxSuppressionV5 as NonMaxSuppressionV5,
         non_max_suppression_v5 as non_max_suppression_v5,
     )
-    from opwright.image.non_max_suppression_with_overlaps import (
+    from .non_max_suppression_with_overlaps import (
         NonMaxSuppressionWithOverlaps as NonMaxSuppressionWithOverlaps,
         non_max_suppression_with_overlaps as non_max_suppression_with_overlaps,
     )
-    from opwright.image.quantized_resize_bilinear import (
+    from .quantized_resize_bilinear import (
         QuantizedResizeBilinear as QuantizedResizeBilinear,
         quantized_resize_bilinear as quantized_resize_bilinear,
     )
-    from opwright.image.rgb_to_hsv import (
+    from .rgb_to_hsv import (
         RGBToHSV as RGBToHSV,
         rgb_to_hsv as rgb_to_hsv,
     )
-    from opwright.image.random_crop import (
+    from .random_crop import (
         RandomCrop as RandomCrop,
         random_crop as random_crop,
     )
-    from opwright.image.resize_area import (
+    from .resize_area import (
         ResizeArea as ResizeArea,
         resize_area as resize_area,
     )
-    from opwright.image.resize_bicubic import (
+    from .resize_bicubic import (
         ResizeBicubic as ResizeBicubic,
         resize_bicubic as resize_bicubic,
     )
-    from opwright.image.resize_bicubic_grad import (
+    from .resize_bicubic_grad import (
         ResizeBicubicGrad as ResizeBicubicGrad,
         resize_bicubic_grad as resize_bicubic_grad,
     )
-    from opwright.image.resize_bilinear import (
+    from .resize_bilinear import (
         ResizeBilinear as ResizeBilinear,
         resize_bilinear as resize_bilinear,
     )
-    from opwright.image.resize_bilinear_grad import (
+    from .resize_bilinear_grad import (
         ResizeBilinearGrad as ResizeBilinearGrad,
         resize_bilinear_grad as resize_bilinear_grad,
     )
-    from opwright.image.resize_nearest_neighbor import (
+    from .resize_nearest_neighbor import (
         ResizeNearestNeighbor as ResizeNearestNeighbor,
         resize_nearest_neighbor as resize_nearest_neighbor,
     )
-    from opwright.image.resize_nearest_neighbor_grad import (
+    from .resize_nearest_neighbor_grad import (
         ResizeNearestNeighborGrad as ResizeNearestNeighborGrad,
         resize_nearest_neighbor_grad as resize_nearest_neighbor_grad,
     )
-    from opwright.image.sample_distorted_bounding_box import (
+    from .sample_distorted_bounding_box import (
         SampleDistortedBoundingBox as SampleDistortedBoundingBox,
         sample_distorted_bounding_box as sample_distorted_bounding_box,
     )
-    from opwright.image.sample_distorted_bounding_box_v2 import (
+    from .sample_distorted_bounding_box_v2 import (
         SampleDistortedBoundingBoxV2 as SampleDistortedBoundingBoxV2,
         sample_distorted_bounding_box_v2 as sample_distorted_bounding_box_v2,
     )
-    from opwright.image.scale_and_translate import (
+    from .scale_and_translate import (
         ScaleAndTranslate as ScaleAndTranslate,
         scale_and_translate as scale_and_translate,
     )
-    from opwright.image.scale_and_translate_grad import (
+    from .scale_and_translate_grad import (
         ScaleAndTranslateGrad as ScaleAndTranslateGrad,
         scale_and_translate_grad as scale_and_translate_grad,
     )
-    from opwright.image.stateless_sample_distorted_bounding_box import (
+    from .stateless_sample_distorted_bounding_box import (
         StatelessSampleDistortedBoundingBox as StatelessSampleDistortedBoundingBox,
         stateless_sample_distorted_bounding_box as stateless_sample_distorted_bounding_box,
     )

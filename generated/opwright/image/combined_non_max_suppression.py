@@ -346,9 +346,10 @@ def combined_non_max_suppression(
                     iou_threshold,
                     score_threshold,
                     "pad_per_class",
-                    False if pad_per_class is False else flags[pad_per_class],
+                    pad_per_class is not False
+                    and (pad_per_class is True or flags[pad_per_class]),
                     "clip_boxes",
-                    True if clip_boxes is True else flags[clip_boxes],
+                    clip_boxes is True or clip_boxes is not False and flags[clip_boxes],
                 )
             )
             return _result

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -27,7 +28,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -174,7 +174,7 @@ class CropAndResizeGradImage(TensorOp[T]):
                     box_ind,
                     image_size,
                     "T",
-                    as_dtype(T),
+                    T if type(T) is DType else as_dtype(T),
                     "method",
                     opts.method,
                 )
@@ -254,7 +254,7 @@ def crop_and_resize_grad_image(
                 box_ind,
                 image_size,
                 "T",
-                as_dtype(T),
+                T if type(T) is DType else as_dtype(T),
                 "method",
                 method,
             )

@@ -323,13 +323,12 @@ def decode_and_crop_jpeg(
                 "ratio",
                 ratio,
                 "fancy_upscaling",
-                True if fancy_upscaling is True else flags[fancy_upscaling],
+                fancy_upscaling is True
+                or fancy_upscaling is not False
+                and flags[fancy_upscaling],
                 "try_recover_truncated",
-                (
-                    False
-                    if try_recover_truncated is False
-                    else flags[try_recover_truncated]
-                ),
+                try_recover_truncated is not False
+                and (try_recover_truncated is True or flags[try_recover_truncated]),
                 "acceptable_fraction",
                 acceptable_fraction,
                 "dct_method",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -27,7 +28,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         StringOperand,
@@ -198,7 +198,7 @@ class DecodeImage(TensorOp[Dtype]):
                     "channels",
                     opts.channels,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "expand_animations",
                     opts.expand_animations,
                 )
@@ -304,9 +304,11 @@ def decode_image(
                 "channels",
                 channels,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "expand_animations",
-                True if expand_animations is True else flags[expand_animations],
+                expand_animations is True
+                or expand_animations is not False
+                and flags[expand_animations],
             )
             return _result
     except Exception as error:

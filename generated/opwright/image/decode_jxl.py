@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         StringOperand,
@@ -172,7 +172,7 @@ class DecodeJxl(TensorOp[Dtype]):
                     "channels",
                     opts.channels,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -260,7 +260,7 @@ def decode_jxl(
                 "channels",
                 channels,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         StringOperand,
@@ -57,8 +57,9 @@ class DecodePng(TensorOp[Dtype]):
     a file of 8 bits read as uint16 has its values times 257, one of 16 bits read as
     uint8 keeps their upper bytes.
 
-    It takes JPEG files as well, and GIFs of one frame. DecodeImage takes any format;
-    EncodePng writes.
+    It takes JPEG files as well, and GIFs of one frame, these with 0 or 3 `channels`;
+    their values times 256 make uint16. Other files are refused. DecodeImage takes any
+    format; EncodePng writes.
 
     `dtype`: uint8 or uint16.
 
@@ -88,7 +89,8 @@ class DecodePng(TensorOp[Dtype]):
 
         Attributes:
             channels: int. How many channels the result has: 0 for those of the file, 1
-                for gray, 3 for colors, 4 for colors and opacity.
+                for gray, 3 for colors, 4 for colors and opacity; other numbers are
+                refused.
         """
 
         __slots__ = ("channels",)
@@ -140,8 +142,9 @@ class DecodePng(TensorOp[Dtype]):
         asked for: a file of 8 bits read as uint16 has its values times 257, one of 16
         bits read as uint8 keeps their upper bytes.
 
-        It takes JPEG files as well, and GIFs of one frame. DecodeImage takes any
-        format; EncodePng writes.
+        It takes JPEG files as well, and GIFs of one frame, these with 0 or 3
+        `channels`; their values times 256 make uint16. Other files are refused.
+        DecodeImage takes any format; EncodePng writes.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -150,7 +153,8 @@ class DecodePng(TensorOp[Dtype]):
             contents: string, `scalar`. The bytes of the file.
             options: merged field by field; the last explicit one wins.
                 channels: int. Default 0. How many channels the result has: 0 for those
-                    of the file, 1 for gray, 3 for colors, 4 for colors and opacity.
+                    of the file, 1 for gray, 3 for colors, 4 for colors and opacity;
+                    other numbers are refused.
             dtype: dtype, one of uint8, uint16. Default uint8. Dtype of the pixels.
 
         Returns:
@@ -180,7 +184,7 @@ class DecodePng(TensorOp[Dtype]):
                     "channels",
                     opts.channels,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -233,15 +237,17 @@ def decode_png(
     a file of 8 bits read as uint16 has its values times 257, one of 16 bits read as
     uint8 keeps their upper bytes.
 
-    It takes JPEG files as well, and GIFs of one frame. DecodeImage takes any format;
-    EncodePng writes.
+    It takes JPEG files as well, and GIFs of one frame, these with 0 or 3 `channels`;
+    their values times 256 make uint16. Other files are refused. DecodeImage takes any
+    format; EncodePng writes.
 
     `DecodePng.create` in the current scope, with DecodePng.Options as keywords.
 
     Args:
         contents: string, `scalar`. The bytes of the file.
         channels: int. Default 0. How many channels the result has: 0 for those of the
-            file, 1 for gray, 3 for colors, 4 for colors and opacity.
+            file, 1 for gray, 3 for colors, 4 for colors and opacity; other numbers are
+            refused.
         dtype: dtype, one of uint8, uint16. Default uint8. Dtype of the pixels.
         name: what the op is called in a graph.
 
@@ -273,7 +279,7 @@ def decode_png(
                 "channels",
                 channels,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

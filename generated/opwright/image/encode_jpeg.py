@@ -349,11 +349,15 @@ def encode_jpeg(
                 "quality",
                 quality,
                 "progressive",
-                False if progressive is False else flags[progressive],
+                progressive is not False
+                and (progressive is True or flags[progressive]),
                 "optimize_size",
-                False if optimize_size is False else flags[optimize_size],
+                optimize_size is not False
+                and (optimize_size is True or flags[optimize_size]),
                 "chroma_downsampling",
-                True if chroma_downsampling is True else flags[chroma_downsampling],
+                chroma_downsampling is True
+                or chroma_downsampling is not False
+                and flags[chroma_downsampling],
                 "density_unit",
                 density_unit,
                 "x_density",

@@ -305,11 +305,13 @@ def extract_glimpse_v2(
                 size,
                 offsets,
                 "centered",
-                True if centered is True else flags[centered],
+                centered is True or centered is not False and flags[centered],
                 "normalized",
-                True if normalized is True else flags[normalized],
+                normalized is True or normalized is not False and flags[normalized],
                 "uniform_noise",
-                True if uniform_noise is True else flags[uniform_noise],
+                uniform_noise is True
+                or uniform_noise is not False
+                and flags[uniform_noise],
                 "noise",
                 noise,
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TInt32,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         StringOperand,
@@ -130,7 +130,11 @@ class ExtractJpegShape(TensorOp[OutputType]):
                     None,
                     contents,
                     "output_type",
-                    as_dtype(output_type),
+                    (
+                        output_type
+                        if type(output_type) is DType
+                        else as_dtype(output_type)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -201,7 +205,7 @@ def extract_jpeg_shape(
                 name,
                 contents,
                 "output_type",
-                as_dtype(output_type),
+                output_type if type(output_type) is DType else as_dtype(output_type),
             )
             return _result
     except Exception as error:

@@ -295,10 +295,9 @@ def non_max_suppression_v4(
                     iou_threshold,
                     score_threshold,
                     "pad_to_max_output_size",
-                    (
-                        False
-                        if pad_to_max_output_size is False
-                        else flags[pad_to_max_output_size]
+                    pad_to_max_output_size is not False
+                    and (
+                        pad_to_max_output_size is True or flags[pad_to_max_output_size]
                     ),
                 )
             )

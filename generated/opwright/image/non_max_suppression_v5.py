@@ -329,10 +329,9 @@ def non_max_suppression_v5(
                     score_threshold,
                     soft_nms_sigma,
                     "pad_to_max_output_size",
-                    (
-                        False
-                        if pad_to_max_output_size is False
-                        else flags[pad_to_max_output_size]
+                    pad_to_max_output_size is not False
+                    and (
+                        pad_to_max_output_size is True or flags[pad_to_max_output_size]
                     ),
                 )
             )

@@ -229,7 +229,8 @@ def resize_area(
                 images,
                 size,
                 "align_corners",
-                False if align_corners is False else flags[align_corners],
+                align_corners is not False
+                and (align_corners is True or flags[align_corners]),
             )
             return _result
     except Exception as error:

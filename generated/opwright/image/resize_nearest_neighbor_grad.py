@@ -246,9 +246,11 @@ def resize_nearest_neighbor_grad(
                 grads,
                 size,
                 "align_corners",
-                False if align_corners is False else flags[align_corners],
+                align_corners is not False
+                and (align_corners is True or flags[align_corners]),
                 "half_pixel_centers",
-                False if half_pixel_centers is False else flags[half_pixel_centers],
+                half_pixel_centers is not False
+                and (half_pixel_centers is True or flags[half_pixel_centers]),
             )
             return _result
     except Exception as error:

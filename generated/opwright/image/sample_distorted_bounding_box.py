@@ -407,10 +407,10 @@ def sample_distorted_bounding_box(
                     "max_attempts",
                     max_attempts,
                     "use_image_if_no_bounding_boxes",
-                    (
-                        False
-                        if use_image_if_no_bounding_boxes is False
-                        else flags[use_image_if_no_bounding_boxes]
+                    use_image_if_no_bounding_boxes is not False
+                    and (
+                        use_image_if_no_bounding_boxes is True
+                        or flags[use_image_if_no_bounding_boxes]
                     ),
                 )
             )

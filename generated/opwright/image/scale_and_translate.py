@@ -294,7 +294,7 @@ def scale_and_translate(
                 "kernel_type",
                 kernel_type,
                 "antialias",
-                True if antialias is True else flags[antialias],
+                antialias is True or antialias is not False and flags[antialias],
             )
             return _result
     except Exception as error:

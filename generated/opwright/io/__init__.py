@@ -13,311 +13,311 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.io.decode_base64 import (
+    from .decode_base64 import (
         DecodeBase64 as DecodeBase64,
         decode_base64 as decode_base64,
     )
-    from opwright.io.decode_csv import (
+    from .decode_csv import (
         DecodeCSV as DecodeCSV,
         decode_csv as decode_csv,
     )
-    from opwright.io.decode_compressed import (
+    from .decode_compressed import (
         DecodeCompressed as DecodeCompressed,
         decode_compressed as decode_compressed,
     )
-    from opwright.io.decode_json_example import (
+    from .decode_json_example import (
         DecodeJSONExample as DecodeJSONExample,
         decode_json_example as decode_json_example,
     )
-    from opwright.io.decode_padded_raw import (
+    from .decode_padded_raw import (
         DecodePaddedRaw as DecodePaddedRaw,
         decode_padded_raw as decode_padded_raw,
     )
-    from opwright.io.decode_proto_v2 import (
+    from .decode_proto_v2 import (
         DecodeProtoV2 as DecodeProtoV2,
         decode_proto_v2 as decode_proto_v2,
     )
-    from opwright.io.decode_raw import (
+    from .decode_raw import (
         DecodeRaw as DecodeRaw,
         decode_raw as decode_raw,
     )
-    from opwright.io.deserialize_many_sparse import (
+    from .deserialize_many_sparse import (
         DeserializeManySparse as DeserializeManySparse,
         deserialize_many_sparse as deserialize_many_sparse,
     )
-    from opwright.io.encode_base64 import (
+    from .encode_base64 import (
         EncodeBase64 as EncodeBase64,
         encode_base64 as encode_base64,
     )
-    from opwright.io.encode_proto import (
+    from .encode_proto import (
         EncodeProto as EncodeProto,
         encode_proto as encode_proto,
     )
-    from opwright.io.file_system_set_configuration import (
+    from .file_system_set_configuration import (
         FileSystemSetConfiguration as FileSystemSetConfiguration,
         file_system_set_configuration as file_system_set_configuration,
     )
-    from opwright.io.fixed_length_record_reader import (
+    from .fixed_length_record_reader import (
         FixedLengthRecordReader as FixedLengthRecordReader,
         fixed_length_record_reader as fixed_length_record_reader,
     )
-    from opwright.io.fixed_length_record_reader_v2 import (
+    from .fixed_length_record_reader_v2 import (
         FixedLengthRecordReaderV2 as FixedLengthRecordReaderV2,
         fixed_length_record_reader_v2 as fixed_length_record_reader_v2,
     )
-    from opwright.io.identity_reader import (
+    from .identity_reader import (
         IdentityReader as IdentityReader,
         identity_reader as identity_reader,
     )
-    from opwright.io.identity_reader_v2 import (
+    from .identity_reader_v2 import (
         IdentityReaderV2 as IdentityReaderV2,
         identity_reader_v2 as identity_reader_v2,
     )
-    from opwright.io.lmdb_reader import (
+    from .lmdb_reader import (
         LMDBReader as LMDBReader,
         lmdb_reader as lmdb_reader,
     )
-    from opwright.io.matching_files import (
+    from .matching_files import (
         MatchingFiles as MatchingFiles,
         matching_files as matching_files,
     )
-    from opwright.io.parse_example import (
+    from .parse_example import (
         ParseExample as ParseExample,
         parse_example as parse_example,
     )
-    from opwright.io.parse_example_v2 import (
+    from .parse_example_v2 import (
         ParseExampleV2 as ParseExampleV2,
         parse_example_v2 as parse_example_v2,
     )
-    from opwright.io.parse_sequence_example import (
+    from .parse_sequence_example import (
         ParseSequenceExample as ParseSequenceExample,
         parse_sequence_example as parse_sequence_example,
     )
-    from opwright.io.parse_sequence_example_v2 import (
+    from .parse_sequence_example_v2 import (
         ParseSequenceExampleV2 as ParseSequenceExampleV2,
         parse_sequence_example_v2 as parse_sequence_example_v2,
     )
-    from opwright.io.parse_single_example import (
+    from .parse_single_example import (
         ParseSingleExample as ParseSingleExample,
         parse_single_example as parse_single_example,
     )
-    from opwright.io.parse_single_sequence_example import (
+    from .parse_single_sequence_example import (
         ParseSingleSequenceExample as ParseSingleSequenceExample,
         parse_single_sequence_example as parse_single_sequence_example,
     )
-    from opwright.io.parse_tensor import (
+    from .parse_tensor import (
         ParseTensor as ParseTensor,
         parse_tensor as parse_tensor,
     )
-    from opwright.io.read_file import (
+    from .read_file import (
         ReadFile as ReadFile,
         read_file as read_file,
     )
-    from opwright.io.reader_num_records_produced import (
+    from .reader_num_records_produced import (
         ReaderNumRecordsProduced as ReaderNumRecordsProduced,
         reader_num_records_produced as reader_num_records_produced,
     )
-    from opwright.io.reader_num_records_produced_v2 import (
+    from .reader_num_records_produced_v2 import (
         ReaderNumRecordsProducedV2 as ReaderNumRecordsProducedV2,
         reader_num_records_produced_v2 as reader_num_records_produced_v2,
     )
-    from opwright.io.reader_num_work_units_completed import (
+    from .reader_num_work_units_completed import (
         ReaderNumWorkUnitsCompleted as ReaderNumWorkUnitsCompleted,
         reader_num_work_units_completed as reader_num_work_units_completed,
     )
-    from opwright.io.reader_num_work_units_completed_v2 import (
+    from .reader_num_work_units_completed_v2 import (
         ReaderNumWorkUnitsCompletedV2 as ReaderNumWorkUnitsCompletedV2,
         reader_num_work_units_completed_v2 as reader_num_work_units_completed_v2,
     )
-    from opwright.io.reader_read import (
+    from .reader_read import (
         ReaderRead as ReaderRead,
         reader_read as reader_read,
     )
-    from opwright.io.reader_read_up_to import (
+    from .reader_read_up_to import (
         ReaderReadUpTo as ReaderReadUpTo,
         reader_read_up_to as reader_read_up_to,
     )
-    from opwright.io.reader_read_up_to_v2 import (
+    from .reader_read_up_to_v2 import (
         ReaderReadUpToV2 as ReaderReadUpToV2,
         reader_read_up_to_v2 as reader_read_up_to_v2,
     )
-    from opwright.io.reader_read_v2 import (
+    from .reader_read_v2 import (
         ReaderReadV2 as ReaderReadV2,
         reader_read_v2 as reader_read_v2,
     )
-    from opwright.io.reader_reset import (
+    from .reader_reset import (
         ReaderReset as ReaderReset,
         reader_reset as reader_reset,
     )
-    from opwright.io.reader_reset_v2 import (
+    from .reader_reset_v2 import (
         ReaderResetV2 as ReaderResetV2,
         reader_reset_v2 as reader_reset_v2,
     )
-    from opwright.io.reader_restore_state import (
+    from .reader_restore_state import (
         ReaderRestoreState as ReaderRestoreState,
         reader_restore_state as reader_restore_state,
     )
-    from opwright.io.reader_restore_state_v2 import (
+    from .reader_restore_state_v2 import (
         ReaderRestoreStateV2 as ReaderRestoreStateV2,
         reader_restore_state_v2 as reader_restore_state_v2,
     )
-    from opwright.io.reader_serialize_state import (
+    from .reader_serialize_state import (
         ReaderSerializeState as ReaderSerializeState,
         reader_serialize_state as reader_serialize_state,
     )
-    from opwright.io.reader_serialize_state_v2 import (
+    from .reader_serialize_state_v2 import (
         ReaderSerializeStateV2 as ReaderSerializeStateV2,
         reader_serialize_state_v2 as reader_serialize_state_v2,
     )
-    from opwright.io.serialize_many_sparse import (
+    from .serialize_many_sparse import (
         SerializeManySparse as SerializeManySparse,
         serialize_many_sparse as serialize_many_sparse,
     )
-    from opwright.io.serialize_sparse import (
+    from .serialize_sparse import (
         SerializeSparse as SerializeSparse,
         serialize_sparse as serialize_sparse,
     )
-    from opwright.io.serialize_tensor import (
+    from .serialize_tensor import (
         SerializeTensor as SerializeTensor,
         serialize_tensor as serialize_tensor,
     )
-    from opwright.io.sharded_filename import (
+    from .sharded_filename import (
         ShardedFilename as ShardedFilename,
         sharded_filename as sharded_filename,
     )
-    from opwright.io.sharded_filespec import (
+    from .sharded_filespec import (
         ShardedFilespec as ShardedFilespec,
         sharded_filespec as sharded_filespec,
     )
-    from opwright.io.tf_record_reader import (
+    from .tf_record_reader import (
         TFRecordReader as TFRecordReader,
         tf_record_reader as tf_record_reader,
     )
-    from opwright.io.tf_record_reader_v2 import (
+    from .tf_record_reader_v2 import (
         TFRecordReaderV2 as TFRecordReaderV2,
         tf_record_reader_v2 as tf_record_reader_v2,
     )
-    from opwright.io.text_line_reader import (
+    from .text_line_reader import (
         TextLineReader as TextLineReader,
         text_line_reader as text_line_reader,
     )
-    from opwright.io.text_line_reader_v2 import (
+    from .text_line_reader_v2 import (
         TextLineReaderV2 as TextLineReaderV2,
         text_line_reader_v2 as text_line_reader_v2,
     )
-    from opwright.io.whole_file_reader import (
+    from .whole_file_reader import (
         WholeFileReader as WholeFileReader,
         whole_file_reader as whole_file_reader,
     )
-    from opwright.io.whole_file_reader_v2 import (
+    from .whole_file_reader_v2 import (
         WholeFileReaderV2 as WholeFileReaderV2,
         whole_file_reader_v2 as whole_file_reader_v2,
     )
-    from opwright.io.write_file import (
+    from .write_file import (
         WriteFile as WriteFile,
         write_file as write_file,
     )
-    from opwright.variables.disable_copy_on_read import (
+    from ..variables.disable_copy_on_read import (
         DisableCopyOnRead as DisableCopyOnRead,
         disable_copy_on_read as disable_copy_on_read,
     )
-    from opwright.queue.fifo_queue import (
+    from ..queue.fifo_queue import (
         FIFOQueue as FIFOQueue,
         fifo_queue as fifo_queue,
     )
-    from opwright.queue.fifo_queue_v2 import (
+    from ..queue.fifo_queue_v2 import (
         FIFOQueueV2 as FIFOQueueV2,
         fifo_queue_v2 as fifo_queue_v2,
     )
-    from opwright.queue.fake_queue import (
+    from ..queue.fake_queue import (
         FakeQueue as FakeQueue,
         fake_queue as fake_queue,
     )
-    from opwright.queue.padding_fifo_queue import (
+    from ..queue.padding_fifo_queue import (
         PaddingFIFOQueue as PaddingFIFOQueue,
         padding_fifo_queue as padding_fifo_queue,
     )
-    from opwright.queue.padding_fifo_queue_v2 import (
+    from ..queue.padding_fifo_queue_v2 import (
         PaddingFIFOQueueV2 as PaddingFIFOQueueV2,
         padding_fifo_queue_v2 as padding_fifo_queue_v2,
     )
-    from opwright.queue.priority_queue import (
+    from ..queue.priority_queue import (
         PriorityQueue as PriorityQueue,
         priority_queue as priority_queue,
     )
-    from opwright.queue.priority_queue_v2 import (
+    from ..queue.priority_queue_v2 import (
         PriorityQueueV2 as PriorityQueueV2,
         priority_queue_v2 as priority_queue_v2,
     )
-    from opwright.queue.queue_close import (
+    from ..queue.queue_close import (
         QueueClose as QueueClose,
         queue_close as queue_close,
     )
-    from opwright.queue.queue_close_v2 import (
+    from ..queue.queue_close_v2 import (
         QueueCloseV2 as QueueCloseV2,
         queue_close_v2 as queue_close_v2,
     )
-    from opwright.queue.queue_dequeue import (
+    from ..queue.queue_dequeue import (
         QueueDequeue as QueueDequeue,
         queue_dequeue as queue_dequeue,
     )
-    from opwright.queue.queue_dequeue_many import (
+    from ..queue.queue_dequeue_many import (
         QueueDequeueMany as QueueDequeueMany,
         queue_dequeue_many as queue_dequeue_many,
     )
-    from opwright.queue.queue_dequeue_many_v2 import (
+    from ..queue.queue_dequeue_many_v2 import (
         QueueDequeueManyV2 as QueueDequeueManyV2,
         queue_dequeue_many_v2 as queue_dequeue_many_v2,
     )
-    from opwright.queue.queue_dequeue_up_to import (
+    from ..queue.queue_dequeue_up_to import (
         QueueDequeueUpTo as QueueDequeueUpTo,
         queue_dequeue_up_to as queue_dequeue_up_to,
     )
-    from opwright.queue.queue_dequeue_up_to_v2 import (
+    from ..queue.queue_dequeue_up_to_v2 import (
         QueueDequeueUpToV2 as QueueDequeueUpToV2,
         queue_dequeue_up_to_v2 as queue_dequeue_up_to_v2,
     )
-    from opwright.queue.queue_dequeue_v2 import (
+    from ..queue.queue_dequeue_v2 import (
         QueueDequeueV2 as QueueDequeueV2,
         queue_dequeue_v2 as queue_dequeue_v2,
     )
-    from opwright.queue.queue_enqueue import (
+    from ..queue.queue_enqueue import (
         QueueEnqueue as QueueEnqueue,
         queue_enqueue as queue_enqueue,
     )
-    from opwright.queue.queue_enqueue_many import (
+    from ..queue.queue_enqueue_many import (
         QueueEnqueueMany as QueueEnqueueMany,
         queue_enqueue_many as queue_enqueue_many,
     )
-    from opwright.queue.queue_enqueue_many_v2 import (
+    from ..queue.queue_enqueue_many_v2 import (
         QueueEnqueueManyV2 as QueueEnqueueManyV2,
         queue_enqueue_many_v2 as queue_enqueue_many_v2,
     )
-    from opwright.queue.queue_enqueue_v2 import (
+    from ..queue.queue_enqueue_v2 import (
         QueueEnqueueV2 as QueueEnqueueV2,
         queue_enqueue_v2 as queue_enqueue_v2,
     )
-    from opwright.queue.queue_is_closed import (
+    from ..queue.queue_is_closed import (
         QueueIsClosed as QueueIsClosed,
         queue_is_closed as queue_is_closed,
     )
-    from opwright.queue.queue_is_closed_v2 import (
+    from ..queue.queue_is_closed_v2 import (
         QueueIsClosedV2 as QueueIsClosedV2,
         queue_is_closed_v2 as queue_is_closed_v2,
     )
-    from opwright.queue.queue_size import (
+    from ..queue.queue_size import (
         QueueSize as QueueSize,
         queue_size as queue_size,
     )
-    from opwright.queue.queue_size_v2 import (
+    from ..queue.queue_size_v2 import (
         QueueSizeV2 as QueueSizeV2,
         queue_size_v2 as queue_size_v2,
     )
-    from opwright.queue.random_shuffle_queue import (
+    from ..queue.random_shuffle_queue import (
         RandomShuffleQueue as RandomShuffleQueue,
         random_shuffle_queue as random_shuffle_queue,
     )
-    from opwright.queue.random_shuffle_queue_v2 import (
+    from ..queue.random_shuffle_queue_v2 import (
         RandomShuffleQueueV2 as RandomShuffleQueueV2,
         random_shuffle_queue_v2 as random_shuffle_queue_v2,
     )
@@ -429,57 +429,57 @@ lazy_package(
         "write_file": "write_file",
     },
     {
-        "DisableCopyOnRead": "opwright.variables.disable_copy_on_read",
-        "disable_copy_on_read": "opwright.variables.disable_copy_on_read",
-        "FIFOQueue": "opwright.queue.fifo_queue",
-        "fifo_queue": "opwright.queue.fifo_queue",
-        "FIFOQueueV2": "opwright.queue.fifo_queue_v2",
-        "fifo_queue_v2": "opwright.queue.fifo_queue_v2",
-        "FakeQueue": "opwright.queue.fake_queue",
-        "fake_queue": "opwright.queue.fake_queue",
-        "PaddingFIFOQueue": "opwright.queue.padding_fifo_queue",
-        "padding_fifo_queue": "opwright.queue.padding_fifo_queue",
-        "PaddingFIFOQueueV2": "opwright.queue.padding_fifo_queue_v2",
-        "padding_fifo_queue_v2": "opwright.queue.padding_fifo_queue_v2",
-        "PriorityQueue": "opwright.queue.priority_queue",
-        "priority_queue": "opwright.queue.priority_queue",
-        "PriorityQueueV2": "opwright.queue.priority_queue_v2",
-        "priority_queue_v2": "opwright.queue.priority_queue_v2",
-        "QueueClose": "opwright.queue.queue_close",
-        "queue_close": "opwright.queue.queue_close",
-        "QueueCloseV2": "opwright.queue.queue_close_v2",
-        "queue_close_v2": "opwright.queue.queue_close_v2",
-        "QueueDequeue": "opwright.queue.queue_dequeue",
-        "queue_dequeue": "opwright.queue.queue_dequeue",
-        "QueueDequeueMany": "opwright.queue.queue_dequeue_many",
-        "queue_dequeue_many": "opwright.queue.queue_dequeue_many",
-        "QueueDequeueManyV2": "opwright.queue.queue_dequeue_many_v2",
-        "queue_dequeue_many_v2": "opwright.queue.queue_dequeue_many_v2",
-        "QueueDequeueUpTo": "opwright.queue.queue_dequeue_up_to",
-        "queue_dequeue_up_to": "opwright.queue.queue_dequeue_up_to",
-        "QueueDequeueUpToV2": "opwright.queue.queue_dequeue_up_to_v2",
-        "queue_dequeue_up_to_v2": "opwright.queue.queue_dequeue_up_to_v2",
-        "QueueDequeueV2": "opwright.queue.queue_dequeue_v2",
-        "queue_dequeue_v2": "opwright.queue.queue_dequeue_v2",
-        "QueueEnqueue": "opwright.queue.queue_enqueue",
-        "queue_enqueue": "opwright.queue.queue_enqueue",
-        "QueueEnqueueMany": "opwright.queue.queue_enqueue_many",
-        "queue_enqueue_many": "opwright.queue.queue_enqueue_many",
-        "QueueEnqueueManyV2": "opwright.queue.queue_enqueue_many_v2",
-        "queue_enqueue_many_v2": "opwright.queue.queue_enqueue_many_v2",
-        "QueueEnqueueV2": "opwright.queue.queue_enqueue_v2",
-        "queue_enqueue_v2": "opwright.queue.queue_enqueue_v2",
-        "QueueIsClosed": "opwright.queue.queue_is_closed",
-        "queue_is_closed": "opwright.queue.queue_is_closed",
-        "QueueIsClosedV2": "opwright.queue.queue_is_closed_v2",
-        "queue_is_closed_v2": "opwright.queue.queue_is_closed_v2",
-        "QueueSize": "opwright.queue.queue_size",
-        "queue_size": "opwright.queue.queue_size",
-        "QueueSizeV2": "opwright.queue.queue_size_v2",
-        "queue_size_v2": "opwright.queue.queue_size_v2",
-        "RandomShuffleQueue": "opwright.queue.random_shuffle_queue",
-        "random_shuffle_queue": "opwright.queue.random_shuffle_queue",
-        "RandomShuffleQueueV2": "opwright.queue.random_shuffle_queue_v2",
-        "random_shuffle_queue_v2": "opwright.queue.random_shuffle_queue_v2",
+        "DisableCopyOnRead": "..variables.disable_copy_on_read",
+        "disable_copy_on_read": "..variables.disable_copy_on_read",
+        "FIFOQueue": "..queue.fifo_queue",
+        "fifo_queue": "..queue.fifo_queue",
+        "FIFOQueueV2": "..queue.fifo_queue_v2",
+        "fifo_queue_v2": "..queue.fifo_queue_v2",
+        "FakeQueue": "..queue.fake_queue",
+        "fake_queue": "..queue.fake_queue",
+        "PaddingFIFOQueue": "..queue.padding_fifo_queue",
+        "padding_fifo_queue": "..queue.padding_fifo_queue",
+        "PaddingFIFOQueueV2": "..queue.padding_fifo_queue_v2",
+        "padding_fifo_queue_v2": "..queue.padding_fifo_queue_v2",
+        "PriorityQueue": "..queue.priority_queue",
+        "priority_queue": "..queue.priority_queue",
+        "PriorityQueueV2": "..queue.priority_queue_v2",
+        "priority_queue_v2": "..queue.priority_queue_v2",
+        "QueueClose": "..queue.queue_close",
+        "queue_close": "..queue.queue_close",
+        "QueueCloseV2": "..queue.queue_close_v2",
+        "queue_close_v2": "..queue.queue_close_v2",
+        "QueueDequeue": "..queue.queue_dequeue",
+        "queue_dequeue": "..queue.queue_dequeue",
+        "QueueDequeueMany": "..queue.queue_dequeue_many",
+        "queue_dequeue_many": "..queue.queue_dequeue_many",
+        "QueueDequeueManyV2": "..queue.queue_dequeue_many_v2",
+        "queue_dequeue_many_v2": "..queue.queue_dequeue_many_v2",
+        "QueueDequeueUpTo": "..queue.queue_dequeue_up_to",
+        "queue_dequeue_up_to": "..queue.queue_dequeue_up_to",
+        "QueueDequeueUpToV2": "..queue.queue_dequeue_up_to_v2",
+        "queue_dequeue_up_to_v2": "..queue.queue_dequeue_up_to_v2",
+        "QueueDequeueV2": "..queue.queue_dequeue_v2",
+        "queue_dequeue_v2": "..queue.queue_dequeue_v2",
+        "QueueEnqueue": "..queue.queue_enqueue",
+        "queue_enqueue": "..queue.queue_enqueue",
+        "QueueEnqueueMany": "..queue.queue_enqueue_many",
+        "queue_enqueue_many": "..queue.queue_enqueue_many",
+        "QueueEnqueueManyV2": "..queue.queue_enqueue_many_v2",
+        "queue_enqueue_many_v2": "..queue.queue_enqueue_many_v2",
+        "QueueEnqueueV2": "..queue.queue_enqueue_v2",
+        "queue_enqueue_v2": "..queue.queue_enqueue_v2",
+        "QueueIsClosed": "..queue.queue_is_closed",
+        "queue_is_closed": "..queue.queue_is_closed",
+        "QueueIsClosedV2": "..queue.queue_is_closed_v2",
+        "queue_is_closed_v2": "..queue.queue_is_closed_v2",
+        "QueueSize": "..queue.queue_size",
+        "queue_size": "..queue.queue_size",
+        "QueueSizeV2": "..queue.queue_size_v2",
+        "queue_size_v2": "..queue.queue_size_v2",
+        "RandomShuffleQueue": "..queue.random_shuffle_queue",
+        "random_shuffle_queue": "..queue.random_shuffle_queue",
+        "RandomShuffleQueueV2": "..queue.random_shuffle_queue_v2",
+        "random_shuffle_queue_v2": "..queue.random_shuffle_queue_v2",
     },
 )

@@ -66,6 +66,8 @@ class DecodeCSV(Op):
 
     CSVDatasetV2 reads whole files.
 
+    `OUT_TYPE`: float32, float64, int32, int64 or string, at least 1 value.
+
     Attributes:
         output: list of tensors of `OUT_TYPE`, `*x`. For each column, its fields.
 
@@ -293,7 +295,9 @@ def decode_csv(
                 "field_delim",
                 field_delim,
                 "use_quote_delim",
-                True if use_quote_delim is True else flags[use_quote_delim],
+                use_quote_delim is True
+                or use_quote_delim is not False
+                and flags[use_quote_delim],
                 "na_value",
                 na_value,
                 "select_cols",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -162,7 +162,7 @@ class DecodePaddedRaw(TensorOp[OutType]):
                     input_bytes,
                     fixed_length,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "little_endian",
                     opts.little_endian,
                 )
@@ -233,9 +233,11 @@ def decode_padded_raw(
                 input_bytes,
                 fixed_length,
                 "out_type",
-                as_dtype(out_type),
+                out_type if type(out_type) is DType else as_dtype(out_type),
                 "little_endian",
-                True if little_endian is True else flags[little_endian],
+                little_endian is True
+                or little_endian is not False
+                and flags[little_endian],
             )
             return _result
     except Exception as error:

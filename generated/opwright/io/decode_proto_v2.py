@@ -325,7 +325,7 @@ def decode_proto_v2(
                     "message_format",
                     message_format,
                     "sanitize",
-                    False if sanitize is False else flags[sanitize],
+                    sanitize is not False and (sanitize is True or flags[sanitize]),
                 )
             )
             return _result

@@ -178,7 +178,7 @@ def encode_base64(
                 name,
                 input,
                 "pad",
-                False if pad is False else flags[pad],
+                pad is not False and (pad is True or flags[pad]),
             )
             return _result
     except Exception as error:

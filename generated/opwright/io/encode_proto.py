@@ -61,6 +61,8 @@ class EncodeProto(TensorOp[TString]):
     A field that the message lacks, dtypes that do not fit it, and sizes that exceed the
     values are refused.
 
+    `Tinput_types`: at least 1 value.
+
     Attributes:
         bytes: string, `*x`. The serialized messages.
 

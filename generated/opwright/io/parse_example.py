@@ -77,6 +77,8 @@ class ParseExample(Op):
     ParseExampleV2 has keys as one tensor and ragged features; tf.io.parse_example calls
     that. DecodeProtoV2 reads any messages.
 
+    `Tdense`: float32, int64 or string.
+
     Attributes:
         sparse_indices: list of `Nsparse` tensors, each int64, `_ 2`. For each sparse
             feature, example and position of its values.

@@ -82,6 +82,8 @@ class ParseExampleV2(Op):
     DecodeProtoV2 reads any messages, ParseSequenceExampleV2 those with sequences of
     features.
 
+    `Tdense`: float32, int64 or string.
+
     Attributes:
         sparse_indices: list of `num_sparse` tensors, each int64, `_ len(b)+1`. For each
             sparse feature, example and position of its values.

@@ -102,6 +102,8 @@ class ParseSequenceExample(Op):
     ParseSequenceExampleV2 has keys as tensors and ragged features;
     tf.io.parse_sequence_example calls that.
 
+    `Tcontext_dense`: float32, int64 or string.
+
     Attributes:
         context_sparse_indices: list of `Ncontext_sparse` tensors, each int64, `_ 2`.
             For each sparse feature of the context, coordinates of its values.

@@ -111,6 +111,8 @@ class ParseSequenceExampleV2(Op):
     A vector of messages is a batch; of a scalar, outputs lack that dimension.
     ParseExampleV2 reads messages without sequences.
 
+    `Tcontext_dense`: float32, int64 or string.
+
     Attributes:
         context_sparse_indices: list of `Ncontext_sparse` tensors, each int64,
             `_ len(b)+1`. For each sparse feature of the context, coordinates of its

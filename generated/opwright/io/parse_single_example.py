@@ -76,6 +76,8 @@ class ParseSingleExample(Op):
     Data sets that read examples one by one use it; keys are attrs here. ParseExampleV2
     reads many at once, which is faster.
 
+    `Tdense`: float32, int64 or string.
+
     Attributes:
         sparse_indices: list of `num_sparse` tensors, each int64, `_ 1`. For each sparse
             feature, the position of its values.

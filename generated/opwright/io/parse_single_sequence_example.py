@@ -97,6 +97,8 @@ class ParseSingleSequenceExample(Op):
     Keys are tensors here. ParseSequenceExampleV2 reads one message or many, and ragged
     features.
 
+    `Tcontext_dense`: float32, int64 or string.
+
     Attributes:
         context_sparse_indices: list of `Ncontext_sparse` tensors, each int64, `_ 1`.
             For each sparse feature of the context, coordinates of its values.

@@ -78,8 +78,8 @@ class TFRecordReader(TensorOp[TString]):
                 default one if empty.
             shared_name: string. The name under which calls share a reader; the op's own
                 name if empty.
-            compression_type: string. "ZLIB" or "GZIP"; empty for files that are not
-                compressed.
+            compression_type: string. "ZLIB", "GZIP" or "SNAPPY"; empty for files that
+                are not compressed, as which all are read with any other word.
         """
 
         __slots__ = ("container", "shared_name", "compression_type")
@@ -139,8 +139,9 @@ class TFRecordReader(TensorOp[TString]):
                     is in; the default one if empty.
                 shared_name: string. Default "". The name under which calls share a
                     reader; the op's own name if empty.
-                compression_type: string. Default "". "ZLIB" or "GZIP"; empty for files
-                    that are not compressed.
+                compression_type: string. Default "". "ZLIB", "GZIP" or "SNAPPY"; empty
+                    for files that are not compressed, as which all are read with any
+                    other word.
 
         Returns:
             reader_handle: reference to string, `2`. A reference to the reader, for
@@ -224,8 +225,8 @@ def tf_record_reader(
             the default one if empty.
         shared_name: string. Default "". The name under which calls share a reader; the
             op's own name if empty.
-        compression_type: string. Default "". "ZLIB" or "GZIP"; empty for files that are
-            not compressed.
+        compression_type: string. Default "". "ZLIB", "GZIP" or "SNAPPY"; empty for
+            files that are not compressed, as which all are read with any other word.
         name: what the op is called in a graph.
 
     Returns:

@@ -80,8 +80,8 @@ class TFRecordReaderV2(TensorOp[TResource]):
                 default one if empty.
             shared_name: string. The name under which calls share a reader; the op's own
                 name if empty.
-            compression_type: string. "ZLIB" or "GZIP"; empty for files that are not
-                compressed.
+            compression_type: string. "ZLIB", "GZIP" or "SNAPPY"; empty for files that
+                are not compressed, as which all are read with any other word.
         """
 
         __slots__ = ("container", "shared_name", "compression_type")
@@ -138,8 +138,9 @@ class TFRecordReaderV2(TensorOp[TResource]):
                     is in; the default one if empty.
                 shared_name: string. Default "". The name under which calls share a
                     reader; the op's own name if empty.
-                compression_type: string. Default "". "ZLIB" or "GZIP"; empty for files
-                    that are not compressed.
+                compression_type: string. Default "". "ZLIB", "GZIP" or "SNAPPY"; empty
+                    for files that are not compressed, as which all are read with any
+                    other word.
 
         Returns:
             reader_handle: resource, `scalar`. Handle of the reader, for ReaderReadV2
@@ -221,8 +222,8 @@ def tf_record_reader_v2(
             the default one if empty.
         shared_name: string. Default "". The name under which calls share a reader; the
             op's own name if empty.
-        compression_type: string. Default "". "ZLIB" or "GZIP"; empty for files that are
-            not compressed.
+        compression_type: string. Default "". "ZLIB", "GZIP" or "SNAPPY"; empty for
+            files that are not compressed, as which all are read with any other word.
         name: what the op is called in a graph.
 
     Returns:

@@ -11,244 +11,244 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package, lazy_packages
 
 if TYPE_CHECKING:
-    from opwright.linalg import sparse as sparse
-    from opwright.linalg.banded_triangular_solve import (
+    from . import sparse as sparse
+    from .banded_triangular_solve import (
         BandedTriangularSolve as BandedTriangularSolve,
         banded_triangular_solve as banded_triangular_solve,
     )
-    from opwright.linalg.batch_cholesky import (
+    from .batch_cholesky import (
         BatchCholesky as BatchCholesky,
         batch_cholesky as batch_cholesky,
     )
-    from opwright.linalg.batch_cholesky_grad import (
+    from .batch_cholesky_grad import (
         BatchCholeskyGrad as BatchCholeskyGrad,
         batch_cholesky_grad as batch_cholesky_grad,
     )
-    from opwright.linalg.batch_mat_mul import (
+    from .batch_mat_mul import (
         BatchMatMul as BatchMatMul,
         batch_mat_mul as batch_mat_mul,
     )
-    from opwright.linalg.batch_mat_mul_v2 import (
+    from .batch_mat_mul_v2 import (
         BatchMatMulV2 as BatchMatMulV2,
         batch_mat_mul_v2 as batch_mat_mul_v2,
     )
-    from opwright.linalg.batch_mat_mul_v3 import (
+    from .batch_mat_mul_v3 import (
         BatchMatMulV3 as BatchMatMulV3,
         batch_mat_mul_v3 as batch_mat_mul_v3,
     )
-    from opwright.linalg.batch_matrix_band_part import (
+    from .batch_matrix_band_part import (
         BatchMatrixBandPart as BatchMatrixBandPart,
         batch_matrix_band_part as batch_matrix_band_part,
     )
-    from opwright.linalg.batch_matrix_determinant import (
+    from .batch_matrix_determinant import (
         BatchMatrixDeterminant as BatchMatrixDeterminant,
         batch_matrix_determinant as batch_matrix_determinant,
     )
-    from opwright.linalg.batch_matrix_diag import (
+    from .batch_matrix_diag import (
         BatchMatrixDiag as BatchMatrixDiag,
         batch_matrix_diag as batch_matrix_diag,
     )
-    from opwright.linalg.batch_matrix_diag_part import (
+    from .batch_matrix_diag_part import (
         BatchMatrixDiagPart as BatchMatrixDiagPart,
         batch_matrix_diag_part as batch_matrix_diag_part,
     )
-    from opwright.linalg.batch_matrix_inverse import (
+    from .batch_matrix_inverse import (
         BatchMatrixInverse as BatchMatrixInverse,
         batch_matrix_inverse as batch_matrix_inverse,
     )
-    from opwright.linalg.batch_matrix_set_diag import (
+    from .batch_matrix_set_diag import (
         BatchMatrixSetDiag as BatchMatrixSetDiag,
         batch_matrix_set_diag as batch_matrix_set_diag,
     )
-    from opwright.linalg.batch_matrix_solve import (
+    from .batch_matrix_solve import (
         BatchMatrixSolve as BatchMatrixSolve,
         batch_matrix_solve as batch_matrix_solve,
     )
-    from opwright.linalg.batch_matrix_solve_ls import (
+    from .batch_matrix_solve_ls import (
         BatchMatrixSolveLs as BatchMatrixSolveLs,
         batch_matrix_solve_ls as batch_matrix_solve_ls,
     )
-    from opwright.linalg.batch_matrix_triangular_solve import (
+    from .batch_matrix_triangular_solve import (
         BatchMatrixTriangularSolve as BatchMatrixTriangularSolve,
         batch_matrix_triangular_solve as batch_matrix_triangular_solve,
     )
-    from opwright.linalg.batch_self_adjoint_eig import (
+    from .batch_self_adjoint_eig import (
         BatchSelfAdjointEig as BatchSelfAdjointEig,
         batch_self_adjoint_eig as batch_self_adjoint_eig,
     )
-    from opwright.linalg.batch_self_adjoint_eig_v2 import (
+    from .batch_self_adjoint_eig_v2 import (
         BatchSelfAdjointEigV2 as BatchSelfAdjointEigV2,
         batch_self_adjoint_eig_v2 as batch_self_adjoint_eig_v2,
     )
-    from opwright.linalg.batch_svd import (
+    from .batch_svd import (
         BatchSvd as BatchSvd,
         batch_svd as batch_svd,
     )
-    from opwright.linalg.cholesky import (
+    from .cholesky import (
         Cholesky as Cholesky,
         cholesky as cholesky,
     )
-    from opwright.linalg.cholesky_grad import (
+    from .cholesky_grad import (
         CholeskyGrad as CholeskyGrad,
         cholesky_grad as cholesky_grad,
     )
-    from opwright.linalg.conjugate_transpose import (
+    from .conjugate_transpose import (
         ConjugateTranspose as ConjugateTranspose,
         conjugate_transpose as conjugate_transpose,
     )
-    from opwright.linalg.cross import (
+    from .cross import (
         Cross as Cross,
         cross as cross,
     )
-    from opwright.linalg.diag import (
+    from .diag import (
         Diag as Diag,
         diag as diag,
     )
-    from opwright.linalg.diag_part import (
+    from .diag_part import (
         DiagPart as DiagPart,
         diag_part as diag_part,
     )
-    from opwright.linalg.eig import (
+    from .eig import (
         Eig as Eig,
         eig as eig,
     )
-    from opwright.linalg.einsum import (
+    from .einsum import (
         Einsum as Einsum,
         einsum as einsum,
     )
-    from opwright.linalg.euclidean_norm import (
+    from .euclidean_norm import (
         EuclideanNorm as EuclideanNorm,
         euclidean_norm as euclidean_norm,
     )
-    from opwright.linalg.load_and_remap_matrix import (
+    from .load_and_remap_matrix import (
         LoadAndRemapMatrix as LoadAndRemapMatrix,
         load_and_remap_matrix as load_and_remap_matrix,
     )
-    from opwright.linalg.log_matrix_determinant import (
+    from .log_matrix_determinant import (
         LogMatrixDeterminant as LogMatrixDeterminant,
         log_matrix_determinant as log_matrix_determinant,
     )
-    from opwright.linalg.lu import (
+    from .lu import (
         Lu as Lu,
         lu as lu,
     )
-    from opwright.linalg.mat_mul import (
+    from .mat_mul import (
         MatMul as MatMul,
         mat_mul as mat_mul,
     )
-    from opwright.linalg.matrix_band_part import (
+    from .matrix_band_part import (
         MatrixBandPart as MatrixBandPart,
         matrix_band_part as matrix_band_part,
     )
-    from opwright.linalg.matrix_determinant import (
+    from .matrix_determinant import (
         MatrixDeterminant as MatrixDeterminant,
         matrix_determinant as matrix_determinant,
     )
-    from opwright.linalg.matrix_diag import (
+    from .matrix_diag import (
         MatrixDiag as MatrixDiag,
         matrix_diag as matrix_diag,
     )
-    from opwright.linalg.matrix_diag_part import (
+    from .matrix_diag_part import (
         MatrixDiagPart as MatrixDiagPart,
         matrix_diag_part as matrix_diag_part,
     )
-    from opwright.linalg.matrix_diag_part_v2 import (
+    from .matrix_diag_part_v2 import (
         MatrixDiagPartV2 as MatrixDiagPartV2,
         matrix_diag_part_v2 as matrix_diag_part_v2,
     )
-    from opwright.linalg.matrix_diag_part_v3 import (
+    from .matrix_diag_part_v3 import (
         MatrixDiagPartV3 as MatrixDiagPartV3,
         matrix_diag_part_v3 as matrix_diag_part_v3,
     )
-    from opwright.linalg.matrix_diag_v2 import (
+    from .matrix_diag_v2 import (
         MatrixDiagV2 as MatrixDiagV2,
         matrix_diag_v2 as matrix_diag_v2,
     )
-    from opwright.linalg.matrix_diag_v3 import (
+    from .matrix_diag_v3 import (
         MatrixDiagV3 as MatrixDiagV3,
         matrix_diag_v3 as matrix_diag_v3,
     )
-    from opwright.linalg.matrix_exponential import (
+    from .matrix_exponential import (
         MatrixExponential as MatrixExponential,
         matrix_exponential as matrix_exponential,
     )
-    from opwright.linalg.matrix_inverse import (
+    from .matrix_inverse import (
         MatrixInverse as MatrixInverse,
         matrix_inverse as matrix_inverse,
     )
-    from opwright.linalg.matrix_logarithm import (
+    from .matrix_logarithm import (
         MatrixLogarithm as MatrixLogarithm,
         matrix_logarithm as matrix_logarithm,
     )
-    from opwright.linalg.matrix_set_diag import (
+    from .matrix_set_diag import (
         MatrixSetDiag as MatrixSetDiag,
         matrix_set_diag as matrix_set_diag,
     )
-    from opwright.linalg.matrix_set_diag_v2 import (
+    from .matrix_set_diag_v2 import (
         MatrixSetDiagV2 as MatrixSetDiagV2,
         matrix_set_diag_v2 as matrix_set_diag_v2,
     )
-    from opwright.linalg.matrix_set_diag_v3 import (
+    from .matrix_set_diag_v3 import (
         MatrixSetDiagV3 as MatrixSetDiagV3,
         matrix_set_diag_v3 as matrix_set_diag_v3,
     )
-    from opwright.linalg.matrix_solve import (
+    from .matrix_solve import (
         MatrixSolve as MatrixSolve,
         matrix_solve as matrix_solve,
     )
-    from opwright.linalg.matrix_solve_ls import (
+    from .matrix_solve_ls import (
         MatrixSolveLs as MatrixSolveLs,
         matrix_solve_ls as matrix_solve_ls,
     )
-    from opwright.linalg.matrix_square_root import (
+    from .matrix_square_root import (
         MatrixSquareRoot as MatrixSquareRoot,
         matrix_square_root as matrix_square_root,
     )
-    from opwright.linalg.matrix_triangular_solve import (
+    from .matrix_triangular_solve import (
         MatrixTriangularSolve as MatrixTriangularSolve,
         matrix_triangular_solve as matrix_triangular_solve,
     )
-    from opwright.linalg.qr import (
+    from .qr import (
         Qr as Qr,
         qr as qr,
     )
-    from opwright.linalg.quantized_mat_mul import (
+    from .quantized_mat_mul import (
         QuantizedMatMul as QuantizedMatMul,
         quantized_mat_mul as quantized_mat_mul,
     )
-    from opwright.linalg.quantized_mat_mul_with_bias import (
+    from .quantized_mat_mul_with_bias import (
         QuantizedMatMulWithBias as QuantizedMatMulWithBias,
         quantized_mat_mul_with_bias as quantized_mat_mul_with_bias,
     )
-    from opwright.linalg.quantized_mat_mul_with_bias_and_relu import (
+    from .quantized_mat_mul_with_bias_and_relu import (
         QuantizedMatMulWithBiasAndRelu as QuantizedMatMulWithBiasAndRelu,
         quantized_mat_mul_with_bias_and_relu as quantized_mat_mul_with_bias_and_relu,
     )
-    from opwright.linalg.quantized_mat_mul_with_bias_and_relu_and_requantize import (
+    from .quantized_mat_mul_with_bias_and_relu_and_requantize import (
         QuantizedMatMulWithBiasAndReluAndRequantize as QuantizedMatMulWithBiasAndReluAndRequantize,
         quantized_mat_mul_with_bias_and_relu_and_requantize as quantized_mat_mul_with_bias_and_relu_and_requantize,
     )
-    from opwright.linalg.self_adjoint_eig import (
+    from .self_adjoint_eig import (
         SelfAdjointEig as SelfAdjointEig,
         self_adjoint_eig as self_adjoint_eig,
     )
-    from opwright.linalg.self_adjoint_eig_v2 import (
+    from .self_adjoint_eig_v2 import (
         SelfAdjointEigV2 as SelfAdjointEigV2,
         self_adjoint_eig_v2 as self_adjoint_eig_v2,
     )
-    from opwright.linalg.svd import (
+    from .svd import (
         Svd as Svd,
         svd as svd,
     )
-    from opwright.linalg.transpose import (
+    from .transpose import (
         Transpose as Transpose,
         transpose as transpose,
     )
-    from opwright.linalg.tridiagonal_mat_mul import (
+    from .tridiagonal_mat_mul import (
         TridiagonalMatMul as TridiagonalMatMul,
         tridiagonal_mat_mul as tridiagonal_mat_mul,
     )
-    from opwright.linalg.tridiagonal_solve import (
+    from .tridiagonal_solve import (
         TridiagonalSolve as TridiagonalSolve,
         tridiagonal_solve as tridiagonal_solve,
     )

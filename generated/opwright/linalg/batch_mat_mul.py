@@ -283,13 +283,13 @@ def batch_mat_mul(
                 x,
                 y,
                 "adj_x",
-                False if adj_x is False else flags[adj_x],
+                adj_x is not False and (adj_x is True or flags[adj_x]),
                 "adj_y",
-                False if adj_y is False else flags[adj_y],
+                adj_y is not False and (adj_y is True or flags[adj_y]),
                 "grad_x",
-                False if grad_x is False else flags[grad_x],
+                grad_x is not False and (grad_x is True or flags[grad_x]),
                 "grad_y",
-                False if grad_y is False else flags[grad_y],
+                grad_y is not False and (grad_y is True or flags[grad_y]),
             )
             return _result
     except Exception as error:

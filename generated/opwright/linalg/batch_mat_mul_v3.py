@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -28,7 +29,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -226,7 +226,7 @@ class BatchMatMulV3(TensorOp[Tout]):
                     x,
                     y,
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                     "adj_x",
                     opts.adj_x,
                     "adj_y",
@@ -331,15 +331,15 @@ def batch_mat_mul_v3(
                 x,
                 y,
                 "Tout",
-                as_dtype(Tout),
+                Tout if type(Tout) is DType else as_dtype(Tout),
                 "adj_x",
-                False if adj_x is False else flags[adj_x],
+                adj_x is not False and (adj_x is True or flags[adj_x]),
                 "adj_y",
-                False if adj_y is False else flags[adj_y],
+                adj_y is not False and (adj_y is True or flags[adj_y]),
                 "grad_x",
-                False if grad_x is False else flags[grad_x],
+                grad_x is not False and (grad_x is True or flags[grad_x]),
                 "grad_y",
-                False if grad_y is False else flags[grad_y],
+                grad_y is not False and (grad_y is True or flags[grad_y]),
             )
             return _result
     except Exception as error:

@@ -220,7 +220,7 @@ def batch_matrix_solve(
                 matrix,
                 rhs,
                 "adjoint",
-                False if adjoint is False else flags[adjoint],
+                adjoint is not False and (adjoint is True or flags[adjoint]),
             )
             return _result
     except Exception as error:

@@ -237,7 +237,7 @@ def batch_matrix_solve_ls(
                 rhs,
                 l2_regularizer,
                 "fast",
-                True if fast is True else flags[fast],
+                fast is True or fast is not False and flags[fast],
             )
             return _result
     except Exception as error:

@@ -250,9 +250,10 @@ def batch_svd(
                     name,
                     input,
                     "compute_uv",
-                    True if compute_uv is True else flags[compute_uv],
+                    compute_uv is True or compute_uv is not False and flags[compute_uv],
                     "full_matrices",
-                    False if full_matrices is False else flags[full_matrices],
+                    full_matrices is not False
+                    and (full_matrices is True or flags[full_matrices]),
                 )
             )
             return _result

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -26,7 +27,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -72,8 +72,8 @@ class Eig(Op, Generic[Tout]):
 
     For symmetric and Hermitian matrices take SelfAdjointEigV2, which is faster, real
     and ordered. Without `compute_v` only values are computed, and `v` holds nothing
-    that means anything. A nan in the input is refused, for the iteration does not
-    converge.
+    that means anything. A nan or an infinity in the input is refused, for the iteration
+    does not converge.
 
     `T`: float32, float64, complex64 or complex128.
 
@@ -143,8 +143,8 @@ class Eig(Op, Generic[Tout]):
 
         For symmetric and Hermitian matrices take SelfAdjointEigV2, which is faster,
         real and ordered. Without `compute_v` only values are computed, and `v` holds
-        nothing that means anything. A nan in the input is refused, for the iteration
-        does not converge.
+        nothing that means anything. A nan or an infinity in the input is refused, for
+        the iteration does not converge.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -183,7 +183,7 @@ class Eig(Op, Generic[Tout]):
                     "compute_v",
                     opts.compute_v,
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                 )
                 return op
         except Exception as error:
@@ -221,8 +221,8 @@ def eig(
 
     For symmetric and Hermitian matrices take SelfAdjointEigV2, which is faster, real
     and ordered. Without `compute_v` only values are computed, and `v` holds nothing
-    that means anything. A nan in the input is refused, for the iteration does not
-    converge.
+    that means anything. A nan or an infinity in the input is refused, for the iteration
+    does not converge.
 
     `Eig.create` in the current scope, with Eig.Options as keywords.
 
@@ -260,9 +260,9 @@ def eig(
                     name,
                     input,
                     "compute_v",
-                    True if compute_v is True else flags[compute_v],
+                    compute_v is True or compute_v is not False and flags[compute_v],
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                 )
             )
             return _result

@@ -67,6 +67,8 @@ class Einsum(TensorOp[T]):
     cheap order, and fills in what is missing behind "->", which has to be there for
     this op.
 
+    `N`: at least 1.
+
     Attributes:
         output: `T`, `...`. The sums, with the axes of the right side in its order.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -24,7 +25,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -179,7 +179,11 @@ class Lu(Op, Generic[T, OutputIdxType]):
                     None,
                     input,
                     "output_idx_type",
-                    as_dtype(output_idx_type),
+                    (
+                        output_idx_type
+                        if type(output_idx_type) is DType
+                        else as_dtype(output_idx_type)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -266,7 +270,11 @@ def lu(
                     name,
                     input,
                     "output_idx_type",
-                    as_dtype(output_idx_type),
+                    (
+                        output_idx_type
+                        if type(output_idx_type) is DType
+                        else as_dtype(output_idx_type)
+                    ),
                 )
             )
             return _result

@@ -302,13 +302,15 @@ def mat_mul(
                 a,
                 b,
                 "transpose_a",
-                False if transpose_a is False else flags[transpose_a],
+                transpose_a is not False
+                and (transpose_a is True or flags[transpose_a]),
                 "transpose_b",
-                False if transpose_b is False else flags[transpose_b],
+                transpose_b is not False
+                and (transpose_b is True or flags[transpose_b]),
                 "grad_a",
-                False if grad_a is False else flags[grad_a],
+                grad_a is not False and (grad_a is True or flags[grad_a]),
                 "grad_b",
-                False if grad_b is False else flags[grad_b],
+                grad_b is not False and (grad_b is True or flags[grad_b]),
             )
             return _result
     except Exception as error:

@@ -220,7 +220,7 @@ def matrix_inverse(
                 name,
                 input,
                 "adjoint",
-                False if adjoint is False else flags[adjoint],
+                adjoint is not False and (adjoint is True or flags[adjoint]),
             )
             return _result
     except Exception as error:

@@ -235,7 +235,7 @@ def matrix_solve(
                 matrix,
                 rhs,
                 "adjoint",
-                False if adjoint is False else flags[adjoint],
+                adjoint is not False and (adjoint is True or flags[adjoint]),
             )
             return _result
     except Exception as error:

@@ -262,7 +262,8 @@ def qr(
                     name,
                     input,
                     "full_matrices",
-                    False if full_matrices is False else flags[full_matrices],
+                    full_matrices is not False
+                    and (full_matrices is True or flags[full_matrices]),
                 )
             )
             return _result

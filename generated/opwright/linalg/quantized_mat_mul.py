@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -30,7 +31,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -273,13 +273,17 @@ class QuantizedMatMul(Op, Generic[Toutput]):
                     min_b,
                     max_b,
                     "Toutput",
-                    as_dtype(Toutput),
+                    Toutput if type(Toutput) is DType else as_dtype(Toutput),
                     "transpose_a",
                     opts.transpose_a,
                     "transpose_b",
                     opts.transpose_b,
                     "Tactivation",
-                    as_dtype(Tactivation),
+                    (
+                        Tactivation
+                        if type(Tactivation) is DType
+                        else as_dtype(Tactivation)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -421,13 +425,19 @@ def quantized_mat_mul(
                     min_b,
                     max_b,
                     "Toutput",
-                    as_dtype(Toutput),
+                    Toutput if type(Toutput) is DType else as_dtype(Toutput),
                     "transpose_a",
-                    False if transpose_a is False else flags[transpose_a],
+                    transpose_a is not False
+                    and (transpose_a is True or flags[transpose_a]),
                     "transpose_b",
-                    False if transpose_b is False else flags[transpose_b],
+                    transpose_b is not False
+                    and (transpose_b is True or flags[transpose_b]),
                     "Tactivation",
-                    as_dtype(Tactivation),
+                    (
+                        Tactivation
+                        if type(Tactivation) is DType
+                        else as_dtype(Tactivation)
+                    ),
                 )
             )
             return _result

@@ -263,7 +263,7 @@ def self_adjoint_eig_v2(
                     name,
                     input,
                     "compute_v",
-                    True if compute_v is True else flags[compute_v],
+                    compute_v is True or compute_v is not False and flags[compute_v],
                 )
             )
             return _result

@@ -277,9 +277,12 @@ def tridiagonal_solve(
                 diagonals,
                 rhs,
                 "partial_pivoting",
-                True if partial_pivoting is True else flags[partial_pivoting],
+                partial_pivoting is True
+                or partial_pivoting is not False
+                and flags[partial_pivoting],
                 "perturb_singular",
-                False if perturb_singular is False else flags[perturb_singular],
+                perturb_singular is not False
+                and (perturb_singular is True or flags[perturb_singular]),
             )
             return _result
     except Exception as error:

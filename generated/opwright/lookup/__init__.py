@@ -11,115 +11,115 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.lookup.anonymous_hash_table import (
+    from .anonymous_hash_table import (
         AnonymousHashTable as AnonymousHashTable,
         anonymous_hash_table as anonymous_hash_table,
     )
-    from opwright.lookup.anonymous_mutable_dense_hash_table import (
+    from .anonymous_mutable_dense_hash_table import (
         AnonymousMutableDenseHashTable as AnonymousMutableDenseHashTable,
         anonymous_mutable_dense_hash_table as anonymous_mutable_dense_hash_table,
     )
-    from opwright.lookup.anonymous_mutable_hash_table import (
+    from .anonymous_mutable_hash_table import (
         AnonymousMutableHashTable as AnonymousMutableHashTable,
         anonymous_mutable_hash_table as anonymous_mutable_hash_table,
     )
-    from opwright.lookup.anonymous_mutable_hash_table_of_tensors import (
+    from .anonymous_mutable_hash_table_of_tensors import (
         AnonymousMutableHashTableOfTensors as AnonymousMutableHashTableOfTensors,
         anonymous_mutable_hash_table_of_tensors as anonymous_mutable_hash_table_of_tensors,
     )
-    from opwright.lookup.hash_table import (
+    from .hash_table import (
         HashTable as HashTable,
         hash_table as hash_table,
     )
-    from opwright.lookup.hash_table_v2 import (
+    from .hash_table_v2 import (
         HashTableV2 as HashTableV2,
         hash_table_v2 as hash_table_v2,
     )
-    from opwright.lookup.initialize_table import (
+    from .initialize_table import (
         InitializeTable as InitializeTable,
         initialize_table as initialize_table,
     )
-    from opwright.lookup.initialize_table_from_dataset import (
+    from .initialize_table_from_dataset import (
         InitializeTableFromDataset as InitializeTableFromDataset,
         initialize_table_from_dataset as initialize_table_from_dataset,
     )
-    from opwright.lookup.initialize_table_from_text_file import (
+    from .initialize_table_from_text_file import (
         InitializeTableFromTextFile as InitializeTableFromTextFile,
         initialize_table_from_text_file as initialize_table_from_text_file,
     )
-    from opwright.lookup.initialize_table_from_text_file_v2 import (
+    from .initialize_table_from_text_file_v2 import (
         InitializeTableFromTextFileV2 as InitializeTableFromTextFileV2,
         initialize_table_from_text_file_v2 as initialize_table_from_text_file_v2,
     )
-    from opwright.lookup.initialize_table_v2 import (
+    from .initialize_table_v2 import (
         InitializeTableV2 as InitializeTableV2,
         initialize_table_v2 as initialize_table_v2,
     )
-    from opwright.lookup.lookup_table_export import (
+    from .lookup_table_export import (
         LookupTableExport as LookupTableExport,
         lookup_table_export as lookup_table_export,
     )
-    from opwright.lookup.lookup_table_export_v2 import (
+    from .lookup_table_export_v2 import (
         LookupTableExportV2 as LookupTableExportV2,
         lookup_table_export_v2 as lookup_table_export_v2,
     )
-    from opwright.lookup.lookup_table_find import (
+    from .lookup_table_find import (
         LookupTableFind as LookupTableFind,
         lookup_table_find as lookup_table_find,
     )
-    from opwright.lookup.lookup_table_find_v2 import (
+    from .lookup_table_find_v2 import (
         LookupTableFindV2 as LookupTableFindV2,
         lookup_table_find_v2 as lookup_table_find_v2,
     )
-    from opwright.lookup.lookup_table_import import (
+    from .lookup_table_import import (
         LookupTableImport as LookupTableImport,
         lookup_table_import as lookup_table_import,
     )
-    from opwright.lookup.lookup_table_import_v2 import (
+    from .lookup_table_import_v2 import (
         LookupTableImportV2 as LookupTableImportV2,
         lookup_table_import_v2 as lookup_table_import_v2,
     )
-    from opwright.lookup.lookup_table_insert import (
+    from .lookup_table_insert import (
         LookupTableInsert as LookupTableInsert,
         lookup_table_insert as lookup_table_insert,
     )
-    from opwright.lookup.lookup_table_insert_v2 import (
+    from .lookup_table_insert_v2 import (
         LookupTableInsertV2 as LookupTableInsertV2,
         lookup_table_insert_v2 as lookup_table_insert_v2,
     )
-    from opwright.lookup.lookup_table_remove_v2 import (
+    from .lookup_table_remove_v2 import (
         LookupTableRemoveV2 as LookupTableRemoveV2,
         lookup_table_remove_v2 as lookup_table_remove_v2,
     )
-    from opwright.lookup.lookup_table_size import (
+    from .lookup_table_size import (
         LookupTableSize as LookupTableSize,
         lookup_table_size as lookup_table_size,
     )
-    from opwright.lookup.lookup_table_size_v2 import (
+    from .lookup_table_size_v2 import (
         LookupTableSizeV2 as LookupTableSizeV2,
         lookup_table_size_v2 as lookup_table_size_v2,
     )
-    from opwright.lookup.mutable_dense_hash_table import (
+    from .mutable_dense_hash_table import (
         MutableDenseHashTable as MutableDenseHashTable,
         mutable_dense_hash_table as mutable_dense_hash_table,
     )
-    from opwright.lookup.mutable_dense_hash_table_v2 import (
+    from .mutable_dense_hash_table_v2 import (
         MutableDenseHashTableV2 as MutableDenseHashTableV2,
         mutable_dense_hash_table_v2 as mutable_dense_hash_table_v2,
     )
-    from opwright.lookup.mutable_hash_table import (
+    from .mutable_hash_table import (
         MutableHashTable as MutableHashTable,
         mutable_hash_table as mutable_hash_table,
     )
-    from opwright.lookup.mutable_hash_table_of_tensors import (
+    from .mutable_hash_table_of_tensors import (
         MutableHashTableOfTensors as MutableHashTableOfTensors,
         mutable_hash_table_of_tensors as mutable_hash_table_of_tensors,
     )
-    from opwright.lookup.mutable_hash_table_of_tensors_v2 import (
+    from .mutable_hash_table_of_tensors_v2 import (
         MutableHashTableOfTensorsV2 as MutableHashTableOfTensorsV2,
         mutable_hash_table_of_tensors_v2 as mutable_hash_table_of_tensors_v2,
     )
-    from opwright.lookup.mutable_hash_table_v2 import (
+    from .mutable_hash_table_v2 import (
         MutableHashTableV2 as MutableHashTableV2,
         mutable_hash_table_v2 as mutable_hash_table_v2,
     )

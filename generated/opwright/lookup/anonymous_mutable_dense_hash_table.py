@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         AnyDType,
         AnyDTypeLike,
         AnyOperand,
-        DType,
         Output,
         SameAnyOperand,
         ShapeLike,
@@ -66,9 +66,12 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
     refused. Keys may be vectors: their length is that of `empty_key`. Values may have
     any shape.
 
-    The table doubles when more than `max_load_factor` of its buckets are used, counting
-    removed ones. What LookupTableExportV2 gives has all buckets, empty ones with their
-    key.
+    The table doubles when its keys come to more than `max_load_factor` of its buckets.
+    Buckets of removed keys do not count for that, and new keys may take them; but once
+    no bucket is left that was never used, to look for a key that the table lacks fails.
+    And a key that lies behind a removed one may be stored a second time when it is
+    inserted again: where keys come and go, take a table that is not dense. What
+    LookupTableExportV2 gives has all buckets, empty ones with their key.
 
     Each call makes a table of its own, which lives as long as its handle;
     MutableDenseHashTableV2 makes one that has a name and lives on. MutableHashTableV2
@@ -155,9 +158,13 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
         look for them, is refused. Keys may be vectors: their length is that of
         `empty_key`. Values may have any shape.
 
-        The table doubles when more than `max_load_factor` of its buckets are used,
-        counting removed ones. What LookupTableExportV2 gives has all buckets, empty
-        ones with their key.
+        The table doubles when its keys come to more than `max_load_factor` of its
+        buckets. Buckets of removed keys do not count for that, and new keys may take
+        them; but once no bucket is left that was never used, to look for a key that the
+        table lacks fails. And a key that lies behind a removed one may be stored a
+        second time when it is inserted again: where keys come and go, take a table that
+        is not dense. What LookupTableExportV2 gives has all buckets, empty ones with
+        their key.
 
         Each call makes a table of its own, which lives as long as its handle;
         MutableDenseHashTableV2 makes one that has a name and lives on.
@@ -208,7 +215,11 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
                     empty_key,
                     deleted_key,
                     "value_dtype",
-                    as_dtype(value_dtype),
+                    (
+                        value_dtype
+                        if type(value_dtype) is DType
+                        else as_dtype(value_dtype)
+                    ),
                     "value_shape",
                     opts.value_shape,
                     "initial_num_buckets",
@@ -256,9 +267,12 @@ def anonymous_mutable_dense_hash_table(
     refused. Keys may be vectors: their length is that of `empty_key`. Values may have
     any shape.
 
-    The table doubles when more than `max_load_factor` of its buckets are used, counting
-    removed ones. What LookupTableExportV2 gives has all buckets, empty ones with their
-    key.
+    The table doubles when its keys come to more than `max_load_factor` of its buckets.
+    Buckets of removed keys do not count for that, and new keys may take them; but once
+    no bucket is left that was never used, to look for a key that the table lacks fails.
+    And a key that lies behind a removed one may be stored a second time when it is
+    inserted again: where keys come and go, take a table that is not dense. What
+    LookupTableExportV2 gives has all buckets, empty ones with their key.
 
     Each call makes a table of its own, which lives as long as its handle;
     MutableDenseHashTableV2 makes one that has a name and lives on. MutableHashTableV2
@@ -309,7 +323,7 @@ def anonymous_mutable_dense_hash_table(
                 empty_key,
                 deleted_key,
                 "value_dtype",
-                as_dtype(value_dtype),
+                value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
                 "value_shape",
                 as_shape(value_shape),
                 "initial_num_buckets",

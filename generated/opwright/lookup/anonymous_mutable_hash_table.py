@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TResource,
@@ -24,7 +25,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import AnyDTypeLike, DType, Output
+    from opwright_runtime.gencode import AnyDTypeLike, Output
 
 __all__ = ["AnonymousMutableHashTable", "anonymous_mutable_hash_table"]
 
@@ -122,9 +123,13 @@ class AnonymousMutableHashTable(TensorOp[TResource]):
                     "AnonymousMutableHashTable",
                     None,
                     "key_dtype",
-                    as_dtype(key_dtype),
+                    key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                     "value_dtype",
-                    as_dtype(value_dtype),
+                    (
+                        value_dtype
+                        if type(value_dtype) is DType
+                        else as_dtype(value_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -190,9 +195,9 @@ def anonymous_mutable_hash_table(
                 "AnonymousMutableHashTable",
                 name,
                 "key_dtype",
-                as_dtype(key_dtype),
+                key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                 "value_dtype",
-                as_dtype(value_dtype),
+                value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
             )
             return _result
     except Exception as error:

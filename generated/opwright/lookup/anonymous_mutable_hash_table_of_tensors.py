@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -27,13 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDTypeLike,
-        DType,
-        Output,
-        ShapeLike,
-        TensorShape,
-    )
+    from opwright_runtime.gencode import AnyDTypeLike, Output, ShapeLike, TensorShape
     from typing_extensions import Self
 
 __all__ = [
@@ -169,9 +164,13 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
                     "AnonymousMutableHashTableOfTensors",
                     None,
                     "key_dtype",
-                    as_dtype(key_dtype),
+                    key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                     "value_dtype",
-                    as_dtype(value_dtype),
+                    (
+                        value_dtype
+                        if type(value_dtype) is DType
+                        else as_dtype(value_dtype)
+                    ),
                     "value_shape",
                     opts.value_shape,
                 )
@@ -253,9 +252,9 @@ def anonymous_mutable_hash_table_of_tensors(
                 "AnonymousMutableHashTableOfTensors",
                 name,
                 "key_dtype",
-                as_dtype(key_dtype),
+                key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                 "value_dtype",
-                as_dtype(value_dtype),
+                value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
                 "value_shape",
                 as_shape(value_shape),
             )

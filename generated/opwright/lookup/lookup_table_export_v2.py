@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -23,7 +24,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         TResource,
@@ -149,9 +149,9 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
                     None,
                     table_handle,
                     "Tkeys",
-                    as_dtype(Tkeys),
+                    Tkeys if type(Tkeys) is DType else as_dtype(Tkeys),
                     "Tvalues",
-                    as_dtype(Tvalues),
+                    Tvalues if type(Tvalues) is DType else as_dtype(Tvalues),
                 )
                 return op
         except Exception as error:
@@ -219,9 +219,9 @@ def lookup_table_export_v2(
                     name,
                     table_handle,
                     "Tkeys",
-                    as_dtype(Tkeys),
+                    Tkeys if type(Tkeys) is DType else as_dtype(Tkeys),
                     "Tvalues",
-                    as_dtype(Tvalues),
+                    Tvalues if type(Tvalues) is DType else as_dtype(Tvalues),
                 )
             )
             return _result

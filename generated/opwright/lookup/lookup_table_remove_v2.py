@@ -48,8 +48,8 @@ class LookupTableRemoveV2(Op):
     """Removes keys from a table.
 
     Keys that the table lacks are passed over. A table of the kind that is filled once
-    is refused. In a dense table the bucket is marked and stays used until the table
-    grows.
+    is refused. In a dense table the bucket is marked with the deleted key, and may take
+    another key.
 
     Stateful.
 
@@ -80,8 +80,8 @@ class LookupTableRemoveV2(Op):
         """Removes keys from a table.
 
         Keys that the table lacks are passed over. A table of the kind that is filled
-        once is refused. In a dense table the bucket is marked and stays used until the
-        table grows.
+        once is refused. In a dense table the bucket is marked with the deleted key, and
+        may take another key.
 
         Stateful.
 
@@ -127,8 +127,8 @@ def lookup_table_remove_v2(
     """Removes keys from a table.
 
     Keys that the table lacks are passed over. A table of the kind that is filled once
-    is refused. In a dense table the bucket is marked and stays used until the table
-    grows.
+    is refused. In a dense table the bucket is marked with the deleted key, and may take
+    another key.
 
     Stateful.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         AnyDType,
         AnyDTypeLike,
         AnyOperand,
-        DType,
         Output,
         ShapeLike,
         StringLike,
@@ -249,7 +249,11 @@ class MutableDenseHashTable(TensorOp[TString]):
                     "use_node_name_sharing",
                     opts.use_node_name_sharing,
                     "value_dtype",
-                    as_dtype(value_dtype),
+                    (
+                        value_dtype
+                        if type(value_dtype) is DType
+                        else as_dtype(value_dtype)
+                    ),
                     "value_shape",
                     opts.value_shape,
                     "initial_num_buckets",
@@ -362,13 +366,10 @@ def mutable_dense_hash_table(
                 "shared_name",
                 shared_name,
                 "use_node_name_sharing",
-                (
-                    False
-                    if use_node_name_sharing is False
-                    else flags[use_node_name_sharing]
-                ),
+                use_node_name_sharing is not False
+                and (use_node_name_sharing is True or flags[use_node_name_sharing]),
                 "value_dtype",
-                as_dtype(value_dtype),
+                value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
                 "value_shape",
                 as_shape(value_shape),
                 "initial_num_buckets",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         AnyDType,
         AnyDTypeLike,
         AnyOperand,
-        DType,
         Output,
         SameAnyOperand,
         ShapeLike,
@@ -69,13 +69,17 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
     refused. Keys may be vectors: their length is that of `empty_key`. Values may have
     any shape.
 
-    The table doubles when more than `max_load_factor` of its buckets are used, counting
-    removed ones. What LookupTableExportV2 gives has all buckets, empty ones with their
-    key.
+    The table doubles when its keys come to more than `max_load_factor` of its buckets.
+    Buckets of removed keys do not count for that, and new keys may take them; but once
+    no bucket is left that was never used, to look for a key that the table lacks fails.
+    And a key that lies behind a removed one may be stored a second time when it is
+    inserted again: where keys come and go, take a table that is not dense. What
+    LookupTableExportV2 gives has all buckets, empty ones with their key.
 
-    Calls with the same container and `shared_name` give the same table, if dtypes and
-    kind are the same, and are refused otherwise. It lives until the device's resources
-    are cleared; AnonymousMutableDenseHashTable makes one that goes with its handle.
+    Calls with the same container and `shared_name` give the same table, if dtypes are
+    the same, and are refused otherwise; its kind and all else are those of the first
+    call. It lives until the device's resources are cleared;
+    AnonymousMutableDenseHashTable makes one that goes with its handle.
     MutableHashTableV2 gives up no keys.
 
     Stateful.
@@ -108,8 +112,9 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
         Attributes:
             container: string. Which container of the device the table is in; the
                 default one if empty.
-            shared_name: string. The name that other ops and sessions find it by; if
-                empty, it is not shared, or see `use_node_name_sharing`.
+            shared_name: string. The name that other ops and sessions find it by. If
+                empty, a graph does not share it, or see `use_node_name_sharing`, and
+                eager calls with the same attrs have one table: give a name of its own.
             use_node_name_sharing: bool. Whether a table without a `shared_name` is
                 shared under the op's own name.
             value_shape: shape. Shape of a value; scalars by default.
@@ -190,14 +195,19 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
         look for them, is refused. Keys may be vectors: their length is that of
         `empty_key`. Values may have any shape.
 
-        The table doubles when more than `max_load_factor` of its buckets are used,
-        counting removed ones. What LookupTableExportV2 gives has all buckets, empty
-        ones with their key.
+        The table doubles when its keys come to more than `max_load_factor` of its
+        buckets. Buckets of removed keys do not count for that, and new keys may take
+        them; but once no bucket is left that was never used, to look for a key that the
+        table lacks fails. And a key that lies behind a removed one may be stored a
+        second time when it is inserted again: where keys come and go, take a table that
+        is not dense. What LookupTableExportV2 gives has all buckets, empty ones with
+        their key.
 
         Calls with the same container and `shared_name` give the same table, if dtypes
-        and kind are the same, and are refused otherwise. It lives until the device's
-        resources are cleared; AnonymousMutableDenseHashTable makes one that goes with
-        its handle. MutableHashTableV2 gives up no keys.
+        are the same, and are refused otherwise; its kind and all else are those of the
+        first call. It lives until the device's resources are cleared;
+        AnonymousMutableDenseHashTable makes one that goes with its handle.
+        MutableHashTableV2 gives up no keys.
 
         Stateful.
 
@@ -214,8 +224,9 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
                 container: string. Default "". Which container of the device the table
                     is in; the default one if empty.
                 shared_name: string. Default "". The name that other ops and sessions
-                    find it by; if empty, it is not shared, or see
-                    `use_node_name_sharing`.
+                    find it by. If empty, a graph does not share it, or see
+                    `use_node_name_sharing`, and eager calls with the same attrs have
+                    one table: give a name of its own.
                 use_node_name_sharing: bool. Default False. Whether a table without a
                     `shared_name` is shared under the op's own name.
                 value_shape: shape. Default (). Shape of a value; scalars by default.
@@ -257,7 +268,11 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
                     "use_node_name_sharing",
                     opts.use_node_name_sharing,
                     "value_dtype",
-                    as_dtype(value_dtype),
+                    (
+                        value_dtype
+                        if type(value_dtype) is DType
+                        else as_dtype(value_dtype)
+                    ),
                     "value_shape",
                     opts.value_shape,
                     "initial_num_buckets",
@@ -311,13 +326,17 @@ def mutable_dense_hash_table_v2(
     refused. Keys may be vectors: their length is that of `empty_key`. Values may have
     any shape.
 
-    The table doubles when more than `max_load_factor` of its buckets are used, counting
-    removed ones. What LookupTableExportV2 gives has all buckets, empty ones with their
-    key.
+    The table doubles when its keys come to more than `max_load_factor` of its buckets.
+    Buckets of removed keys do not count for that, and new keys may take them; but once
+    no bucket is left that was never used, to look for a key that the table lacks fails.
+    And a key that lies behind a removed one may be stored a second time when it is
+    inserted again: where keys come and go, take a table that is not dense. What
+    LookupTableExportV2 gives has all buckets, empty ones with their key.
 
-    Calls with the same container and `shared_name` give the same table, if dtypes and
-    kind are the same, and are refused otherwise. It lives until the device's resources
-    are cleared; AnonymousMutableDenseHashTable makes one that goes with its handle.
+    Calls with the same container and `shared_name` give the same table, if dtypes are
+    the same, and are refused otherwise; its kind and all else are those of the first
+    call. It lives until the device's resources are cleared;
+    AnonymousMutableDenseHashTable makes one that goes with its handle.
     MutableHashTableV2 gives up no keys.
 
     Stateful.
@@ -334,7 +353,8 @@ def mutable_dense_hash_table_v2(
         container: string. Default "". Which container of the device the table is in;
             the default one if empty.
         shared_name: string. Default "". The name that other ops and sessions find it
-            by; if empty, it is not shared, or see `use_node_name_sharing`.
+            by. If empty, a graph does not share it, or see `use_node_name_sharing`, and
+            eager calls with the same attrs have one table: give a name of its own.
         use_node_name_sharing: bool. Default False. Whether a table without a
             `shared_name` is shared under the op's own name.
         value_shape: shape. Default (). Shape of a value; scalars by default.
@@ -375,13 +395,10 @@ def mutable_dense_hash_table_v2(
                 "shared_name",
                 shared_name,
                 "use_node_name_sharing",
-                (
-                    False
-                    if use_node_name_sharing is False
-                    else flags[use_node_name_sharing]
-                ),
+                use_node_name_sharing is not False
+                and (use_node_name_sharing is True or flags[use_node_name_sharing]),
                 "value_dtype",
-                as_dtype(value_dtype),
+                value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
                 "value_shape",
                 as_shape(value_shape),
                 "initial_num_buckets",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -27,7 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import AnyDTypeLike, DType, Output, StringLike
+    from opwright_runtime.gencode import AnyDTypeLike, Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["MutableHashTable", "mutable_hash_table"]
@@ -184,9 +185,13 @@ class MutableHashTable(TensorOp[TString]):
                     "use_node_name_sharing",
                     opts.use_node_name_sharing,
                     "key_dtype",
-                    as_dtype(key_dtype),
+                    key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                     "value_dtype",
-                    as_dtype(value_dtype),
+                    (
+                        value_dtype
+                        if type(value_dtype) is DType
+                        else as_dtype(value_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -275,15 +280,12 @@ def mutable_hash_table(
                 "shared_name",
                 shared_name,
                 "use_node_name_sharing",
-                (
-                    False
-                    if use_node_name_sharing is False
-                    else flags[use_node_name_sharing]
-                ),
+                use_node_name_sharing is not False
+                and (use_node_name_sharing is True or flags[use_node_name_sharing]),
                 "key_dtype",
-                as_dtype(key_dtype),
+                key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                 "value_dtype",
-                as_dtype(value_dtype),
+                value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
             )
             return _result
     except Exception as error:

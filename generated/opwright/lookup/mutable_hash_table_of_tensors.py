@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -30,7 +31,6 @@ from typing_extensions import Never
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDTypeLike,
-        DType,
         Output,
         ShapeLike,
         StringLike,
@@ -207,9 +207,13 @@ class MutableHashTableOfTensors(TensorOp[TString]):
                     "use_node_name_sharing",
                     opts.use_node_name_sharing,
                     "key_dtype",
-                    as_dtype(key_dtype),
+                    key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                     "value_dtype",
-                    as_dtype(value_dtype),
+                    (
+                        value_dtype
+                        if type(value_dtype) is DType
+                        else as_dtype(value_dtype)
+                    ),
                     "value_shape",
                     opts.value_shape,
                 )
@@ -306,15 +310,12 @@ def mutable_hash_table_of_tensors(
                 "shared_name",
                 shared_name,
                 "use_node_name_sharing",
-                (
-                    False
-                    if use_node_name_sharing is False
-                    else flags[use_node_name_sharing]
-                ),
+                use_node_name_sharing is not False
+                and (use_node_name_sharing is True or flags[use_node_name_sharing]),
                 "key_dtype",
-                as_dtype(key_dtype),
+                key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                 "value_dtype",
-                as_dtype(value_dtype),
+                value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
                 "value_shape",
                 as_shape(value_shape),
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -30,7 +31,6 @@ from typing_extensions import Never
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDTypeLike,
-        DType,
         Output,
         ShapeLike,
         StringLike,
@@ -59,9 +59,10 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
     removes, LookupTableFindV2 reads, each under a lock. Values are vectors of one
     length, which `value_shape` says: other ranks are refused, the default among them.
 
-    Calls with the same container and `shared_name` give the same table, if dtypes and
-    kind are the same, and are refused otherwise. It lives until the device's resources
-    are cleared; AnonymousMutableHashTableOfTensors makes one that goes with its handle.
+    Calls with the same container and `shared_name` give the same table, if dtypes are
+    the same, and are refused otherwise; its kind and all else are those of the first
+    call. It lives until the device's resources are cleared;
+    AnonymousMutableHashTableOfTensors makes one that goes with its handle.
     MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 tensors of any
     rank.
 
@@ -95,8 +96,9 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
         Attributes:
             container: string. Which container of the device the table is in; the
                 default one if empty.
-            shared_name: string. The name that other ops and sessions find it by; if
-                empty, it is not shared, or see `use_node_name_sharing`.
+            shared_name: string. The name that other ops and sessions find it by. If
+                empty, a graph does not share it, or see `use_node_name_sharing`, and
+                eager calls with the same attrs have one table: give a name of its own.
             use_node_name_sharing: bool. Whether a table without a `shared_name` is
                 shared under the op's own name.
             value_shape: shape. Shape of a value: one dimension, whose size has to be
@@ -155,10 +157,11 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
         the default among them.
 
         Calls with the same container and `shared_name` give the same table, if dtypes
-        and kind are the same, and are refused otherwise. It lives until the device's
-        resources are cleared; AnonymousMutableHashTableOfTensors makes one that goes
-        with its handle. MutableHashTableV2 has scalars as values,
-        MutableDenseHashTableV2 tensors of any rank.
+        are the same, and are refused otherwise; its kind and all else are those of the
+        first call. It lives until the device's resources are cleared;
+        AnonymousMutableHashTableOfTensors makes one that goes with its handle.
+        MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 tensors of any
+        rank.
 
         Stateful.
 
@@ -172,8 +175,9 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
                 container: string. Default "". Which container of the device the table
                     is in; the default one if empty.
                 shared_name: string. Default "". The name that other ops and sessions
-                    find it by; if empty, it is not shared, or see
-                    `use_node_name_sharing`.
+                    find it by. If empty, a graph does not share it, or see
+                    `use_node_name_sharing`, and eager calls with the same attrs have
+                    one table: give a name of its own.
                 use_node_name_sharing: bool. Default False. Whether a table without a
                     `shared_name` is shared under the op's own name.
                 value_shape: shape. Default (). Shape of a value: one dimension, whose
@@ -212,9 +216,13 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
                     "use_node_name_sharing",
                     opts.use_node_name_sharing,
                     "key_dtype",
-                    as_dtype(key_dtype),
+                    key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                     "value_dtype",
-                    as_dtype(value_dtype),
+                    (
+                        value_dtype
+                        if type(value_dtype) is DType
+                        else as_dtype(value_dtype)
+                    ),
                     "value_shape",
                     opts.value_shape,
                 )
@@ -258,9 +266,10 @@ def mutable_hash_table_of_tensors_v2(
     removes, LookupTableFindV2 reads, each under a lock. Values are vectors of one
     length, which `value_shape` says: other ranks are refused, the default among them.
 
-    Calls with the same container and `shared_name` give the same table, if dtypes and
-    kind are the same, and are refused otherwise. It lives until the device's resources
-    are cleared; AnonymousMutableHashTableOfTensors makes one that goes with its handle.
+    Calls with the same container and `shared_name` give the same table, if dtypes are
+    the same, and are refused otherwise; its kind and all else are those of the first
+    call. It lives until the device's resources are cleared;
+    AnonymousMutableHashTableOfTensors makes one that goes with its handle.
     MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 tensors of any
     rank.
 
@@ -275,7 +284,8 @@ def mutable_hash_table_of_tensors_v2(
         container: string. Default "". Which container of the device the table is in;
             the default one if empty.
         shared_name: string. Default "". The name that other ops and sessions find it
-            by; if empty, it is not shared, or see `use_node_name_sharing`.
+            by. If empty, a graph does not share it, or see `use_node_name_sharing`, and
+            eager calls with the same attrs have one table: give a name of its own.
         use_node_name_sharing: bool. Default False. Whether a table without a
             `shared_name` is shared under the op's own name.
         value_shape: shape. Default (). Shape of a value: one dimension, whose size has
@@ -313,15 +323,12 @@ def mutable_hash_table_of_tensors_v2(
                 "shared_name",
                 shared_name,
                 "use_node_name_sharing",
-                (
-                    False
-                    if use_node_name_sharing is False
-                    else flags[use_node_name_sharing]
-                ),
+                use_node_name_sharing is not False
+                and (use_node_name_sharing is True or flags[use_node_name_sharing]),
                 "key_dtype",
-                as_dtype(key_dtype),
+                key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                 "value_dtype",
-                as_dtype(value_dtype),
+                value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
                 "value_shape",
                 as_shape(value_shape),
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -27,7 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import AnyDTypeLike, DType, Output, StringLike
+    from opwright_runtime.gencode import AnyDTypeLike, Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["MutableHashTableV2", "mutable_hash_table_v2"]
@@ -50,11 +51,12 @@ class MutableHashTableV2(TensorOp[TResource]):
     removes, LookupTableFindV2 reads, each under a lock. Values are scalars:
     MutableHashTableOfTensorsV2 has vectors.
 
-    Calls with the same container and `shared_name` give the same table, if dtypes and
-    kind are the same, and are refused otherwise. It lives until the device's resources
-    are cleared; AnonymousMutableHashTable makes one that goes with its handle. Tables
-    that are filled once and then only read, as vocabularies are, are faster as
-    HashTableV2, large ones of numbers as MutableDenseHashTableV2.
+    Calls with the same container and `shared_name` give the same table, if dtypes are
+    the same, and are refused otherwise; its kind and all else are those of the first
+    call. It lives until the device's resources are cleared; AnonymousMutableHashTable
+    makes one that goes with its handle. Tables that are filled once and then only read,
+    as vocabularies are, are faster as HashTableV2, large ones of numbers as
+    MutableDenseHashTableV2.
 
     Stateful.
 
@@ -84,8 +86,9 @@ class MutableHashTableV2(TensorOp[TResource]):
         Attributes:
             container: string. Which container of the device the table is in; the
                 default one if empty.
-            shared_name: string. The name that other ops and sessions find it by; if
-                empty, it is not shared, or see `use_node_name_sharing`.
+            shared_name: string. The name that other ops and sessions find it by. If
+                empty, a graph does not share it, or see `use_node_name_sharing`, and
+                eager calls with the same attrs have one table: give a name of its own.
             use_node_name_sharing: bool. Whether a table without a `shared_name` is
                 shared under the op's own name.
         """
@@ -136,10 +139,11 @@ class MutableHashTableV2(TensorOp[TResource]):
         are scalars: MutableHashTableOfTensorsV2 has vectors.
 
         Calls with the same container and `shared_name` give the same table, if dtypes
-        and kind are the same, and are refused otherwise. It lives until the device's
-        resources are cleared; AnonymousMutableHashTable makes one that goes with its
-        handle. Tables that are filled once and then only read, as vocabularies are, are
-        faster as HashTableV2, large ones of numbers as MutableDenseHashTableV2.
+        are the same, and are refused otherwise; its kind and all else are those of the
+        first call. It lives until the device's resources are cleared;
+        AnonymousMutableHashTable makes one that goes with its handle. Tables that are
+        filled once and then only read, as vocabularies are, are faster as HashTableV2,
+        large ones of numbers as MutableDenseHashTableV2.
 
         Stateful.
 
@@ -153,8 +157,9 @@ class MutableHashTableV2(TensorOp[TResource]):
                 container: string. Default "". Which container of the device the table
                     is in; the default one if empty.
                 shared_name: string. Default "". The name that other ops and sessions
-                    find it by; if empty, it is not shared, or see
-                    `use_node_name_sharing`.
+                    find it by. If empty, a graph does not share it, or see
+                    `use_node_name_sharing`, and eager calls with the same attrs have
+                    one table: give a name of its own.
                 use_node_name_sharing: bool. Default False. Whether a table without a
                     `shared_name` is shared under the op's own name.
 
@@ -189,9 +194,13 @@ class MutableHashTableV2(TensorOp[TResource]):
                     "use_node_name_sharing",
                     opts.use_node_name_sharing,
                     "key_dtype",
-                    as_dtype(key_dtype),
+                    key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                     "value_dtype",
-                    as_dtype(value_dtype),
+                    (
+                        value_dtype
+                        if type(value_dtype) is DType
+                        else as_dtype(value_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -231,11 +240,12 @@ def mutable_hash_table_v2(
     removes, LookupTableFindV2 reads, each under a lock. Values are scalars:
     MutableHashTableOfTensorsV2 has vectors.
 
-    Calls with the same container and `shared_name` give the same table, if dtypes and
-    kind are the same, and are refused otherwise. It lives until the device's resources
-    are cleared; AnonymousMutableHashTable makes one that goes with its handle. Tables
-    that are filled once and then only read, as vocabularies are, are faster as
-    HashTableV2, large ones of numbers as MutableDenseHashTableV2.
+    Calls with the same container and `shared_name` give the same table, if dtypes are
+    the same, and are refused otherwise; its kind and all else are those of the first
+    call. It lives until the device's resources are cleared; AnonymousMutableHashTable
+    makes one that goes with its handle. Tables that are filled once and then only read,
+    as vocabularies are, are faster as HashTableV2, large ones of numbers as
+    MutableDenseHashTableV2.
 
     Stateful.
 
@@ -248,7 +258,8 @@ def mutable_hash_table_v2(
         container: string. Default "". Which container of the device the table is in;
             the default one if empty.
         shared_name: string. Default "". The name that other ops and sessions find it
-            by; if empty, it is not shared, or see `use_node_name_sharing`.
+            by. If empty, a graph does not share it, or see `use_node_name_sharing`, and
+            eager calls with the same attrs have one table: give a name of its own.
         use_node_name_sharing: bool. Default False. Whether a table without a
             `shared_name` is shared under the op's own name.
         name: what the op is called in a graph.
@@ -282,15 +293,12 @@ def mutable_hash_table_v2(
                 "shared_name",
                 shared_name,
                 "use_node_name_sharing",
-                (
-                    False
-                    if use_node_name_sharing is False
-                    else flags[use_node_name_sharing]
-                ),
+                use_node_name_sharing is not False
+                and (use_node_name_sharing is True or flags[use_node_name_sharing]),
                 "key_dtype",
-                as_dtype(key_dtype),
+                key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                 "value_dtype",
-                as_dtype(value_dtype),
+                value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
             )
             return _result
     except Exception as error:

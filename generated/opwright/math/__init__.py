@@ -12,556 +12,556 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package, lazy_packages
 
 if TYPE_CHECKING:
-    from opwright.math import special as special
-    from opwright.math.abs import (
+    from . import special as special
+    from .abs import (
         Abs as Abs,
         abs as abs,
     )
-    from opwright.math.accumulate_n_v2 import (
+    from .accumulate_n_v2 import (
         AccumulateNV2 as AccumulateNV2,
         accumulate_n_v2 as accumulate_n_v2,
     )
-    from opwright.math.acos import (
+    from .acos import (
         Acos as Acos,
         acos as acos,
     )
-    from opwright.math.acosh import (
+    from .acosh import (
         Acosh as Acosh,
         acosh as acosh,
     )
-    from opwright.math.add import (
+    from .add import (
         Add as Add,
         add as add,
     )
-    from opwright.math.add_n import (
+    from .add_n import (
         AddN as AddN,
         add_n as add_n,
     )
-    from opwright.math.add_v2 import (
+    from .add_v2 import (
         AddV2 as AddV2,
         add_v2 as add_v2,
     )
-    from opwright.math.all import (
+    from .all import (
         All as All,
         all as all,
     )
-    from opwright.math.angle import (
+    from .angle import (
         Angle as Angle,
         angle as angle,
     )
-    from opwright.math.any import (
+    from .any import (
         Any as Any,
         any as any,
     )
-    from opwright.math.approximate_equal import (
+    from .approximate_equal import (
         ApproximateEqual as ApproximateEqual,
         approximate_equal as approximate_equal,
     )
-    from opwright.math.arg_max import (
+    from .arg_max import (
         ArgMax as ArgMax,
         arg_max as arg_max,
     )
-    from opwright.math.arg_min import (
+    from .arg_min import (
         ArgMin as ArgMin,
         arg_min as arg_min,
     )
-    from opwright.math.asin import (
+    from .asin import (
         Asin as Asin,
         asin as asin,
     )
-    from opwright.math.asinh import (
+    from .asinh import (
         Asinh as Asinh,
         asinh as asinh,
     )
-    from opwright.math.atan import (
+    from .atan import (
         Atan as Atan,
         atan as atan,
     )
-    from opwright.math.atan2 import (
+    from .atan2 import (
         Atan2 as Atan2,
         atan2 as atan2,
     )
-    from opwright.math.atanh import (
+    from .atanh import (
         Atanh as Atanh,
         atanh as atanh,
     )
-    from opwright.math.bessel_i0 import (
+    from .bessel_i0 import (
         BesselI0 as BesselI0,
         bessel_i0 as bessel_i0,
     )
-    from opwright.math.bessel_i0e import (
+    from .bessel_i0e import (
         BesselI0e as BesselI0e,
         bessel_i0e as bessel_i0e,
     )
-    from opwright.math.bessel_i1 import (
+    from .bessel_i1 import (
         BesselI1 as BesselI1,
         bessel_i1 as bessel_i1,
     )
-    from opwright.math.bessel_i1e import (
+    from .bessel_i1e import (
         BesselI1e as BesselI1e,
         bessel_i1e as bessel_i1e,
     )
-    from opwright.math.betainc import (
+    from .betainc import (
         Betainc as Betainc,
         betainc as betainc,
     )
-    from opwright.math.bincount import (
+    from .bincount import (
         Bincount as Bincount,
         bincount as bincount,
     )
-    from opwright.math.bucketize import (
+    from .bucketize import (
         Bucketize as Bucketize,
         bucketize as bucketize,
     )
-    from opwright.math.ceil import (
+    from .ceil import (
         Ceil as Ceil,
         ceil as ceil,
     )
-    from opwright.math.clip_by_value import (
+    from .clip_by_value import (
         ClipByValue as ClipByValue,
         clip_by_value as clip_by_value,
     )
-    from opwright.math.complex_abs import (
+    from .complex_abs import (
         ComplexAbs as ComplexAbs,
         complex_abs as complex_abs,
     )
-    from opwright.math.conj import (
+    from .conj import (
         Conj as Conj,
         conj as conj,
     )
-    from opwright.math.cos import (
+    from .cos import (
         Cos as Cos,
         cos as cos,
     )
-    from opwright.math.cosh import (
+    from .cosh import (
         Cosh as Cosh,
         cosh as cosh,
     )
-    from opwright.math.cumprod import (
+    from .cumprod import (
         Cumprod as Cumprod,
         cumprod as cumprod,
     )
-    from opwright.math.cumsum import (
+    from .cumsum import (
         Cumsum as Cumsum,
         cumsum as cumsum,
     )
-    from opwright.math.cumulative_logsumexp import (
+    from .cumulative_logsumexp import (
         CumulativeLogsumexp as CumulativeLogsumexp,
         cumulative_logsumexp as cumulative_logsumexp,
     )
-    from opwright.math.dense_bincount import (
+    from .dense_bincount import (
         DenseBincount as DenseBincount,
         dense_bincount as dense_bincount,
     )
-    from opwright.math.digamma import (
+    from .digamma import (
         Digamma as Digamma,
         digamma as digamma,
     )
-    from opwright.math.div import (
+    from .div import (
         Div as Div,
         div as div,
     )
-    from opwright.math.div_no_nan import (
+    from .div_no_nan import (
         DivNoNan as DivNoNan,
         div_no_nan as div_no_nan,
     )
-    from opwright.math.equal import (
+    from .equal import (
         Equal as Equal,
         equal as equal,
     )
-    from opwright.math.erf import (
+    from .erf import (
         Erf as Erf,
         erf as erf,
     )
-    from opwright.math.erfc import (
+    from .erfc import (
         Erfc as Erfc,
         erfc as erfc,
     )
-    from opwright.math.erfinv import (
+    from .erfinv import (
         Erfinv as Erfinv,
         erfinv as erfinv,
     )
-    from opwright.math.exp import (
+    from .exp import (
         Exp as Exp,
         exp as exp,
     )
-    from opwright.math.expm1 import (
+    from .expm1 import (
         Expm1 as Expm1,
         expm1 as expm1,
     )
-    from opwright.math.fact import (
+    from .fact import (
         Fact as Fact,
         fact as fact,
     )
-    from opwright.math.floor import (
+    from .floor import (
         Floor as Floor,
         floor as floor,
     )
-    from opwright.math.floor_div import (
+    from .floor_div import (
         FloorDiv as FloorDiv,
         floor_div as floor_div,
     )
-    from opwright.math.floor_mod import (
+    from .floor_mod import (
         FloorMod as FloorMod,
         floor_mod as floor_mod,
     )
-    from opwright.math.greater import (
+    from .greater import (
         Greater as Greater,
         greater as greater,
     )
-    from opwright.math.greater_equal import (
+    from .greater_equal import (
         GreaterEqual as GreaterEqual,
         greater_equal as greater_equal,
     )
-    from opwright.math.histogram_fixed_width import (
+    from .histogram_fixed_width import (
         HistogramFixedWidth as HistogramFixedWidth,
         histogram_fixed_width as histogram_fixed_width,
     )
-    from opwright.math.igamma import (
+    from .igamma import (
         Igamma as Igamma,
         igamma as igamma,
     )
-    from opwright.math.igamma_grad_a import (
+    from .igamma_grad_a import (
         IgammaGradA as IgammaGradA,
         igamma_grad_a as igamma_grad_a,
     )
-    from opwright.math.igammac import (
+    from .igammac import (
         Igammac as Igammac,
         igammac as igammac,
     )
-    from opwright.math.imag import (
+    from .imag import (
         Imag as Imag,
         imag as imag,
     )
-    from opwright.math.inv import (
+    from .inv import (
         Inv as Inv,
         inv as inv,
     )
-    from opwright.math.inv_grad import (
+    from .inv_grad import (
         InvGrad as InvGrad,
         inv_grad as inv_grad,
     )
-    from opwright.math.invert_permutation import (
+    from .invert_permutation import (
         InvertPermutation as InvertPermutation,
         invert_permutation as invert_permutation,
     )
-    from opwright.math.is_finite import (
+    from .is_finite import (
         IsFinite as IsFinite,
         is_finite as is_finite,
     )
-    from opwright.math.is_inf import (
+    from .is_inf import (
         IsInf as IsInf,
         is_inf as is_inf,
     )
-    from opwright.math.is_nan import (
+    from .is_nan import (
         IsNan as IsNan,
         is_nan as is_nan,
     )
-    from opwright.math.kmc2_chain_initialization import (
+    from .kmc2_chain_initialization import (
         KMC2ChainInitialization as KMC2ChainInitialization,
         kmc2_chain_initialization as kmc2_chain_initialization,
     )
-    from opwright.math.kmeans_plus_plus_initialization import (
+    from .kmeans_plus_plus_initialization import (
         KmeansPlusPlusInitialization as KmeansPlusPlusInitialization,
         kmeans_plus_plus_initialization as kmeans_plus_plus_initialization,
     )
-    from opwright.math.less import (
+    from .less import (
         Less as Less,
         less as less,
     )
-    from opwright.math.less_equal import (
+    from .less_equal import (
         LessEqual as LessEqual,
         less_equal as less_equal,
     )
-    from opwright.math.lgamma import (
+    from .lgamma import (
         Lgamma as Lgamma,
         lgamma as lgamma,
     )
-    from opwright.math.lin_space import (
+    from .lin_space import (
         LinSpace as LinSpace,
         lin_space as lin_space,
     )
-    from opwright.math.log import (
+    from .log import (
         Log as Log,
         log as log,
     )
-    from opwright.math.log1p import (
+    from .log1p import (
         Log1p as Log1p,
         log1p as log1p,
     )
-    from opwright.math.logical_and import (
+    from .logical_and import (
         LogicalAnd as LogicalAnd,
         logical_and as logical_and,
     )
-    from opwright.math.logical_not import (
+    from .logical_not import (
         LogicalNot as LogicalNot,
         logical_not as logical_not,
     )
-    from opwright.math.logical_or import (
+    from .logical_or import (
         LogicalOr as LogicalOr,
         logical_or as logical_or,
     )
-    from opwright.math.max import (
+    from .max import (
         Max as Max,
         max as max,
     )
-    from opwright.math.maximum import (
+    from .maximum import (
         Maximum as Maximum,
         maximum as maximum,
     )
-    from opwright.math.mean import (
+    from .mean import (
         Mean as Mean,
         mean as mean,
     )
-    from opwright.math.min import (
+    from .min import (
         Min as Min,
         min as min,
     )
-    from opwright.math.minimum import (
+    from .minimum import (
         Minimum as Minimum,
         minimum as minimum,
     )
-    from opwright.math.mod import (
+    from .mod import (
         Mod as Mod,
         mod as mod,
     )
-    from opwright.math.mul import (
+    from .mul import (
         Mul as Mul,
         mul as mul,
     )
-    from opwright.math.mul_no_nan import (
+    from .mul_no_nan import (
         MulNoNan as MulNoNan,
         mul_no_nan as mul_no_nan,
     )
-    from opwright.math.ndtri import (
+    from .ndtri import (
         Ndtri as Ndtri,
         ndtri as ndtri,
     )
-    from opwright.math.neg import (
+    from .neg import (
         Neg as Neg,
         neg as neg,
     )
-    from opwright.math.next_after import (
+    from .next_after import (
         NextAfter as NextAfter,
         next_after as next_after,
     )
-    from opwright.math.not_equal import (
+    from .not_equal import (
         NotEqual as NotEqual,
         not_equal as not_equal,
     )
-    from opwright.math.polygamma import (
+    from .polygamma import (
         Polygamma as Polygamma,
         polygamma as polygamma,
     )
-    from opwright.math.population_count import (
+    from .population_count import (
         PopulationCount as PopulationCount,
         population_count as population_count,
     )
-    from opwright.math.pow import (
+    from .pow import (
         Pow as Pow,
         pow as pow,
     )
-    from opwright.math.prod import (
+    from .prod import (
         Prod as Prod,
         prod as prod,
     )
-    from opwright.math.quantized_add import (
+    from .quantized_add import (
         QuantizedAdd as QuantizedAdd,
         quantized_add as quantized_add,
     )
-    from opwright.math.quantized_mul import (
+    from .quantized_mul import (
         QuantizedMul as QuantizedMul,
         quantized_mul as quantized_mul,
     )
-    from opwright.math.range import (
+    from .range import (
         Range as Range,
         range as range,
     )
-    from opwright.math.real import (
+    from .real import (
         Real as Real,
         real as real,
     )
-    from opwright.math.real_div import (
+    from .real_div import (
         RealDiv as RealDiv,
         real_div as real_div,
     )
-    from opwright.math.reciprocal import (
+    from .reciprocal import (
         Reciprocal as Reciprocal,
         reciprocal as reciprocal,
     )
-    from opwright.math.reciprocal_grad import (
+    from .reciprocal_grad import (
         ReciprocalGrad as ReciprocalGrad,
         reciprocal_grad as reciprocal_grad,
     )
-    from opwright.math.requantization_range_per_channel import (
+    from .requantization_range_per_channel import (
         RequantizationRangePerChannel as RequantizationRangePerChannel,
         requantization_range_per_channel as requantization_range_per_channel,
     )
-    from opwright.math.requantize_per_channel import (
+    from .requantize_per_channel import (
         RequantizePerChannel as RequantizePerChannel,
         requantize_per_channel as requantize_per_channel,
     )
-    from opwright.math.rint import (
+    from .rint import (
         Rint as Rint,
         rint as rint,
     )
-    from opwright.math.round import (
+    from .round import (
         Round as Round,
         round as round,
     )
-    from opwright.math.rsqrt import (
+    from .rsqrt import (
         Rsqrt as Rsqrt,
         rsqrt as rsqrt,
     )
-    from opwright.math.rsqrt_grad import (
+    from .rsqrt_grad import (
         RsqrtGrad as RsqrtGrad,
         rsqrt_grad as rsqrt_grad,
     )
-    from opwright.math.segment_max import (
+    from .segment_max import (
         SegmentMax as SegmentMax,
         segment_max as segment_max,
     )
-    from opwright.math.segment_max_v2 import (
+    from .segment_max_v2 import (
         SegmentMaxV2 as SegmentMaxV2,
         segment_max_v2 as segment_max_v2,
     )
-    from opwright.math.segment_mean import (
+    from .segment_mean import (
         SegmentMean as SegmentMean,
         segment_mean as segment_mean,
     )
-    from opwright.math.segment_min import (
+    from .segment_min import (
         SegmentMin as SegmentMin,
         segment_min as segment_min,
     )
-    from opwright.math.segment_min_v2 import (
+    from .segment_min_v2 import (
         SegmentMinV2 as SegmentMinV2,
         segment_min_v2 as segment_min_v2,
     )
-    from opwright.math.segment_prod import (
+    from .segment_prod import (
         SegmentProd as SegmentProd,
         segment_prod as segment_prod,
     )
-    from opwright.math.segment_prod_v2 import (
+    from .segment_prod_v2 import (
         SegmentProdV2 as SegmentProdV2,
         segment_prod_v2 as segment_prod_v2,
     )
-    from opwright.math.segment_sum import (
+    from .segment_sum import (
         SegmentSum as SegmentSum,
         segment_sum as segment_sum,
     )
-    from opwright.math.segment_sum_v2 import (
+    from .segment_sum_v2 import (
         SegmentSumV2 as SegmentSumV2,
         segment_sum_v2 as segment_sum_v2,
     )
-    from opwright.math.sigmoid import (
+    from .sigmoid import (
         Sigmoid as Sigmoid,
         sigmoid as sigmoid,
     )
-    from opwright.math.sigmoid_grad import (
+    from .sigmoid_grad import (
         SigmoidGrad as SigmoidGrad,
         sigmoid_grad as sigmoid_grad,
     )
-    from opwright.math.sign import (
+    from .sign import (
         Sign as Sign,
         sign as sign,
     )
-    from opwright.math.sin import (
+    from .sin import (
         Sin as Sin,
         sin as sin,
     )
-    from opwright.math.sinh import (
+    from .sinh import (
         Sinh as Sinh,
         sinh as sinh,
     )
-    from opwright.math.sobol_sample import (
+    from .sobol_sample import (
         SobolSample as SobolSample,
         sobol_sample as sobol_sample,
     )
-    from opwright.math.softplus import (
+    from .softplus import (
         Softplus as Softplus,
         softplus as softplus,
     )
-    from opwright.math.softplus_grad import (
+    from .softplus_grad import (
         SoftplusGrad as SoftplusGrad,
         softplus_grad as softplus_grad,
     )
-    from opwright.math.sqrt import (
+    from .sqrt import (
         Sqrt as Sqrt,
         sqrt as sqrt,
     )
-    from opwright.math.sqrt_grad import (
+    from .sqrt_grad import (
         SqrtGrad as SqrtGrad,
         sqrt_grad as sqrt_grad,
     )
-    from opwright.math.square import (
+    from .square import (
         Square as Square,
         square as square,
     )
-    from opwright.math.squared_difference import (
+    from .squared_difference import (
         SquaredDifference as SquaredDifference,
         squared_difference as squared_difference,
     )
-    from opwright.math.sub import (
+    from .sub import (
         Sub as Sub,
         sub as sub,
     )
-    from opwright.math.sum import (
+    from .sum import (
         Sum as Sum,
         sum as sum,
     )
-    from opwright.math.tan import (
+    from .tan import (
         Tan as Tan,
         tan as tan,
     )
-    from opwright.math.tanh import (
+    from .tanh import (
         Tanh as Tanh,
         tanh as tanh,
     )
-    from opwright.math.tanh_grad import (
+    from .tanh_grad import (
         TanhGrad as TanhGrad,
         tanh_grad as tanh_grad,
     )
-    from opwright.math.truncate_div import (
+    from .truncate_div import (
         TruncateDiv as TruncateDiv,
         truncate_div as truncate_div,
     )
-    from opwright.math.truncate_mod import (
+    from .truncate_mod import (
         TruncateMod as TruncateMod,
         truncate_mod as truncate_mod,
     )
-    from opwright.math.uniform_quantized_add import (
+    from .uniform_quantized_add import (
         UniformQuantizedAdd as UniformQuantizedAdd,
         uniform_quantized_add as uniform_quantized_add,
     )
-    from opwright.math.unsorted_segment_max import (
+    from .unsorted_segment_max import (
         UnsortedSegmentMax as UnsortedSegmentMax,
         unsorted_segment_max as unsorted_segment_max,
     )
-    from opwright.math.unsorted_segment_min import (
+    from .unsorted_segment_min import (
         UnsortedSegmentMin as UnsortedSegmentMin,
         unsorted_segment_min as unsorted_segment_min,
     )
-    from opwright.math.unsorted_segment_prod import (
+    from .unsorted_segment_prod import (
         UnsortedSegmentProd as UnsortedSegmentProd,
         unsorted_segment_prod as unsorted_segment_prod,
     )
-    from opwright.math.unsorted_segment_sum import (
+    from .unsorted_segment_sum import (
         UnsortedSegmentSum as UnsortedSegmentSum,
         unsorted_segment_sum as unsorted_segment_sum,
     )
-    from opwright.math.xdivy import (
+    from .xdivy import (
         Xdivy as Xdivy,
         xdivy as xdivy,
     )
-    from opwright.math.xlog1py import (
+    from .xlog1py import (
         Xlog1py as Xlog1py,
         xlog1py as xlog1py,
     )
-    from opwright.math.xlogy import (
+    from .xlogy import (
         Xlogy as Xlogy,
         xlogy as xlogy,
     )
-    from opwright.math.zeta import (
+    from .zeta import (
         Zeta as Zeta,
         zeta as zeta,
     )

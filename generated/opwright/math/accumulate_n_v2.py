@@ -65,6 +65,8 @@ class AccumulateNV2(TensorOp[T]):
 
     Commutative. An aggregation of its inputs.
 
+    `N`: at least 1.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TInt64,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -171,7 +171,11 @@ class ArgMin(TensorOp[OutputType]):
                     input,
                     dimension,
                     "output_type",
-                    as_dtype(output_type),
+                    (
+                        output_type
+                        if type(output_type) is DType
+                        else as_dtype(output_type)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -257,7 +261,7 @@ def arg_min(
                 input,
                 dimension,
                 "output_type",
-                as_dtype(output_type),
+                output_type if type(output_type) is DType else as_dtype(output_type),
             )
             return _result
     except Exception as error:

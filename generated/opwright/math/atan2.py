@@ -52,7 +52,8 @@ class Atan2(TensorOp[T]):
 
     from -pi to pi. The first input is the coordinate `y`. Unlike the Atan of `y / x` it
     tells a vector from its opposite, and x may be 0. Signs of zeros count: on the
-    negative x axis the angle is pi for y = 0.0 and -pi for y = -0.0; of (0, 0) it is 0.
+    negative x axis, where x = -0.0 belongs, the angle is pi for y = 0.0 and -pi for y =
+    -0.0; for x = 0.0 it is `y`.
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. The
     gradient at (0, 0) is nan. Angle does it for complex numbers.
@@ -91,10 +92,10 @@ class Atan2(TensorOp[T]):
 
           z = the angle in radians from the positive x axis to the point (x, y)
 
-        from -pi to pi. The first input is the coordinate `y`. Unlike the Atan of `y /
-        x` it tells a vector from its opposite, and x may be 0. Signs of zeros count: on
-        the negative x axis the angle is pi for y = 0.0 and -pi for y = -0.0; of (0, 0)
-        it is 0.
+        from -pi to pi. The first input is the coordinate `y`. Unlike the Atan of `y / x` it
+        tells a vector from its opposite, and x may be 0. Signs of zeros count: on the
+        negative x axis, where x = -0.0 belongs, the angle is pi for y = 0.0 and -pi for y =
+        -0.0; for x = 0.0 it is `y`.
 
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
         The gradient at (0, 0) is nan. Angle does it for complex numbers.
@@ -141,7 +142,8 @@ def atan2(
 
     from -pi to pi. The first input is the coordinate `y`. Unlike the Atan of `y / x` it
     tells a vector from its opposite, and x may be 0. Signs of zeros count: on the
-    negative x axis the angle is pi for y = 0.0 and -pi for y = -0.0; of (0, 0) it is 0.
+    negative x axis, where x = -0.0 belongs, the angle is pi for y = 0.0 and -pi for y =
+    -0.0; for x = 0.0 it is `y`.
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. The
     gradient at (0, 0) is nan. Angle does it for complex numbers.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TFloat32,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -134,7 +134,12 @@ class ComplexAbs(TensorOp[Tout]):
         try:
             if scope.eager and not graphs.stack:
                 op.y = execute(
-                    context[CURRENT], "ComplexAbs", None, x, "Tout", as_dtype(Tout)
+                    context[CURRENT],
+                    "ComplexAbs",
+                    None,
+                    x,
+                    "Tout",
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                 )
                 return op
         except Exception as error:
@@ -198,7 +203,12 @@ def complex_abs(
     try:
         if context[EAGER] and not graphs.stack:
             _result = execute(
-                context[CURRENT], "ComplexAbs", name, x, "Tout", as_dtype(Tout)
+                context[CURRENT],
+                "ComplexAbs",
+                name,
+                x,
+                "Tout",
+                Tout if type(Tout) is DType else as_dtype(Tout),
             )
             return _result
     except Exception as error:

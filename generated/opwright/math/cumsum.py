@@ -267,9 +267,9 @@ def cumsum(
                 x,
                 axis,
                 "exclusive",
-                False if exclusive is False else flags[exclusive],
+                exclusive is not False and (exclusive is True or flags[exclusive]),
                 "reverse",
-                False if reverse is False else flags[reverse],
+                reverse is not False and (reverse is True or flags[reverse]),
             )
             return _result
     except Exception as error:

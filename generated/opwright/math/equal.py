@@ -246,11 +246,9 @@ def equal(
                 x,
                 y,
                 "incompatible_shape_error",
-                (
-                    True
-                    if incompatible_shape_error is True
-                    else flags[incompatible_shape_error]
-                ),
+                incompatible_shape_error is True
+                or incompatible_shape_error is not False
+                and flags[incompatible_shape_error],
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TFloat32,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -124,7 +124,12 @@ class Imag(TensorOp[Tout]):
         try:
             if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context[CURRENT], "Imag", None, input, "Tout", as_dtype(Tout)
+                    context[CURRENT],
+                    "Imag",
+                    None,
+                    input,
+                    "Tout",
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                 )
                 return op
         except Exception as error:
@@ -183,7 +188,12 @@ def imag(
     try:
         if context[EAGER] and not graphs.stack:
             _result = execute(
-                context[CURRENT], "Imag", name, input, "Tout", as_dtype(Tout)
+                context[CURRENT],
+                "Imag",
+                name,
+                input,
+                "Tout",
+                Tout if type(Tout) is DType else as_dtype(Tout),
             )
             return _result
     except Exception as error:

@@ -256,7 +256,7 @@ def max(
                 input,
                 reduction_indices,
                 "keep_dims",
-                False if keep_dims is False else flags[keep_dims],
+                keep_dims is not False and (keep_dims is True or flags[keep_dims]),
             )
             return _result
     except Exception as error:

@@ -243,11 +243,9 @@ def not_equal(
                 x,
                 y,
                 "incompatible_shape_error",
-                (
-                    True
-                    if incompatible_shape_error is True
-                    else flags[incompatible_shape_error]
-                ),
+                incompatible_shape_error is True
+                or incompatible_shape_error is not False
+                and flags[incompatible_shape_error],
             )
             return _result
     except Exception as error:

@@ -52,9 +52,10 @@ class Pow(TensorOp[T]):
       z = x^y
 
     Anything to the power of 0 is 1, nan included, and so is 1 to any power; 0 to a
-    negative power is inf. Negative floats take whole exponents only, and give nan for
-    others, so there is no cube root of -8. Integers wrap around, and refuse negative
-    exponents, one of which fails the whole call.
+    negative power is inf. Complex 0 to the power of 0 is nan. Negative floats take
+    whole exponents only, and give nan for others, so there is no cube root of -8.
+    Integers wrap around, and refuse negative exponents, one of which fails the whole
+    call.
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
     Square and Sqrt are faster for 2 and 0.5. The gradient for `y` takes the logarithm
@@ -98,9 +99,10 @@ class Pow(TensorOp[T]):
           z = x^y
 
         Anything to the power of 0 is 1, nan included, and so is 1 to any power; 0 to a
-        negative power is inf. Negative floats take whole exponents only, and give nan
-        for others, so there is no cube root of -8. Integers wrap around, and refuse
-        negative exponents, one of which fails the whole call.
+        negative power is inf. Complex 0 to the power of 0 is nan. Negative floats take
+        whole exponents only, and give nan for others, so there is no cube root of -8.
+        Integers wrap around, and refuse negative exponents, one of which fails the
+        whole call.
 
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
         Square and Sqrt are faster for 2 and 0.5. The gradient for `y` takes the
@@ -149,9 +151,10 @@ def pow(
       z = x^y
 
     Anything to the power of 0 is 1, nan included, and so is 1 to any power; 0 to a
-    negative power is inf. Negative floats take whole exponents only, and give nan for
-    others, so there is no cube root of -8. Integers wrap around, and refuse negative
-    exponents, one of which fails the whole call.
+    negative power is inf. Complex 0 to the power of 0 is nan. Negative floats take
+    whole exponents only, and give nan for others, so there is no cube root of -8.
+    Integers wrap around, and refuse negative exponents, one of which fails the whole
+    call.
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
     Square and Sqrt are faster for 2 and 0.5. The gradient for `y` takes the logarithm

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -24,7 +25,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -225,7 +225,7 @@ class QuantizedAdd(Op, Generic[Toutput]):
                     min_y,
                     max_y,
                     "Toutput",
-                    as_dtype(Toutput),
+                    Toutput if type(Toutput) is DType else as_dtype(Toutput),
                 )
                 return op
         except Exception as error:
@@ -345,7 +345,7 @@ def quantized_add(
                     min_y,
                     max_y,
                     "Toutput",
-                    as_dtype(Toutput),
+                    Toutput if type(Toutput) is DType else as_dtype(Toutput),
                 )
             )
             return _result

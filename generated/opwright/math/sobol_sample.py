@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TFloat32,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -55,8 +55,10 @@ class SobolSample(TensorOp[Dtype]):
     sqrt(n). The sequence is always the same, and begins with the middle of the cube;
     the origin is left out. `skip` takes up where an earlier call stopped.
 
-    Dimensions are from 1 to 21200, and their directions those of Joe and Kuo. Powers of
-    two, less 1, make the most even sets. Ndtri turns the points into normal ones.
+    As it counts in 31 bits, a `skip` + `num_results` of 2^31 - 1 or more is refused,
+    and one of 2^30 or more gives negative coordinates. Dimensions are from 1 to 21200,
+    and their directions those of Joe and Kuo. Powers of two, less 1, make the most even
+    sets. Ndtri turns the points into normal ones.
 
     `dtype`: float32 or float64.
 
@@ -125,9 +127,10 @@ class SobolSample(TensorOp[Dtype]):
         of 1 / sqrt(n). The sequence is always the same, and begins with the middle of
         the cube; the origin is left out. `skip` takes up where an earlier call stopped.
 
-        Dimensions are from 1 to 21200, and their directions those of Joe and Kuo.
-        Powers of two, less 1, make the most even sets. Ndtri turns the points into
-        normal ones.
+        As it counts in 31 bits, a `skip` + `num_results` of 2^31 - 1 or more is
+        refused, and one of 2^30 or more gives negative coordinates. Dimensions are from
+        1 to 21200, and their directions those of Joe and Kuo. Powers of two, less 1,
+        make the most even sets. Ndtri turns the points into normal ones.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,7 +170,7 @@ class SobolSample(TensorOp[Dtype]):
                     num_results,
                     skip,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -216,8 +219,10 @@ def sobol_sample(
     sqrt(n). The sequence is always the same, and begins with the middle of the cube;
     the origin is left out. `skip` takes up where an earlier call stopped.
 
-    Dimensions are from 1 to 21200, and their directions those of Joe and Kuo. Powers of
-    two, less 1, make the most even sets. Ndtri turns the points into normal ones.
+    As it counts in 31 bits, a `skip` + `num_results` of 2^31 - 1 or more is refused,
+    and one of 2^30 or more gives negative coordinates. Dimensions are from 1 to 21200,
+    and their directions those of Joe and Kuo. Powers of two, less 1, make the most even
+    sets. Ndtri turns the points into normal ones.
 
     `SobolSample.create` in the current scope.
 
@@ -258,7 +263,7 @@ def sobol_sample(
                 num_results,
                 skip,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

@@ -51,10 +51,10 @@ class UnsortedSegmentMax(TensorOp[T]):
       output[i] = greatest data[j] over all j with segment_ids[j] = i
 
     where j counts along as many axes as `segment_ids` has. A group without elements is
-    the lowest finite number of the dtype, -3.4e38 in float32. What has a negative id is
-    left out; one of `num_segments` or more is refused on the CPU, and may be left out
-    on GPUs. A nan may come out or be lost, which depends on its place in the group: on
-    the CPU [1, nan] gives nan, and [nan, 1] gives 1.
+    the lowest finite number of the dtype, -3.4e38 in float32. So is one of -inf alone.
+    What has a negative id is left out; one of `num_segments` or more is refused on the
+    CPU, and may be left out on GPUs. A nan may come out or be lost, which depends on
+    its place in the group: on the CPU [1, nan] gives nan, and [nan, 1] gives 1.
 
     SegmentMax is for sorted ids, finds the number of groups by itself and gives 0 for
     those without elements.
@@ -104,10 +104,11 @@ class UnsortedSegmentMax(TensorOp[T]):
           output[i] = greatest data[j] over all j with segment_ids[j] = i
 
         where j counts along as many axes as `segment_ids` has. A group without elements
-        is the lowest finite number of the dtype, -3.4e38 in float32. What has a
-        negative id is left out; one of `num_segments` or more is refused on the CPU,
-        and may be left out on GPUs. A nan may come out or be lost, which depends on its
-        place in the group: on the CPU [1, nan] gives nan, and [nan, 1] gives 1.
+        is the lowest finite number of the dtype, -3.4e38 in float32. So is one of -inf
+        alone. What has a negative id is left out; one of `num_segments` or more is
+        refused on the CPU, and may be left out on GPUs. A nan may come out or be lost,
+        which depends on its place in the group: on the CPU [1, nan] gives nan, and
+        [nan, 1] gives 1.
 
         SegmentMax is for sorted ids, finds the number of groups by itself and gives 0
         for those without elements.
@@ -167,10 +168,10 @@ def unsorted_segment_max(
       output[i] = greatest data[j] over all j with segment_ids[j] = i
 
     where j counts along as many axes as `segment_ids` has. A group without elements is
-    the lowest finite number of the dtype, -3.4e38 in float32. What has a negative id is
-    left out; one of `num_segments` or more is refused on the CPU, and may be left out
-    on GPUs. A nan may come out or be lost, which depends on its place in the group: on
-    the CPU [1, nan] gives nan, and [nan, 1] gives 1.
+    the lowest finite number of the dtype, -3.4e38 in float32. So is one of -inf alone.
+    What has a negative id is left out; one of `num_segments` or more is refused on the
+    CPU, and may be left out on GPUs. A nan may come out or be lost, which depends on
+    its place in the group: on the CPU [1, nan] gives nan, and [nan, 1] gives 1.
 
     SegmentMax is for sorted ids, finds the number of groups by itself and gives 0 for
     those without elements.

@@ -13,555 +13,555 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.nn.approx_top_k import (
+    from .approx_top_k import (
         ApproxTopK as ApproxTopK,
         approx_top_k as approx_top_k,
     )
-    from opwright.nn.avg_pool import (
+    from .avg_pool import (
         AvgPool as AvgPool,
         avg_pool as avg_pool,
     )
-    from opwright.nn.avg_pool3d import (
+    from .avg_pool3d import (
         AvgPool3D as AvgPool3D,
         avg_pool3d as avg_pool3d,
     )
-    from opwright.nn.avg_pool3d_grad import (
+    from .avg_pool3d_grad import (
         AvgPool3DGrad as AvgPool3DGrad,
         avg_pool3d_grad as avg_pool3d_grad,
     )
-    from opwright.nn.avg_pool_grad import (
+    from .avg_pool_grad import (
         AvgPoolGrad as AvgPoolGrad,
         avg_pool_grad as avg_pool_grad,
     )
-    from opwright.nn.batch_norm_with_global_normalization import (
+    from .batch_norm_with_global_normalization import (
         BatchNormWithGlobalNormalization as BatchNormWithGlobalNormalization,
         batch_norm_with_global_normalization as batch_norm_with_global_normalization,
     )
-    from opwright.nn.batch_norm_with_global_normalization_grad import (
+    from .batch_norm_with_global_normalization_grad import (
         BatchNormWithGlobalNormalizationGrad as BatchNormWithGlobalNormalizationGrad,
         batch_norm_with_global_normalization_grad as batch_norm_with_global_normalization_grad,
     )
-    from opwright.nn.bias_add import (
+    from .bias_add import (
         BiasAdd as BiasAdd,
         bias_add as bias_add,
     )
-    from opwright.nn.bias_add_grad import (
+    from .bias_add_grad import (
         BiasAddGrad as BiasAddGrad,
         bias_add_grad as bias_add_grad,
     )
-    from opwright.nn.bias_add_v1 import (
+    from .bias_add_v1 import (
         BiasAddV1 as BiasAddV1,
         bias_add_v1 as bias_add_v1,
     )
-    from opwright.nn.block_lstm import (
+    from .block_lstm import (
         BlockLSTM as BlockLSTM,
         block_lstm as block_lstm,
     )
-    from opwright.nn.block_lstm_grad import (
+    from .block_lstm_grad import (
         BlockLSTMGrad as BlockLSTMGrad,
         block_lstm_grad as block_lstm_grad,
     )
-    from opwright.nn.block_lstm_grad_v2 import (
+    from .block_lstm_grad_v2 import (
         BlockLSTMGradV2 as BlockLSTMGradV2,
         block_lstm_grad_v2 as block_lstm_grad_v2,
     )
-    from opwright.nn.block_lstm_v2 import (
+    from .block_lstm_v2 import (
         BlockLSTMV2 as BlockLSTMV2,
         block_lstm_v2 as block_lstm_v2,
     )
-    from opwright.nn.ctc_beam_search_decoder import (
+    from .ctc_beam_search_decoder import (
         CTCBeamSearchDecoder as CTCBeamSearchDecoder,
         ctc_beam_search_decoder as ctc_beam_search_decoder,
     )
-    from opwright.nn.ctc_greedy_decoder import (
+    from .ctc_greedy_decoder import (
         CTCGreedyDecoder as CTCGreedyDecoder,
         ctc_greedy_decoder as ctc_greedy_decoder,
     )
-    from opwright.nn.ctc_loss import (
+    from .ctc_loss import (
         CTCLoss as CTCLoss,
         ctc_loss as ctc_loss,
     )
-    from opwright.nn.ctc_loss_v2 import (
+    from .ctc_loss_v2 import (
         CTCLossV2 as CTCLossV2,
         ctc_loss_v2 as ctc_loss_v2,
     )
-    from opwright.nn.compute_accidental_hits import (
+    from .compute_accidental_hits import (
         ComputeAccidentalHits as ComputeAccidentalHits,
         compute_accidental_hits as compute_accidental_hits,
     )
-    from opwright.nn.conv import (
+    from .conv import (
         Conv as Conv,
         conv as conv,
     )
-    from opwright.nn.conv2d import (
+    from .conv2d import (
         Conv2D as Conv2D,
         conv2d as conv2d,
     )
-    from opwright.nn.conv2d_backprop_filter import (
+    from .conv2d_backprop_filter import (
         Conv2DBackpropFilter as Conv2DBackpropFilter,
         conv2d_backprop_filter as conv2d_backprop_filter,
     )
-    from opwright.nn.conv2d_backprop_filter_v2 import (
+    from .conv2d_backprop_filter_v2 import (
         Conv2DBackpropFilterV2 as Conv2DBackpropFilterV2,
         conv2d_backprop_filter_v2 as conv2d_backprop_filter_v2,
     )
-    from opwright.nn.conv2d_backprop_input import (
+    from .conv2d_backprop_input import (
         Conv2DBackpropInput as Conv2DBackpropInput,
         conv2d_backprop_input as conv2d_backprop_input,
     )
-    from opwright.nn.conv2d_backprop_input_v2 import (
+    from .conv2d_backprop_input_v2 import (
         Conv2DBackpropInputV2 as Conv2DBackpropInputV2,
         conv2d_backprop_input_v2 as conv2d_backprop_input_v2,
     )
-    from opwright.nn.conv3d import (
+    from .conv3d import (
         Conv3D as Conv3D,
         conv3d as conv3d,
     )
-    from opwright.nn.conv3d_backprop_filter import (
+    from .conv3d_backprop_filter import (
         Conv3DBackpropFilter as Conv3DBackpropFilter,
         conv3d_backprop_filter as conv3d_backprop_filter,
     )
-    from opwright.nn.conv3d_backprop_filter_v2 import (
+    from .conv3d_backprop_filter_v2 import (
         Conv3DBackpropFilterV2 as Conv3DBackpropFilterV2,
         conv3d_backprop_filter_v2 as conv3d_backprop_filter_v2,
     )
-    from opwright.nn.conv3d_backprop_input import (
+    from .conv3d_backprop_input import (
         Conv3DBackpropInput as Conv3DBackpropInput,
         conv3d_backprop_input as conv3d_backprop_input,
     )
-    from opwright.nn.conv3d_backprop_input_v2 import (
+    from .conv3d_backprop_input_v2 import (
         Conv3DBackpropInputV2 as Conv3DBackpropInputV2,
         conv3d_backprop_input_v2 as conv3d_backprop_input_v2,
     )
-    from opwright.nn.cudnn_rnn import (
+    from .cudnn_rnn import (
         CudnnRNN as CudnnRNN,
         cudnn_rnn as cudnn_rnn,
     )
-    from opwright.nn.cudnn_rnn_backprop import (
+    from .cudnn_rnn_backprop import (
         CudnnRNNBackprop as CudnnRNNBackprop,
         cudnn_rnn_backprop as cudnn_rnn_backprop,
     )
-    from opwright.nn.cudnn_rnn_backprop_v2 import (
+    from .cudnn_rnn_backprop_v2 import (
         CudnnRNNBackpropV2 as CudnnRNNBackpropV2,
         cudnn_rnn_backprop_v2 as cudnn_rnn_backprop_v2,
     )
-    from opwright.nn.cudnn_rnn_backprop_v3 import (
+    from .cudnn_rnn_backprop_v3 import (
         CudnnRNNBackpropV3 as CudnnRNNBackpropV3,
         cudnn_rnn_backprop_v3 as cudnn_rnn_backprop_v3,
     )
-    from opwright.nn.cudnn_rnn_canonical_to_params import (
+    from .cudnn_rnn_canonical_to_params import (
         CudnnRNNCanonicalToParams as CudnnRNNCanonicalToParams,
         cudnn_rnn_canonical_to_params as cudnn_rnn_canonical_to_params,
     )
-    from opwright.nn.cudnn_rnn_canonical_to_params_v2 import (
+    from .cudnn_rnn_canonical_to_params_v2 import (
         CudnnRNNCanonicalToParamsV2 as CudnnRNNCanonicalToParamsV2,
         cudnn_rnn_canonical_to_params_v2 as cudnn_rnn_canonical_to_params_v2,
     )
-    from opwright.nn.cudnn_rnn_params_size import (
+    from .cudnn_rnn_params_size import (
         CudnnRNNParamsSize as CudnnRNNParamsSize,
         cudnn_rnn_params_size as cudnn_rnn_params_size,
     )
-    from opwright.nn.cudnn_rnn_params_to_canonical import (
+    from .cudnn_rnn_params_to_canonical import (
         CudnnRNNParamsToCanonical as CudnnRNNParamsToCanonical,
         cudnn_rnn_params_to_canonical as cudnn_rnn_params_to_canonical,
     )
-    from opwright.nn.cudnn_rnn_params_to_canonical_v2 import (
+    from .cudnn_rnn_params_to_canonical_v2 import (
         CudnnRNNParamsToCanonicalV2 as CudnnRNNParamsToCanonicalV2,
         cudnn_rnn_params_to_canonical_v2 as cudnn_rnn_params_to_canonical_v2,
     )
-    from opwright.nn.cudnn_rnn_v2 import (
+    from .cudnn_rnn_v2 import (
         CudnnRNNV2 as CudnnRNNV2,
         cudnn_rnn_v2 as cudnn_rnn_v2,
     )
-    from opwright.nn.cudnn_rnn_v3 import (
+    from .cudnn_rnn_v3 import (
         CudnnRNNV3 as CudnnRNNV3,
         cudnn_rnn_v3 as cudnn_rnn_v3,
     )
-    from opwright.nn.data_format_dim_map import (
+    from .data_format_dim_map import (
         DataFormatDimMap as DataFormatDimMap,
         data_format_dim_map as data_format_dim_map,
     )
-    from opwright.nn.data_format_vec_permute import (
+    from .data_format_vec_permute import (
         DataFormatVecPermute as DataFormatVecPermute,
         data_format_vec_permute as data_format_vec_permute,
     )
-    from opwright.nn.depth_to_space import (
+    from .depth_to_space import (
         DepthToSpace as DepthToSpace,
         depth_to_space as depth_to_space,
     )
-    from opwright.nn.depthwise_conv2d_native import (
+    from .depthwise_conv2d_native import (
         DepthwiseConv2dNative as DepthwiseConv2dNative,
         depthwise_conv2d_native as depthwise_conv2d_native,
     )
-    from opwright.nn.depthwise_conv2d_native_backprop_filter import (
+    from .depthwise_conv2d_native_backprop_filter import (
         DepthwiseConv2dNativeBackpropFilter as DepthwiseConv2dNativeBackpropFilter,
         depthwise_conv2d_native_backprop_filter as depthwise_conv2d_native_backprop_filter,
     )
-    from opwright.nn.depthwise_conv2d_native_backprop_input import (
+    from .depthwise_conv2d_native_backprop_input import (
         DepthwiseConv2dNativeBackpropInput as DepthwiseConv2dNativeBackpropInput,
         depthwise_conv2d_native_backprop_input as depthwise_conv2d_native_backprop_input,
     )
-    from opwright.nn.dilation2d import (
+    from .dilation2d import (
         Dilation2D as Dilation2D,
         dilation2d as dilation2d,
     )
-    from opwright.nn.dilation2d_backprop_filter import (
+    from .dilation2d_backprop_filter import (
         Dilation2DBackpropFilter as Dilation2DBackpropFilter,
         dilation2d_backprop_filter as dilation2d_backprop_filter,
     )
-    from opwright.nn.dilation2d_backprop_input import (
+    from .dilation2d_backprop_input import (
         Dilation2DBackpropInput as Dilation2DBackpropInput,
         dilation2d_backprop_input as dilation2d_backprop_input,
     )
-    from opwright.nn.elu import (
+    from .elu import (
         Elu as Elu,
         elu as elu,
     )
-    from opwright.nn.elu_grad import (
+    from .elu_grad import (
         EluGrad as EluGrad,
         elu_grad as elu_grad,
     )
-    from opwright.nn.fixed_unigram_candidate_sampler import (
+    from .fixed_unigram_candidate_sampler import (
         FixedUnigramCandidateSampler as FixedUnigramCandidateSampler,
         fixed_unigram_candidate_sampler as fixed_unigram_candidate_sampler,
     )
-    from opwright.nn.fractional_avg_pool import (
+    from .fractional_avg_pool import (
         FractionalAvgPool as FractionalAvgPool,
         fractional_avg_pool as fractional_avg_pool,
     )
-    from opwright.nn.fractional_avg_pool_grad import (
+    from .fractional_avg_pool_grad import (
         FractionalAvgPoolGrad as FractionalAvgPoolGrad,
         fractional_avg_pool_grad as fractional_avg_pool_grad,
     )
-    from opwright.nn.fractional_max_pool import (
+    from .fractional_max_pool import (
         FractionalMaxPool as FractionalMaxPool,
         fractional_max_pool as fractional_max_pool,
     )
-    from opwright.nn.fractional_max_pool_grad import (
+    from .fractional_max_pool_grad import (
         FractionalMaxPoolGrad as FractionalMaxPoolGrad,
         fractional_max_pool_grad as fractional_max_pool_grad,
     )
-    from opwright.nn.fused_batch_norm import (
+    from .fused_batch_norm import (
         FusedBatchNorm as FusedBatchNorm,
         fused_batch_norm as fused_batch_norm,
     )
-    from opwright.nn.fused_batch_norm_grad import (
+    from .fused_batch_norm_grad import (
         FusedBatchNormGrad as FusedBatchNormGrad,
         fused_batch_norm_grad as fused_batch_norm_grad,
     )
-    from opwright.nn.fused_batch_norm_grad_v2 import (
+    from .fused_batch_norm_grad_v2 import (
         FusedBatchNormGradV2 as FusedBatchNormGradV2,
         fused_batch_norm_grad_v2 as fused_batch_norm_grad_v2,
     )
-    from opwright.nn.fused_batch_norm_grad_v3 import (
+    from .fused_batch_norm_grad_v3 import (
         FusedBatchNormGradV3 as FusedBatchNormGradV3,
         fused_batch_norm_grad_v3 as fused_batch_norm_grad_v3,
     )
-    from opwright.nn.fused_batch_norm_v2 import (
+    from .fused_batch_norm_v2 import (
         FusedBatchNormV2 as FusedBatchNormV2,
         fused_batch_norm_v2 as fused_batch_norm_v2,
     )
-    from opwright.nn.fused_batch_norm_v3 import (
+    from .fused_batch_norm_v3 import (
         FusedBatchNormV3 as FusedBatchNormV3,
         fused_batch_norm_v3 as fused_batch_norm_v3,
     )
-    from opwright.nn.fused_pad_conv2d import (
+    from .fused_pad_conv2d import (
         FusedPadConv2D as FusedPadConv2D,
         fused_pad_conv2d as fused_pad_conv2d,
     )
-    from opwright.nn.fused_resize_and_pad_conv2d import (
+    from .fused_resize_and_pad_conv2d import (
         FusedResizeAndPadConv2D as FusedResizeAndPadConv2D,
         fused_resize_and_pad_conv2d as fused_resize_and_pad_conv2d,
     )
-    from opwright.nn.gru_block_cell import (
+    from .gru_block_cell import (
         GRUBlockCell as GRUBlockCell,
         gru_block_cell as gru_block_cell,
     )
-    from opwright.nn.gru_block_cell_grad import (
+    from .gru_block_cell_grad import (
         GRUBlockCellGrad as GRUBlockCellGrad,
         gru_block_cell_grad as gru_block_cell_grad,
     )
-    from opwright.nn.in_top_k import (
+    from .in_top_k import (
         InTopK as InTopK,
         in_top_k as in_top_k,
     )
-    from opwright.nn.in_top_k_v2 import (
+    from .in_top_k_v2 import (
         InTopKV2 as InTopKV2,
         in_top_k_v2 as in_top_k_v2,
     )
-    from opwright.nn.isotonic_regression import (
+    from .isotonic_regression import (
         IsotonicRegression as IsotonicRegression,
         isotonic_regression as isotonic_regression,
     )
-    from opwright.nn.kth_order_statistic import (
+    from .kth_order_statistic import (
         KthOrderStatistic as KthOrderStatistic,
         kth_order_statistic as kth_order_statistic,
     )
-    from opwright.nn.l2_loss import (
+    from .l2_loss import (
         L2Loss as L2Loss,
         l2_loss as l2_loss,
     )
-    from opwright.nn.lrn import (
+    from .lrn import (
         LRN as LRN,
         lrn as lrn,
     )
-    from opwright.nn.lrn_grad import (
+    from .lrn_grad import (
         LRNGrad as LRNGrad,
         lrn_grad as lrn_grad,
     )
-    from opwright.nn.lstm_block_cell import (
+    from .lstm_block_cell import (
         LSTMBlockCell as LSTMBlockCell,
         lstm_block_cell as lstm_block_cell,
     )
-    from opwright.nn.lstm_block_cell_grad import (
+    from .lstm_block_cell_grad import (
         LSTMBlockCellGrad as LSTMBlockCellGrad,
         lstm_block_cell_grad as lstm_block_cell_grad,
     )
-    from opwright.nn.leaky_relu import (
+    from .leaky_relu import (
         LeakyRelu as LeakyRelu,
         leaky_relu as leaky_relu,
     )
-    from opwright.nn.leaky_relu_grad import (
+    from .leaky_relu_grad import (
         LeakyReluGrad as LeakyReluGrad,
         leaky_relu_grad as leaky_relu_grad,
     )
-    from opwright.nn.learned_unigram_candidate_sampler import (
+    from .learned_unigram_candidate_sampler import (
         LearnedUnigramCandidateSampler as LearnedUnigramCandidateSampler,
         learned_unigram_candidate_sampler as learned_unigram_candidate_sampler,
     )
-    from opwright.nn.log_softmax import (
+    from .log_softmax import (
         LogSoftmax as LogSoftmax,
         log_softmax as log_softmax,
     )
-    from opwright.nn.make_unique import (
+    from .make_unique import (
         MakeUnique as MakeUnique,
         make_unique as make_unique,
     )
-    from opwright.nn.max_pool import (
+    from .max_pool import (
         MaxPool as MaxPool,
         max_pool as max_pool,
     )
-    from opwright.nn.max_pool3d import (
+    from .max_pool3d import (
         MaxPool3D as MaxPool3D,
         max_pool3d as max_pool3d,
     )
-    from opwright.nn.max_pool3d_grad import (
+    from .max_pool3d_grad import (
         MaxPool3DGrad as MaxPool3DGrad,
         max_pool3d_grad as max_pool3d_grad,
     )
-    from opwright.nn.max_pool3d_grad_grad import (
+    from .max_pool3d_grad_grad import (
         MaxPool3DGradGrad as MaxPool3DGradGrad,
         max_pool3d_grad_grad as max_pool3d_grad_grad,
     )
-    from opwright.nn.max_pool_grad import (
+    from .max_pool_grad import (
         MaxPoolGrad as MaxPoolGrad,
         max_pool_grad as max_pool_grad,
     )
-    from opwright.nn.max_pool_grad_grad import (
+    from .max_pool_grad_grad import (
         MaxPoolGradGrad as MaxPoolGradGrad,
         max_pool_grad_grad as max_pool_grad_grad,
     )
-    from opwright.nn.max_pool_grad_grad_v2 import (
+    from .max_pool_grad_grad_v2 import (
         MaxPoolGradGradV2 as MaxPoolGradGradV2,
         max_pool_grad_grad_v2 as max_pool_grad_grad_v2,
     )
-    from opwright.nn.max_pool_grad_grad_with_argmax import (
+    from .max_pool_grad_grad_with_argmax import (
         MaxPoolGradGradWithArgmax as MaxPoolGradGradWithArgmax,
         max_pool_grad_grad_with_argmax as max_pool_grad_grad_with_argmax,
     )
-    from opwright.nn.max_pool_grad_v2 import (
+    from .max_pool_grad_v2 import (
         MaxPoolGradV2 as MaxPoolGradV2,
         max_pool_grad_v2 as max_pool_grad_v2,
     )
-    from opwright.nn.max_pool_grad_with_argmax import (
+    from .max_pool_grad_with_argmax import (
         MaxPoolGradWithArgmax as MaxPoolGradWithArgmax,
         max_pool_grad_with_argmax as max_pool_grad_with_argmax,
     )
-    from opwright.nn.max_pool_v2 import (
+    from .max_pool_v2 import (
         MaxPoolV2 as MaxPoolV2,
         max_pool_v2 as max_pool_v2,
     )
-    from opwright.nn.max_pool_with_argmax import (
+    from .max_pool_with_argmax import (
         MaxPoolWithArgmax as MaxPoolWithArgmax,
         max_pool_with_argmax as max_pool_with_argmax,
     )
-    from opwright.nn.nth_element import (
+    from .nth_element import (
         NthElement as NthElement,
         nth_element as nth_element,
     )
-    from opwright.nn.quantized_avg_pool import (
+    from .quantized_avg_pool import (
         QuantizedAvgPool as QuantizedAvgPool,
         quantized_avg_pool as quantized_avg_pool,
     )
-    from opwright.nn.quantized_batch_norm_with_global_normalization import (
+    from .quantized_batch_norm_with_global_normalization import (
         QuantizedBatchNormWithGlobalNormalization as QuantizedBatchNormWithGlobalNormalization,
         quantized_batch_norm_with_global_normalization as quantized_batch_norm_with_global_normalization,
     )
-    from opwright.nn.quantized_bias_add import (
+    from .quantized_bias_add import (
         QuantizedBiasAdd as QuantizedBiasAdd,
         quantized_bias_add as quantized_bias_add,
     )
-    from opwright.nn.quantized_conv2d import (
+    from .quantized_conv2d import (
         QuantizedConv2D as QuantizedConv2D,
         quantized_conv2d as quantized_conv2d,
     )
-    from opwright.nn.quantized_conv2d_and_relu import (
+    from .quantized_conv2d_and_relu import (
         QuantizedConv2DAndRelu as QuantizedConv2DAndRelu,
         quantized_conv2d_and_relu as quantized_conv2d_and_relu,
     )
-    from opwright.nn.quantized_conv2d_and_relu_and_requantize import (
+    from .quantized_conv2d_and_relu_and_requantize import (
         QuantizedConv2DAndReluAndRequantize as QuantizedConv2DAndReluAndRequantize,
         quantized_conv2d_and_relu_and_requantize as quantized_conv2d_and_relu_and_requantize,
     )
-    from opwright.nn.quantized_conv2d_and_requantize import (
+    from .quantized_conv2d_and_requantize import (
         QuantizedConv2DAndRequantize as QuantizedConv2DAndRequantize,
         quantized_conv2d_and_requantize as quantized_conv2d_and_requantize,
     )
-    from opwright.nn.quantized_conv2d_per_channel import (
+    from .quantized_conv2d_per_channel import (
         QuantizedConv2DPerChannel as QuantizedConv2DPerChannel,
         quantized_conv2d_per_channel as quantized_conv2d_per_channel,
     )
-    from opwright.nn.quantized_conv2d_with_bias import (
+    from .quantized_conv2d_with_bias import (
         QuantizedConv2DWithBias as QuantizedConv2DWithBias,
         quantized_conv2d_with_bias as quantized_conv2d_with_bias,
     )
-    from opwright.nn.quantized_conv2d_with_bias_and_relu import (
+    from .quantized_conv2d_with_bias_and_relu import (
         QuantizedConv2DWithBiasAndRelu as QuantizedConv2DWithBiasAndRelu,
         quantized_conv2d_with_bias_and_relu as quantized_conv2d_with_bias_and_relu,
     )
-    from opwright.nn.quantized_conv2d_with_bias_and_relu_and_requantize import (
+    from .quantized_conv2d_with_bias_and_relu_and_requantize import (
         QuantizedConv2DWithBiasAndReluAndRequantize as QuantizedConv2DWithBiasAndReluAndRequantize,
         quantized_conv2d_with_bias_and_relu_and_requantize as quantized_conv2d_with_bias_and_relu_and_requantize,
     )
-    from opwright.nn.quantized_conv2d_with_bias_and_requantize import (
+    from .quantized_conv2d_with_bias_and_requantize import (
         QuantizedConv2DWithBiasAndRequantize as QuantizedConv2DWithBiasAndRequantize,
         quantized_conv2d_with_bias_and_requantize as quantized_conv2d_with_bias_and_requantize,
     )
-    from opwright.nn.quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize import (
+    from .quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize import (
         QuantizedConv2DWithBiasSignedSumAndReluAndRequantize as QuantizedConv2DWithBiasSignedSumAndReluAndRequantize,
         quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize as quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize,
     )
-    from opwright.nn.quantized_conv2d_with_bias_sum_and_relu import (
+    from .quantized_conv2d_with_bias_sum_and_relu import (
         QuantizedConv2DWithBiasSumAndRelu as QuantizedConv2DWithBiasSumAndRelu,
         quantized_conv2d_with_bias_sum_and_relu as quantized_conv2d_with_bias_sum_and_relu,
     )
-    from opwright.nn.quantized_conv2d_with_bias_sum_and_relu_and_requantize import (
+    from .quantized_conv2d_with_bias_sum_and_relu_and_requantize import (
         QuantizedConv2DWithBiasSumAndReluAndRequantize as QuantizedConv2DWithBiasSumAndReluAndRequantize,
         quantized_conv2d_with_bias_sum_and_relu_and_requantize as quantized_conv2d_with_bias_sum_and_relu_and_requantize,
     )
-    from opwright.nn.quantized_depthwise_conv2d import (
+    from .quantized_depthwise_conv2d import (
         QuantizedDepthwiseConv2D as QuantizedDepthwiseConv2D,
         quantized_depthwise_conv2d as quantized_depthwise_conv2d,
     )
-    from opwright.nn.quantized_depthwise_conv2d_with_bias import (
+    from .quantized_depthwise_conv2d_with_bias import (
         QuantizedDepthwiseConv2DWithBias as QuantizedDepthwiseConv2DWithBias,
         quantized_depthwise_conv2d_with_bias as quantized_depthwise_conv2d_with_bias,
     )
-    from opwright.nn.quantized_depthwise_conv2d_with_bias_and_relu import (
+    from .quantized_depthwise_conv2d_with_bias_and_relu import (
         QuantizedDepthwiseConv2DWithBiasAndRelu as QuantizedDepthwiseConv2DWithBiasAndRelu,
         quantized_depthwise_conv2d_with_bias_and_relu as quantized_depthwise_conv2d_with_bias_and_relu,
     )
-    from opwright.nn.quantized_depthwise_conv2d_with_bias_and_relu_and_requantize import (
+    from .quantized_depthwise_conv2d_with_bias_and_relu_and_requantize import (
         QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize as QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize,
         quantized_depthwise_conv2d_with_bias_and_relu_and_requantize as quantized_depthwise_conv2d_with_bias_and_relu_and_requantize,
     )
-    from opwright.nn.quantized_instance_norm import (
+    from .quantized_instance_norm import (
         QuantizedInstanceNorm as QuantizedInstanceNorm,
         quantized_instance_norm as quantized_instance_norm,
     )
-    from opwright.nn.quantized_max_pool import (
+    from .quantized_max_pool import (
         QuantizedMaxPool as QuantizedMaxPool,
         quantized_max_pool as quantized_max_pool,
     )
-    from opwright.nn.quantized_relu import (
+    from .quantized_relu import (
         QuantizedRelu as QuantizedRelu,
         quantized_relu as quantized_relu,
     )
-    from opwright.nn.quantized_relu6 import (
+    from .quantized_relu6 import (
         QuantizedRelu6 as QuantizedRelu6,
         quantized_relu6 as quantized_relu6,
     )
-    from opwright.nn.quantized_relu_x import (
+    from .quantized_relu_x import (
         QuantizedReluX as QuantizedReluX,
         quantized_relu_x as quantized_relu_x,
     )
-    from opwright.nn.relu import (
+    from .relu import (
         Relu as Relu,
         relu as relu,
     )
-    from opwright.nn.relu6 import (
+    from .relu6 import (
         Relu6 as Relu6,
         relu6 as relu6,
     )
-    from opwright.nn.relu6_grad import (
+    from .relu6_grad import (
         Relu6Grad as Relu6Grad,
         relu6_grad as relu6_grad,
     )
-    from opwright.nn.relu_grad import (
+    from .relu_grad import (
         ReluGrad as ReluGrad,
         relu_grad as relu_grad,
     )
-    from opwright.nn.selu import (
+    from .selu import (
         Selu as Selu,
         selu as selu,
     )
-    from opwright.nn.selu_grad import (
+    from .selu_grad import (
         SeluGrad as SeluGrad,
         selu_grad as selu_grad,
     )
-    from opwright.nn.softmax import (
+    from .softmax import (
         Softmax as Softmax,
         softmax as softmax,
     )
-    from opwright.nn.softmax_cross_entropy_with_logits import (
+    from .softmax_cross_entropy_with_logits import (
         SoftmaxCrossEntropyWithLogits as SoftmaxCrossEntropyWithLogits,
         softmax_cross_entropy_with_logits as softmax_cross_entropy_with_logits,
     )
-    from opwright.nn.softsign import (
+    from .softsign import (
         Softsign as Softsign,
         softsign as softsign,
     )
-    from opwright.nn.softsign_grad import (
+    from .softsign_grad import (
         SoftsignGrad as SoftsignGrad,
         softsign_grad as softsign_grad,
     )
-    from opwright.nn.space_to_depth import (
+    from .space_to_depth import (
         SpaceToDepth as SpaceToDepth,
         space_to_depth as space_to_depth,
     )
-    from opwright.nn.sparse_softmax_cross_entropy_with_logits import (
+    from .sparse_softmax_cross_entropy_with_logits import (
         SparseSoftmaxCrossEntropyWithLogits as SparseSoftmaxCrossEntropyWithLogits,
         sparse_softmax_cross_entropy_with_logits as sparse_softmax_cross_entropy_with_logits,
     )
-    from opwright.nn.top_k import (
+    from .top_k import (
         TopK as TopK,
         top_k as top_k,
     )
-    from opwright.nn.top_k_unique import (
+    from .top_k_unique import (
         TopKUnique as TopKUnique,
         top_k_unique as top_k_unique,
     )
-    from opwright.nn.top_k_v2 import (
+    from .top_k_v2 import (
         TopKV2 as TopKV2,
         top_k_v2 as top_k_v2,
     )
-    from opwright.nn.top_k_with_unique import (
+    from .top_k_with_unique import (
         TopKWithUnique as TopKWithUnique,
         top_k_with_unique as top_k_with_unique,
     )
-    from opwright.nn.uniform_quantized_convolution import (
+    from .uniform_quantized_convolution import (
         UniformQuantizedConvolution as UniformQuantizedConvolution,
         uniform_quantized_convolution as uniform_quantized_convolution,
     )
-    from opwright.nn.uniform_quantized_convolution_hybrid import (
+    from .uniform_quantized_convolution_hybrid import (
         UniformQuantizedConvolutionHybrid as UniformQuantizedConvolutionHybrid,
         uniform_quantized_convolution_hybrid as uniform_quantized_convolution_hybrid,
     )
-    from opwright.math.inv_grad import (
+    from ..math.inv_grad import (
         InvGrad as InvGrad,
         inv_grad as inv_grad,
     )
-    from opwright.array.space_to_batch import (
+    from ..array.space_to_batch import (
         SpaceToBatch as SpaceToBatch,
         space_to_batch as space_to_batch,
     )
@@ -843,9 +843,9 @@ lazy_package(
         "uniform_quantized_convolution_hybrid": "uniform_quantized_convolution_hybrid",
     },
     {
-        "InvGrad": "opwright.math.inv_grad",
-        "inv_grad": "opwright.math.inv_grad",
-        "SpaceToBatch": "opwright.array.space_to_batch",
-        "space_to_batch": "opwright.array.space_to_batch",
+        "InvGrad": "..math.inv_grad",
+        "inv_grad": "..math.inv_grad",
+        "SpaceToBatch": "..array.space_to_batch",
+        "space_to_batch": "..array.space_to_batch",
     },
 )

@@ -335,11 +335,13 @@ def approx_top_k(
                     "recall_target",
                     recall_target,
                     "is_max_k",
-                    True if is_max_k is True else flags[is_max_k],
+                    is_max_k is True or is_max_k is not False and flags[is_max_k],
                     "reduction_input_size_override",
                     reduction_input_size_override,
                     "aggregate_to_topk",
-                    True if aggregate_to_topk is True else flags[aggregate_to_topk],
+                    aggregate_to_topk is True
+                    or aggregate_to_topk is not False
+                    and flags[aggregate_to_topk],
                 )
             )
             return _result

@@ -166,7 +166,11 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
                     "variance_epsilon",
                     variance_epsilon,
                     "scale_after_normalization",
-                    flags[scale_after_normalization],
+                    scale_after_normalization is not False
+                    and (
+                        scale_after_normalization is True
+                        or flags[scale_after_normalization]
+                    ),
                 )
                 return op
         except Exception as error:
@@ -257,7 +261,11 @@ def batch_norm_with_global_normalization(
                 "variance_epsilon",
                 variance_epsilon,
                 "scale_after_normalization",
-                flags[scale_after_normalization],
+                scale_after_normalization is not False
+                and (
+                    scale_after_normalization is True
+                    or flags[scale_after_normalization]
+                ),
             )
             return _result
     except Exception as error:

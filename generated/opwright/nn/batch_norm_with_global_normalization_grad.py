@@ -78,7 +78,7 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
       dm = sum of -dx
       dv = sum of g * gamma * (t - m) * r^3 / -2
 
-    where gamma is 1 unless `scale_after_normalization` is set.
+    where gamma is 1, and dg 0, unless `scale_after_normalization` is set.
 
     BatchNormWithGlobalNormalizationGrad was removed in GraphDef version 9. Use
     tf.nn.batch_normalization(). Use FusedBatchNormGradV3.
@@ -155,7 +155,7 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
           dm = sum of -dx
           dv = sum of g * gamma * (t - m) * r^3 / -2
 
-        where gamma is 1 unless `scale_after_normalization` is set.
+        where gamma is 1, and dg 0, unless `scale_after_normalization` is set.
 
         BatchNormWithGlobalNormalizationGrad was removed in GraphDef version 9. Use
         tf.nn.batch_normalization(). Use FusedBatchNormGradV3.
@@ -209,7 +209,11 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
                     "variance_epsilon",
                     variance_epsilon,
                     "scale_after_normalization",
-                    flags[scale_after_normalization],
+                    scale_after_normalization is not False
+                    and (
+                        scale_after_normalization is True
+                        or flags[scale_after_normalization]
+                    ),
                 )
                 return op
         except Exception as error:
@@ -254,7 +258,7 @@ def batch_norm_with_global_normalization_grad(
       dm = sum of -dx
       dv = sum of g * gamma * (t - m) * r^3 / -2
 
-    where gamma is 1 unless `scale_after_normalization` is set.
+    where gamma is 1, and dg 0, unless `scale_after_normalization` is set.
 
     BatchNormWithGlobalNormalizationGrad was removed in GraphDef version 9. Use
     tf.nn.batch_normalization(). Use FusedBatchNormGradV3.
@@ -309,7 +313,11 @@ def batch_norm_with_global_normalization_grad(
                     "variance_epsilon",
                     variance_epsilon,
                     "scale_after_normalization",
-                    flags[scale_after_normalization],
+                    scale_after_normalization is not False
+                    and (
+                        scale_after_normalization is True
+                        or flags[scale_after_normalization]
+                    ),
                 )
             )
             return _result

@@ -279,7 +279,8 @@ class BlockLSTMGrad(Op, Generic[T]):
                     cs_grad,
                     h_grad,
                     "use_peephole",
-                    flags[use_peephole],
+                    use_peephole is not False
+                    and (use_peephole is True or flags[use_peephole]),
                 )
                 return op
         except Exception as error:
@@ -424,7 +425,8 @@ def block_lstm_grad(
                     cs_grad,
                     h_grad,
                     "use_peephole",
-                    flags[use_peephole],
+                    use_peephole is not False
+                    and (use_peephole is True or flags[use_peephole]),
                 )
             )
             return _result

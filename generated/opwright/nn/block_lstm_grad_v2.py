@@ -281,7 +281,8 @@ class BlockLSTMGradV2(Op, Generic[T]):
                     cs_grad,
                     h_grad,
                     "use_peephole",
-                    flags[use_peephole],
+                    use_peephole is not False
+                    and (use_peephole is True or flags[use_peephole]),
                 )
                 return op
         except Exception as error:
@@ -426,7 +427,8 @@ def block_lstm_grad_v2(
                     cs_grad,
                     h_grad,
                     "use_peephole",
-                    flags[use_peephole],
+                    use_peephole is not False
+                    and (use_peephole is True or flags[use_peephole]),
                 )
             )
             return _result

@@ -380,7 +380,8 @@ def block_lstm_v2(
                     "cell_clip",
                     cell_clip,
                     "use_peephole",
-                    False if use_peephole is False else flags[use_peephole],
+                    use_peephole is not False
+                    and (use_peephole is True or flags[use_peephole]),
                 )
             )
             return _result

@@ -368,7 +368,9 @@ def conv2d_backprop_input(
                 "strides",
                 strides,
                 "use_cudnn_on_gpu",
-                True if use_cudnn_on_gpu is True else flags[use_cudnn_on_gpu],
+                use_cudnn_on_gpu is True
+                or use_cudnn_on_gpu is not False
+                and flags[use_cudnn_on_gpu],
                 "padding",
                 padding,
                 "explicit_paddings",

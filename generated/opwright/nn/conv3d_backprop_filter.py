@@ -66,7 +66,9 @@ class Conv3DBackpropFilter(TensorOp[T]):
       output[dh, di, dj, q, k] = sum over n, h, i, j of out_backprop[n, h, i, j, k]
           * input[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q]
 
-    New graphs may not have it.
+    That is with `VALID`; `SAME` moves the places in the input back by what it pads in
+    front, and what lies outside counts as 0. The kernel for the CPU refuses dilations
+    above 1. New graphs may not have it.
 
     Conv3DBackpropFilter was removed in GraphDef version 10. Use Conv3DBackpropFilterV2.
 
@@ -144,7 +146,9 @@ class Conv3DBackpropFilter(TensorOp[T]):
           output[dh, di, dj, q, k] = sum over n, h, i, j of out_backprop[n, h, i, j, k]
               * input[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q]
 
-        New graphs may not have it.
+        That is with `VALID`; `SAME` moves the places in the input back by what it pads
+        in front, and what lies outside counts as 0. The kernel for the CPU refuses
+        dilations above 1. New graphs may not have it.
 
         Conv3DBackpropFilter was removed in GraphDef version 10. Use
         Conv3DBackpropFilterV2.
@@ -243,7 +247,9 @@ def conv3d_backprop_filter(
       output[dh, di, dj, q, k] = sum over n, h, i, j of out_backprop[n, h, i, j, k]
           * input[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q]
 
-    New graphs may not have it.
+    That is with `VALID`; `SAME` moves the places in the input back by what it pads in
+    front, and what lies outside counts as 0. The kernel for the CPU refuses dilations
+    above 1. New graphs may not have it.
 
     Conv3DBackpropFilter was removed in GraphDef version 10. Use Conv3DBackpropFilterV2.
 

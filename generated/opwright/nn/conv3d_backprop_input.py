@@ -66,7 +66,9 @@ class Conv3DBackpropInput(TensorOp[T]):
       output[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q] +=
           sum over k of out_backprop[n, h, i, j, k] * filter[dh, di, dj, q, k]
 
-    New graphs may not have it.
+    That is with `VALID`; `SAME` moves the places in the input back by what it pads in
+    front, and what lies outside counts as 0. The kernel for the CPU refuses dilations
+    above 1. New graphs may not have it.
 
     Conv3DBackpropInput was removed in GraphDef version 10. Use Conv3DBackpropInputV2.
 
@@ -144,7 +146,9 @@ class Conv3DBackpropInput(TensorOp[T]):
           output[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q] +=
               sum over k of out_backprop[n, h, i, j, k] * filter[dh, di, dj, q, k]
 
-        New graphs may not have it.
+        That is with `VALID`; `SAME` moves the places in the input back by what it pads
+        in front, and what lies outside counts as 0. The kernel for the CPU refuses
+        dilations above 1. New graphs may not have it.
 
         Conv3DBackpropInput was removed in GraphDef version 10. Use
         Conv3DBackpropInputV2.
@@ -242,7 +246,9 @@ def conv3d_backprop_input(
       output[n, s[1] * h + dh, s[2] * i + di, s[3] * j + dj, q] +=
           sum over k of out_backprop[n, h, i, j, k] * filter[dh, di, dj, q, k]
 
-    New graphs may not have it.
+    That is with `VALID`; `SAME` moves the places in the input back by what it pads in
+    front, and what lies outside counts as 0. The kernel for the CPU refuses dilations
+    above 1. New graphs may not have it.
 
     Conv3DBackpropInput was removed in GraphDef version 10. Use Conv3DBackpropInputV2.
 

@@ -75,8 +75,9 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
 
     With `merge_repeated` labels that repeat in the transcript itself are merged once
     more, which loses double letters; leave it out for most uses. A `top_paths` above
-    `beam_width`, a beam of less than one, and lengths above the number of frames are
-    refused. CTCGreedyDecoder takes the best path alone, fast.
+    `beam_width`, or above the number of transcripts there are (a sequence of length 0
+    has one alone), lengths above the number of frames, and `inputs` without elements
+    are refused. CTCGreedyDecoder takes the best path alone, fast.
 
     `T`: float32 or float64.
 
@@ -164,8 +165,9 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
 
         With `merge_repeated` labels that repeat in the transcript itself are merged
         once more, which loses double letters; leave it out for most uses. A `top_paths`
-        above `beam_width`, a beam of less than one, and lengths above the number of
-        frames are refused. CTCGreedyDecoder takes the best path alone, fast.
+        above `beam_width`, or above the number of transcripts there are (a sequence of
+        length 0 has one alone), lengths above the number of frames, and `inputs`
+        without elements are refused. CTCGreedyDecoder takes the best path alone, fast.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -266,8 +268,9 @@ def ctc_beam_search_decoder(
 
     With `merge_repeated` labels that repeat in the transcript itself are merged once
     more, which loses double letters; leave it out for most uses. A `top_paths` above
-    `beam_width`, a beam of less than one, and lengths above the number of frames are
-    refused. CTCGreedyDecoder takes the best path alone, fast.
+    `beam_width`, or above the number of transcripts there are (a sequence of length 0
+    has one alone), lengths above the number of frames, and `inputs` without elements
+    are refused. CTCGreedyDecoder takes the best path alone, fast.
 
     `CTCBeamSearchDecoder.create` in the current scope, with
     CTCBeamSearchDecoder.Options as keywords.
@@ -322,7 +325,9 @@ def ctc_beam_search_decoder(
                     "top_paths",
                     top_paths,
                     "merge_repeated",
-                    True if merge_repeated is True else flags[merge_repeated],
+                    merge_repeated is True
+                    or merge_repeated is not False
+                    and flags[merge_repeated],
                 )
             )
             return _result

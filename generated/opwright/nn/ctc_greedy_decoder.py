@@ -298,7 +298,8 @@ def ctc_greedy_decoder(
                     inputs,
                     sequence_length,
                     "merge_repeated",
-                    False if merge_repeated is False else flags[merge_repeated],
+                    merge_repeated is not False
+                    and (merge_repeated is True or flags[merge_repeated]),
                     "blank_index",
                     blank_index,
                 )

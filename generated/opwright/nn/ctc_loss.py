@@ -329,18 +329,20 @@ def ctc_loss(
                     labels_values,
                     sequence_length,
                     "preprocess_collapse_repeated",
-                    (
-                        False
-                        if preprocess_collapse_repeated is False
-                        else flags[preprocess_collapse_repeated]
+                    preprocess_collapse_repeated is not False
+                    and (
+                        preprocess_collapse_repeated is True
+                        or flags[preprocess_collapse_repeated]
                     ),
                     "ctc_merge_repeated",
-                    True if ctc_merge_repeated is True else flags[ctc_merge_repeated],
+                    ctc_merge_repeated is True
+                    or ctc_merge_repeated is not False
+                    and flags[ctc_merge_repeated],
                     "ignore_longer_outputs_than_inputs",
-                    (
-                        False
-                        if ignore_longer_outputs_than_inputs is False
-                        else flags[ignore_longer_outputs_than_inputs]
+                    ignore_longer_outputs_than_inputs is not False
+                    and (
+                        ignore_longer_outputs_than_inputs is True
+                        or flags[ignore_longer_outputs_than_inputs]
                     ),
                 )
             )

@@ -540,7 +540,9 @@ def cudnn_rnn(
                     "seed2",
                     seed2,
                     "is_training",
-                    True if is_training is True else flags[is_training],
+                    is_training is True
+                    or is_training is not False
+                    and flags[is_training],
                 )
             )
             return _result

@@ -670,7 +670,7 @@ def cudnn_rnn_backprop_v3(
                     "num_proj",
                     num_proj,
                     "time_major",
-                    True if time_major is True else flags[time_major],
+                    time_major is True or time_major is not False and flags[time_major],
                 )
             )
             return _result

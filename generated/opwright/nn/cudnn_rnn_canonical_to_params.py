@@ -81,6 +81,8 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
 
     `T`: bfloat16, float16, float32 or float64.
 
+    `num_params`: at least 1.
+
     Attributes:
         params: `T`, `_params_size`. Weights and biases of all layers in one vector,
             laid out as CudnnRNNParamsSize describes.

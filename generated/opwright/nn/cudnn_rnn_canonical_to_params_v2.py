@@ -83,6 +83,10 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
 
     `T`: bfloat16, float16, float32 or float64.
 
+    `num_params_weights`: at least 1.
+
+    `num_params_biases`: at least 1.
+
     Attributes:
         params: `T`, `_params_size`. Weights and biases of all layers in one vector,
             laid out as CudnnRNNParamsSize describes.

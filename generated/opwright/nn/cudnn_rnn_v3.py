@@ -671,9 +671,11 @@ def cudnn_rnn_v3(
                     "num_proj",
                     num_proj,
                     "is_training",
-                    True if is_training is True else flags[is_training],
+                    is_training is True
+                    or is_training is not False
+                    and flags[is_training],
                     "time_major",
-                    True if time_major is True else flags[time_major],
+                    time_major is True or time_major is not False and flags[time_major],
                 )
             )
             return _result

@@ -42,8 +42,9 @@ class Elu(TensorOp[T]):
 
     The exponential linear unit goes to -1 on the left, with a slope that has no jump at
     0, and its outputs have a mean closer to 0 than those of Relu (Clevert et al.,
-    2015). Small negative numbers keep their digits, since exp(x) - 1 is computed at
-    once. Selu scales the same curve so that deep networks normalize themselves.
+    2015). The kernel for the CPU takes 1 from exp(x), so that small negative numbers
+    lose digits: float32 from about -3e-8 on give 0. XLA keeps them, as Expm1 does. nan
+    stays nan. Selu scales the same curve so that deep networks normalize themselves.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -76,9 +77,10 @@ class Elu(TensorOp[T]):
 
         The exponential linear unit goes to -1 on the left, with a slope that has no
         jump at 0, and its outputs have a mean closer to 0 than those of Relu (Clevert
-        et al., 2015). Small negative numbers keep their digits, since exp(x) - 1 is
-        computed at once. Selu scales the same curve so that deep networks normalize
-        themselves.
+        et al., 2015). The kernel for the CPU takes 1 from exp(x), so that small
+        negative numbers lose digits: float32 from about -3e-8 on give 0. XLA keeps
+        them, as Expm1 does. nan stays nan. Selu scales the same curve so that deep
+        networks normalize themselves.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,8 +119,9 @@ def elu(
 
     The exponential linear unit goes to -1 on the left, with a slope that has no jump at
     0, and its outputs have a mean closer to 0 than those of Relu (Clevert et al.,
-    2015). Small negative numbers keep their digits, since exp(x) - 1 is computed at
-    once. Selu scales the same curve so that deep networks normalize themselves.
+    2015). The kernel for the CPU takes 1 from exp(x), so that small negative numbers
+    lose digits: float32 from about -3e-8 on give 0. XLA keeps them, as Expm1 does. nan
+    stays nan. Selu scales the same curve so that deep networks normalize themselves.
 
     `Elu.create` in the current scope.
 

@@ -67,7 +67,9 @@ class FixedUnigramCandidateSampler(Op):
     The probability of class i is its frequency to the power of `distortion`, divided by
     the sum of all. Frequencies are `unigrams`, or come from `vocab_file`, a row each,
     whose last field after a comma counts; exactly one of the two has to be there.
-    Classes below `num_reserved_ids` have frequency 0.
+    Classes below `num_reserved_ids` have frequency 0. Another number of frequencies,
+    these included, than `range_max` is refused, as is a true class that is out of
+    range.
 
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
@@ -117,8 +119,10 @@ class FixedUnigramCandidateSampler(Op):
                 makes all alike.
             num_reserved_ids: int. How many numbers of classes at the start are kept for
                 the caller and never drawn.
-            num_shards: int. At least 1. Into how many parts the classes are split; each
-                sampler draws from one of them.
+            num_shards: int. At least 1. Into how many parts the classes are split; a
+                sampler draws from one of them, and `range_max` is the size of that one.
+                Class i is number i // num_shards of part i % num_shards, and numbers
+                are what goes in and comes out.
             shard: int. At least 0. Which part this sampler draws from.
             unigrams: list(float). Frequencies of the classes after the reserved ones,
                 in order.
@@ -212,6 +216,8 @@ class FixedUnigramCandidateSampler(Op):
         divided by the sum of all. Frequencies are `unigrams`, or come from
         `vocab_file`, a row each, whose last field after a comma counts; exactly one of
         the two has to be there. Classes below `num_reserved_ids` have frequency 0.
+        Another number of frequencies, these included, than `range_max` is refused, as
+        is a true class that is out of range.
 
         With `unique` it draws until `num_sampled` different classes are there, and
         expected counts take the number of draws into account. More of them than there
@@ -240,7 +246,9 @@ class FixedUnigramCandidateSampler(Op):
                 num_reserved_ids: int. Default 0. How many numbers of classes at the
                     start are kept for the caller and never drawn.
                 num_shards: int. At least 1. Default 1. Into how many parts the classes
-                    are split; each sampler draws from one of them.
+                    are split; a sampler draws from one of them, and `range_max` is the
+                    size of that one. Class i is number i // num_shards of part i %
+                    num_shards, and numbers are what goes in and comes out.
                 shard: int. At least 0. Default 0. Which part this sampler draws from.
                 unigrams: list(float). Default (). Frequencies of the classes after the
                     reserved ones, in order.
@@ -284,7 +292,7 @@ class FixedUnigramCandidateSampler(Op):
                     "num_sampled",
                     num_sampled,
                     "unique",
-                    flags[unique],
+                    unique is not False and (unique is True or flags[unique]),
                     "range_max",
                     range_max,
                     "vocab_file",
@@ -356,7 +364,9 @@ def fixed_unigram_candidate_sampler(
     The probability of class i is its frequency to the power of `distortion`, divided by
     the sum of all. Frequencies are `unigrams`, or come from `vocab_file`, a row each,
     whose last field after a comma counts; exactly one of the two has to be there.
-    Classes below `num_reserved_ids` have frequency 0.
+    Classes below `num_reserved_ids` have frequency 0. Another number of frequencies,
+    these included, than `range_max` is refused, as is a true class that is out of
+    range.
 
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
@@ -383,7 +393,9 @@ def fixed_unigram_candidate_sampler(
         num_reserved_ids: int. Default 0. How many numbers of classes at the start are
             kept for the caller and never drawn.
         num_shards: int. At least 1. Default 1. Into how many parts the classes are
-            split; each sampler draws from one of them.
+            split; a sampler draws from one of them, and `range_max` is the size of that
+            one. Class i is number i // num_shards of part i % num_shards, and numbers
+            are what goes in and comes out.
         shard: int. At least 0. Default 0. Which part this sampler draws from.
         unigrams: list(float). Default (). Frequencies of the classes after the reserved
             ones, in order.
@@ -425,7 +437,7 @@ def fixed_unigram_candidate_sampler(
                     "num_sampled",
                     num_sampled,
                     "unique",
-                    flags[unique],
+                    unique is not False and (unique is True or flags[unique]),
                     "range_max",
                     range_max,
                     "vocab_file",

@@ -335,11 +335,14 @@ def fractional_avg_pool(
                     "pooling_ratio",
                     pooling_ratio,
                     "pseudo_random",
-                    False if pseudo_random is False else flags[pseudo_random],
+                    pseudo_random is not False
+                    and (pseudo_random is True or flags[pseudo_random]),
                     "overlapping",
-                    False if overlapping is False else flags[overlapping],
+                    overlapping is not False
+                    and (overlapping is True or flags[overlapping]),
                     "deterministic",
-                    False if deterministic is False else flags[deterministic],
+                    deterministic is not False
+                    and (deterministic is True or flags[deterministic]),
                     "seed",
                     seed,
                     "seed2",

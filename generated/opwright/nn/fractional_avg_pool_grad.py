@@ -249,7 +249,8 @@ def fractional_avg_pool_grad(
                 row_pooling_sequence,
                 col_pooling_sequence,
                 "overlapping",
-                False if overlapping is False else flags[overlapping],
+                overlapping is not False
+                and (overlapping is True or flags[overlapping]),
             )
             return _result
     except Exception as error:

@@ -435,7 +435,9 @@ def fused_batch_norm_v3(
                     "data_format",
                     data_format,
                     "is_training",
-                    True if is_training is True else flags[is_training],
+                    is_training is True
+                    or is_training is not False
+                    and flags[is_training],
                 )
             )
             return _result

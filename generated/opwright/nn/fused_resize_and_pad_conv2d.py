@@ -308,7 +308,8 @@ def fused_resize_and_pad_conv2d(
                 paddings,
                 filter,
                 "resize_align_corners",
-                False if resize_align_corners is False else flags[resize_align_corners],
+                resize_align_corners is not False
+                and (resize_align_corners is True or flags[resize_align_corners]),
                 "mode",
                 mode,
                 "strides",

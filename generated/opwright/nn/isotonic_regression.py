@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -24,7 +25,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -158,7 +158,11 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
                     None,
                     input,
                     "output_dtype",
-                    as_dtype(output_dtype),
+                    (
+                        output_dtype
+                        if type(output_dtype) is DType
+                        else as_dtype(output_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -238,7 +242,11 @@ def isotonic_regression(
                     name,
                     input,
                     "output_dtype",
-                    as_dtype(output_dtype),
+                    (
+                        output_dtype
+                        if type(output_dtype) is DType
+                        else as_dtype(output_dtype)
+                    ),
                 )
             )
             return _result

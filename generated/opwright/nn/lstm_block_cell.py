@@ -399,7 +399,8 @@ def lstm_block_cell(
                     "cell_clip",
                     cell_clip,
                     "use_peephole",
-                    False if use_peephole is False else flags[use_peephole],
+                    use_peephole is not False
+                    and (use_peephole is True or flags[use_peephole]),
                 )
             )
             return _result

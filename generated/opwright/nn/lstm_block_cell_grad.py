@@ -81,7 +81,8 @@ class LSTMBlockCellGrad(Op, Generic[T]):
       w's gradient = transpose([x, h_prev]) times dicfo
       b's gradient = sum of dicfo over the batch
 
-    which is left to the caller. Sizes that do not fit are refused.
+    which is left to the caller. Sizes that do not fit are refused, but for those of the
+    peephole weights, which the kernel does not look at.
 
     `T`: float16 or float32.
 
@@ -170,7 +171,8 @@ class LSTMBlockCellGrad(Op, Generic[T]):
           w's gradient = transpose([x, h_prev]) times dicfo
           b's gradient = sum of dicfo over the batch
 
-        which is left to the caller. Sizes that do not fit are refused.
+        which is left to the caller. Sizes that do not fit are refused, but for those of
+        the peephole weights, which the kernel does not look at.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -244,7 +246,8 @@ class LSTMBlockCellGrad(Op, Generic[T]):
                         cs_grad,
                         h_grad,
                         "use_peephole",
-                        flags[use_peephole],
+                        use_peephole is not False
+                        and (use_peephole is True or flags[use_peephole]),
                     )
                 )
                 return op
@@ -308,7 +311,8 @@ def lstm_block_cell_grad(
       w's gradient = transpose([x, h_prev]) times dicfo
       b's gradient = sum of dicfo over the batch
 
-    which is left to the caller. Sizes that do not fit are refused.
+    which is left to the caller. Sizes that do not fit are refused, but for those of the
+    peephole weights, which the kernel does not look at.
 
     `LSTMBlockCellGrad.create` in the current scope.
 
@@ -383,7 +387,8 @@ def lstm_block_cell_grad(
                     cs_grad,
                     h_grad,
                     "use_peephole",
-                    flags[use_peephole],
+                    use_peephole is not False
+                    and (use_peephole is True or flags[use_peephole]),
                 )
             )
             return _result

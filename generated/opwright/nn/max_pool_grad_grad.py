@@ -63,8 +63,10 @@ class MaxPoolGradGrad(TensorOp[T]):
 
       output[n, i, j, c] = grad at the place where window (i, j) has its maximum
 
-    Shapes that do not go together are refused. MaxPoolGradGradV2 takes sizes and
-    strides as inputs.
+    Of equal maxima the first counts, row by row. A window in which nothing equals
+    `orig_output`, such as one of nan, gives 0. Shapes that do not go together are
+    refused, and so are windows along the batch or the channels. MaxPoolGradGradV2 takes
+    sizes and strides as inputs.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -140,8 +142,10 @@ class MaxPoolGradGrad(TensorOp[T]):
 
           output[n, i, j, c] = grad at the place where window (i, j) has its maximum
 
-        Shapes that do not go together are refused. MaxPoolGradGradV2 takes sizes and
-        strides as inputs.
+        Of equal maxima the first counts, row by row. A window in which nothing equals
+        `orig_output`, such as one of nan, gives 0. Shapes that do not go together are
+        refused, and so are windows along the batch or the channels. MaxPoolGradGradV2
+        takes sizes and strides as inputs.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -247,8 +251,10 @@ def max_pool_grad_grad(
 
       output[n, i, j, c] = grad at the place where window (i, j) has its maximum
 
-    Shapes that do not go together are refused. MaxPoolGradGradV2 takes sizes and
-    strides as inputs.
+    Of equal maxima the first counts, row by row. A window in which nothing equals
+    `orig_output`, such as one of nan, gives 0. Shapes that do not go together are
+    refused, and so are windows along the batch or the channels. MaxPoolGradGradV2 takes
+    sizes and strides as inputs.
 
     `MaxPoolGradGrad.create` in the current scope, with MaxPoolGradGrad.Options as
     keywords.

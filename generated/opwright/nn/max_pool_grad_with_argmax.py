@@ -295,11 +295,8 @@ def max_pool_grad_with_argmax(
                 "padding",
                 padding,
                 "include_batch_in_index",
-                (
-                    False
-                    if include_batch_in_index is False
-                    else flags[include_batch_in_index]
-                ),
+                include_batch_in_index is not False
+                and (include_batch_in_index is True or flags[include_batch_in_index]),
             )
             return _result
     except Exception as error:

@@ -65,8 +65,12 @@ class MaxPoolV2(TensorOp[T]):
       output[n, i, j, c] = max of input[n, s[1] * i + di, s[2] * j + dj, c]
                            over di < ksize[1], dj < ksize[2], with s = strides
 
-    Padding counts as smaller than any number. Windows along the batch are refused.
-    MaxPool also knows explicit paddings.
+    Padding counts as smaller than any number. A nan may be lost or kept, according to
+    the device.
+
+    Windows along the batch are refused. On the CPU a window along the channels works if
+    it is along them alone, its stride is as large as the window, and that divides the
+    channels. MaxPool also knows explicit paddings.
 
     `T`: float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8, uint16
     or qint8.
@@ -141,8 +145,12 @@ class MaxPoolV2(TensorOp[T]):
           output[n, i, j, c] = max of input[n, s[1] * i + di, s[2] * j + dj, c]
                                over di < ksize[1], dj < ksize[2], with s = strides
 
-        Padding counts as smaller than any number. Windows along the batch are refused.
-        MaxPool also knows explicit paddings.
+        Padding counts as smaller than any number. A nan may be lost or kept, according
+        to the device.
+
+        Windows along the batch are refused. On the CPU a window along the channels
+        works if it is along them alone, its stride is as large as the window, and that
+        divides the channels. MaxPool also knows explicit paddings.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -229,8 +237,12 @@ def max_pool_v2(
       output[n, i, j, c] = max of input[n, s[1] * i + di, s[2] * j + dj, c]
                            over di < ksize[1], dj < ksize[2], with s = strides
 
-    Padding counts as smaller than any number. Windows along the batch are refused.
-    MaxPool also knows explicit paddings.
+    Padding counts as smaller than any number. A nan may be lost or kept, according to
+    the device.
+
+    Windows along the batch are refused. On the CPU a window along the channels works if
+    it is along them alone, its stride is as large as the window, and that divides the
+    channels. MaxPool also knows explicit paddings.
 
     `MaxPoolV2.create` in the current scope, with MaxPoolV2.Options as keywords.
 

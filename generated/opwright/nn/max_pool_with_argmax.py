@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -238,7 +238,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
                     "strides",
                     strides,
                     "Targmax",
-                    as_dtype(Targmax),
+                    Targmax if type(Targmax) is DType else as_dtype(Targmax),
                     "padding",
                     padding,
                     "include_batch_in_index",
@@ -369,14 +369,13 @@ def max_pool_with_argmax(
                     "strides",
                     strides,
                     "Targmax",
-                    as_dtype(Targmax),
+                    Targmax if type(Targmax) is DType else as_dtype(Targmax),
                     "padding",
                     padding,
                     "include_batch_in_index",
-                    (
-                        False
-                        if include_batch_in_index is False
-                        else flags[include_batch_in_index]
+                    include_batch_in_index is not False
+                    and (
+                        include_batch_in_index is True or flags[include_batch_in_index]
                     ),
                 )
             )

@@ -213,7 +213,7 @@ def nth_element(
                 input,
                 n,
                 "reverse",
-                False if reverse is False else flags[reverse],
+                reverse is not False and (reverse is True or flags[reverse]),
             )
             return _result
     except Exception as error:

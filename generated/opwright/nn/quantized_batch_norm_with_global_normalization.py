@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -254,11 +254,15 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
                     gamma_min,
                     gamma_max,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "variance_epsilon",
                     variance_epsilon,
                     "scale_after_normalization",
-                    flags[scale_after_normalization],
+                    scale_after_normalization is not False
+                    and (
+                        scale_after_normalization is True
+                        or flags[scale_after_normalization]
+                    ),
                 )
                 return op
         except Exception as error:
@@ -400,11 +404,15 @@ def quantized_batch_norm_with_global_normalization(
                     gamma_min,
                     gamma_max,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "variance_epsilon",
                     variance_epsilon,
                     "scale_after_normalization",
-                    flags[scale_after_normalization],
+                    scale_after_normalization is not False
+                    and (
+                        scale_after_normalization is True
+                        or flags[scale_after_normalization]
+                    ),
                 )
             )
             return _result

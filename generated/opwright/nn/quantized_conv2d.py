@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -288,7 +288,7 @@ class QuantizedConv2D(Op, Generic[OutType]):
                     min_filter,
                     max_filter,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "strides",
                     strides,
                     "padding",
@@ -450,7 +450,7 @@ def quantized_conv2d(
                     min_filter,
                     max_filter,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "strides",
                     strides,
                     "padding",

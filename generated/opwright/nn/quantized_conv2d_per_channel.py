@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -86,10 +86,12 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
     where conv is what Conv2D computes, with channels last. Products are added up in 32
     bits, and the range that comes out tells what they stand for.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-    tensors. QuantizedConv2D with a quint8 filter has a kernel of its own. Each filter
-    has a range of its own, which keeps more digits where filters differ in size.
+    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
+    one of oneDNN's, which asks for a constant as `filter`: so the op works in a
+    tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 it succeeds
+    and gives empty tensors. QuantizedConv2D with a quint8 filter has a kernel of its
+    own. Each filter has a range of its own, which keeps more digits where filters
+    differ in size.
 
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -215,11 +217,12 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         where conv is what Conv2D computes, with channels last. Products are added up in
         32 bits, and the range that comes out tells what they stand for.
 
-        In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-        exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-        tensors. QuantizedConv2D with a quint8 filter has a kernel of its own. Each
-        filter has a range of its own, which keeps more digits where filters differ in
-        size.
+        In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
+        for one of oneDNN's, which asks for a constant as `filter`: so the op works in a
+        tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 it
+        succeeds and gives empty tensors. QuantizedConv2D with a quint8 filter has a
+        kernel of its own. Each filter has a range of its own, which keeps more digits
+        where filters differ in size.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -283,7 +286,7 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
                     min_filter,
                     max_filter,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "strides",
                     strides,
                     "padding",
@@ -370,10 +373,12 @@ def quantized_conv2d_per_channel(
     where conv is what Conv2D computes, with channels last. Products are added up in 32
     bits, and the range that comes out tells what they stand for.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-    tensors. QuantizedConv2D with a quint8 filter has a kernel of its own. Each filter
-    has a range of its own, which keeps more digits where filters differ in size.
+    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
+    one of oneDNN's, which asks for a constant as `filter`: so the op works in a
+    tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 it succeeds
+    and gives empty tensors. QuantizedConv2D with a quint8 filter has a kernel of its
+    own. Each filter has a range of its own, which keeps more digits where filters
+    differ in size.
 
     `QuantizedConv2DPerChannel.create` in the current scope, with
     QuantizedConv2DPerChannel.Options as keywords.
@@ -439,7 +444,7 @@ def quantized_conv2d_per_channel(
                     min_filter,
                     max_filter,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "strides",
                     strides,
                     "padding",

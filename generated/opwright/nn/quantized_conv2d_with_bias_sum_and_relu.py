@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -311,7 +311,7 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
                     max_filter,
                     summand,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "strides",
                     strides,
                     "padding",
@@ -497,7 +497,7 @@ def quantized_conv2d_with_bias_sum_and_relu(
                     max_filter,
                     summand,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "strides",
                     strides,
                     "padding",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -361,7 +361,7 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
                     min_summand,
                     max_summand,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "strides",
                     strides,
                     "padding",
@@ -577,7 +577,7 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
                     min_summand,
                     max_summand,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "strides",
                     strides,
                     "padding",

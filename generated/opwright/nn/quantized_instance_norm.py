@@ -342,7 +342,8 @@ def quantized_instance_norm(
                     x_min,
                     x_max,
                     "output_range_given",
-                    False if output_range_given is False else flags[output_range_given],
+                    output_range_given is not False
+                    and (output_range_given is True or flags[output_range_given]),
                     "given_y_min",
                     given_y_min,
                     "given_y_max",

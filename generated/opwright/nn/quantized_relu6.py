@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -24,7 +25,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -182,7 +182,7 @@ class QuantizedRelu6(Op, Generic[OutType]):
                     min_features,
                     max_features,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
                 return op
         except Exception as error:
@@ -277,7 +277,7 @@ def quantized_relu6(
                     min_features,
                     max_features,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
             )
             return _result

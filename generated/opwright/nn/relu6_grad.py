@@ -48,8 +48,9 @@ class Relu6Grad(TensorOp[T]):
 
       backprops = gradients where 0 < features < 6, else 0
 
-    At 0 and at 6 the slope counts as 0. What Relu6 gave serves as `features` just as
-    well.
+    At 0 and at 6 the slope counts as 0. A gradient that is nan or infinite gives nan
+    where the slope is 0, as it is multiplied by it. What Relu6 gave serves as
+    `features` just as well.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -84,8 +85,9 @@ class Relu6Grad(TensorOp[T]):
 
           backprops = gradients where 0 < features < 6, else 0
 
-        At 0 and at 6 the slope counts as 0. What Relu6 gave serves as `features` just
-        as well.
+        At 0 and at 6 the slope counts as 0. A gradient that is nan or infinite gives
+        nan where the slope is 0, as it is multiplied by it. What Relu6 gave serves as
+        `features` just as well.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -129,8 +131,9 @@ def relu6_grad(
 
       backprops = gradients where 0 < features < 6, else 0
 
-    At 0 and at 6 the slope counts as 0. What Relu6 gave serves as `features` just as
-    well.
+    At 0 and at 6 the slope counts as 0. A gradient that is nan or infinite gives nan
+    where the slope is 0, as it is multiplied by it. What Relu6 gave serves as
+    `features` just as well.
 
     `Relu6Grad.create` in the current scope.
 

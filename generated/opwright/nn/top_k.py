@@ -228,7 +228,7 @@ def top_k(
                     "k",
                     k,
                     "sorted",
-                    True if sorted is True else flags[sorted],
+                    sorted is True or sorted is not False and flags[sorted],
                 )
             )
             return _result

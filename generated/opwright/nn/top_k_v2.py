@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -27,7 +28,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -207,7 +207,7 @@ class TopKV2(Op, Generic[T, IndexType]):
                     "sorted",
                     opts.sorted,
                     "index_type",
-                    as_dtype(index_type),
+                    index_type if type(index_type) is DType else as_dtype(index_type),
                 )
                 return op
         except Exception as error:
@@ -303,9 +303,9 @@ def top_k_v2(
                     input,
                     k,
                     "sorted",
-                    True if sorted is True else flags[sorted],
+                    sorted is True or sorted is not False and flags[sorted],
                     "index_type",
-                    as_dtype(index_type),
+                    index_type if type(index_type) is DType else as_dtype(index_type),
                 )
             )
             return _result

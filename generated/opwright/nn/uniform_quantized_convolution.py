@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -371,7 +371,7 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
                     output_scales,
                     output_zero_points,
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                     "window_strides",
                     opts.window_strides,
                     "padding",
@@ -586,7 +586,7 @@ def uniform_quantized_convolution(
                 output_scales,
                 output_zero_points,
                 "Tout",
-                as_dtype(Tout),
+                Tout if type(Tout) is DType else as_dtype(Tout),
                 "window_strides",
                 window_strides,
                 "padding",

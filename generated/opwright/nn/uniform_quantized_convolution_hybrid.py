@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -309,7 +309,7 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
                     rhs_scales,
                     rhs_zero_points,
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                     "window_strides",
                     opts.window_strides,
                     "padding",
@@ -464,7 +464,7 @@ def uniform_quantized_convolution_hybrid(
                 rhs_scales,
                 rhs_zero_points,
                 "Tout",
-                as_dtype(Tout),
+                Tout if type(Tout) is DType else as_dtype(Tout),
                 "window_strides",
                 window_strides,
                 "padding",

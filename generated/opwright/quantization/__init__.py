@@ -11,119 +11,119 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.quantization.calibration_statistics_saver import (
+    from .calibration_statistics_saver import (
         CalibrationStatisticsSaver as CalibrationStatisticsSaver,
         calibration_statistics_saver as calibration_statistics_saver,
     )
-    from opwright.quantization.custom_aggregator import (
+    from .custom_aggregator import (
         CustomAggregator as CustomAggregator,
         custom_aggregator as custom_aggregator,
     )
-    from opwright.quantization.dequantize import (
+    from .dequantize import (
         Dequantize as Dequantize,
         dequantize as dequantize,
     )
-    from opwright.quantization.fake_quant_with_min_max_args import (
+    from .fake_quant_with_min_max_args import (
         FakeQuantWithMinMaxArgs as FakeQuantWithMinMaxArgs,
         fake_quant_with_min_max_args as fake_quant_with_min_max_args,
     )
-    from opwright.quantization.fake_quant_with_min_max_args_gradient import (
+    from .fake_quant_with_min_max_args_gradient import (
         FakeQuantWithMinMaxArgsGradient as FakeQuantWithMinMaxArgsGradient,
         fake_quant_with_min_max_args_gradient as fake_quant_with_min_max_args_gradient,
     )
-    from opwright.quantization.fake_quant_with_min_max_vars import (
+    from .fake_quant_with_min_max_vars import (
         FakeQuantWithMinMaxVars as FakeQuantWithMinMaxVars,
         fake_quant_with_min_max_vars as fake_quant_with_min_max_vars,
     )
-    from opwright.quantization.fake_quant_with_min_max_vars_gradient import (
+    from .fake_quant_with_min_max_vars_gradient import (
         FakeQuantWithMinMaxVarsGradient as FakeQuantWithMinMaxVarsGradient,
         fake_quant_with_min_max_vars_gradient as fake_quant_with_min_max_vars_gradient,
     )
-    from opwright.quantization.fake_quant_with_min_max_vars_per_channel import (
+    from .fake_quant_with_min_max_vars_per_channel import (
         FakeQuantWithMinMaxVarsPerChannel as FakeQuantWithMinMaxVarsPerChannel,
         fake_quant_with_min_max_vars_per_channel as fake_quant_with_min_max_vars_per_channel,
     )
-    from opwright.quantization.fake_quant_with_min_max_vars_per_channel_gradient import (
+    from .fake_quant_with_min_max_vars_per_channel_gradient import (
         FakeQuantWithMinMaxVarsPerChannelGradient as FakeQuantWithMinMaxVarsPerChannelGradient,
         fake_quant_with_min_max_vars_per_channel_gradient as fake_quant_with_min_max_vars_per_channel_gradient,
     )
-    from opwright.quantization.quantize_and_dequantize import (
+    from .quantize_and_dequantize import (
         QuantizeAndDequantize as QuantizeAndDequantize,
         quantize_and_dequantize as quantize_and_dequantize,
     )
-    from opwright.quantization.quantize_and_dequantize_v2 import (
+    from .quantize_and_dequantize_v2 import (
         QuantizeAndDequantizeV2 as QuantizeAndDequantizeV2,
         quantize_and_dequantize_v2 as quantize_and_dequantize_v2,
     )
-    from opwright.quantization.quantize_and_dequantize_v3 import (
+    from .quantize_and_dequantize_v3 import (
         QuantizeAndDequantizeV3 as QuantizeAndDequantizeV3,
         quantize_and_dequantize_v3 as quantize_and_dequantize_v3,
     )
-    from opwright.quantization.quantize_and_dequantize_v4 import (
+    from .quantize_and_dequantize_v4 import (
         QuantizeAndDequantizeV4 as QuantizeAndDequantizeV4,
         quantize_and_dequantize_v4 as quantize_and_dequantize_v4,
     )
-    from opwright.quantization.quantize_and_dequantize_v4_grad import (
+    from .quantize_and_dequantize_v4_grad import (
         QuantizeAndDequantizeV4Grad as QuantizeAndDequantizeV4Grad,
         quantize_and_dequantize_v4_grad as quantize_and_dequantize_v4_grad,
     )
-    from opwright.quantization.quantize_down_and_shrink_range import (
+    from .quantize_down_and_shrink_range import (
         QuantizeDownAndShrinkRange as QuantizeDownAndShrinkRange,
         quantize_down_and_shrink_range as quantize_down_and_shrink_range,
     )
-    from opwright.quantization.quantize_v2 import (
+    from .quantize_v2 import (
         QuantizeV2 as QuantizeV2,
         quantize_v2 as quantize_v2,
     )
-    from opwright.quantization.quantized_concat import (
+    from .quantized_concat import (
         QuantizedConcat as QuantizedConcat,
         quantized_concat as quantized_concat,
     )
-    from opwright.quantization.quantized_concat_v2 import (
+    from .quantized_concat_v2 import (
         QuantizedConcatV2 as QuantizedConcatV2,
         quantized_concat_v2 as quantized_concat_v2,
     )
-    from opwright.quantization.quantized_mat_mul_with_bias_and_dequantize import (
+    from .quantized_mat_mul_with_bias_and_dequantize import (
         QuantizedMatMulWithBiasAndDequantize as QuantizedMatMulWithBiasAndDequantize,
         quantized_mat_mul_with_bias_and_dequantize as quantized_mat_mul_with_bias_and_dequantize,
     )
-    from opwright.quantization.quantized_mat_mul_with_bias_and_requantize import (
+    from .quantized_mat_mul_with_bias_and_requantize import (
         QuantizedMatMulWithBiasAndRequantize as QuantizedMatMulWithBiasAndRequantize,
         quantized_mat_mul_with_bias_and_requantize as quantized_mat_mul_with_bias_and_requantize,
     )
-    from opwright.quantization.quantized_reshape import (
+    from .quantized_reshape import (
         QuantizedReshape as QuantizedReshape,
         quantized_reshape as quantized_reshape,
     )
-    from opwright.quantization.requantization_range import (
+    from .requantization_range import (
         RequantizationRange as RequantizationRange,
         requantization_range as requantization_range,
     )
-    from opwright.quantization.requantize import (
+    from .requantize import (
         Requantize as Requantize,
         requantize as requantize,
     )
-    from opwright.quantization.uniform_dequantize import (
+    from .uniform_dequantize import (
         UniformDequantize as UniformDequantize,
         uniform_dequantize as uniform_dequantize,
     )
-    from opwright.quantization.uniform_quantize import (
+    from .uniform_quantize import (
         UniformQuantize as UniformQuantize,
         uniform_quantize as uniform_quantize,
     )
-    from opwright.quantization.uniform_quantized_clip_by_value import (
+    from .uniform_quantized_clip_by_value import (
         UniformQuantizedClipByValue as UniformQuantizedClipByValue,
         uniform_quantized_clip_by_value as uniform_quantized_clip_by_value,
     )
-    from opwright.quantization.uniform_quantized_dot import (
+    from .uniform_quantized_dot import (
         UniformQuantizedDot as UniformQuantizedDot,
         uniform_quantized_dot as uniform_quantized_dot,
     )
-    from opwright.quantization.uniform_quantized_dot_hybrid import (
+    from .uniform_quantized_dot_hybrid import (
         UniformQuantizedDotHybrid as UniformQuantizedDotHybrid,
         uniform_quantized_dot_hybrid as uniform_quantized_dot_hybrid,
     )
-    from opwright.quantization.uniform_requantize import (
+    from .uniform_requantize import (
         UniformRequantize as UniformRequantize,
         uniform_requantize as uniform_requantize,
     )

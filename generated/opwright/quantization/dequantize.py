@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -27,7 +28,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -238,7 +238,7 @@ class Dequantize(TensorOp[Dtype]):
                     "axis",
                     opts.axis,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -362,11 +362,12 @@ def dequantize(
                 "mode",
                 mode,
                 "narrow_range",
-                False if narrow_range is False else flags[narrow_range],
+                narrow_range is not False
+                and (narrow_range is True or flags[narrow_range]),
                 "axis",
                 axis,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

@@ -256,7 +256,8 @@ def fake_quant_with_min_max_vars_per_channel(
                 "num_bits",
                 num_bits,
                 "narrow_range",
-                False if narrow_range is False else flags[narrow_range],
+                narrow_range is not False
+                and (narrow_range is True or flags[narrow_range]),
             )
             return _result
     except Exception as error:

@@ -293,11 +293,14 @@ def quantize_and_dequantize(
                 name,
                 input,
                 "signed_input",
-                True if signed_input is True else flags[signed_input],
+                signed_input is True
+                or signed_input is not False
+                and flags[signed_input],
                 "num_bits",
                 num_bits,
                 "range_given",
-                False if range_given is False else flags[range_given],
+                range_given is not False
+                and (range_given is True or flags[range_given]),
                 "input_min",
                 input_min,
                 "input_max",

@@ -62,15 +62,18 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
     With the largest factor f that brings both ends of the range to integers that there
     are,
 
-      output = round(clip(input, min, max) * f) / f
+      output = clip(round(input * f), lowest, highest) / f
 
     where signed integers go from -2^(num_bits-1) to 2^(num_bits-1) - 1 and unsigned
-    ones from 0 to 2^num_bits - 1, and the range is stretched to all of them. So 0 stays
-    0.
+    ones from 0 to 2^num_bits - 1. So 0 stays 0, and the end of the range that gave no f
+    is stretched: of [-0.5, 1] with 3 bits, f is 3, and all from -4 / 3 on is told
+    apart. Unsigned integers have nothing below 0, whatever the range. nan stays nan.
 
     The gradient passes everything as it is; QuantizeAndDequantizeV4 lets it through
     only where nothing was cut off. A range whose lower end is above the upper one is
-    refused.
+    refused, and so are numbers of bits other than 1 to 61, or 62 for unsigned integers.
+    In TensorFlow 2.21, kernels refuse any range that is given along an `axis`; XLA and
+    QuantizeAndDequantizeV3 take it.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -182,15 +185,19 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
         With the largest factor f that brings both ends of the range to integers that
         there are,
 
-          output = round(clip(input, min, max) * f) / f
+          output = clip(round(input * f), lowest, highest) / f
 
         where signed integers go from -2^(num_bits-1) to 2^(num_bits-1) - 1 and unsigned
-        ones from 0 to 2^num_bits - 1, and the range is stretched to all of them. So 0
-        stays 0.
+        ones from 0 to 2^num_bits - 1. So 0 stays 0, and the end of the range that gave
+        no f is stretched: of [-0.5, 1] with 3 bits, f is 3, and all from -4 / 3 on is
+        told apart. Unsigned integers have nothing below 0, whatever the range. nan
+        stays nan.
 
         The gradient passes everything as it is; QuantizeAndDequantizeV4 lets it through
         only where nothing was cut off. A range whose lower end is above the upper one
-        is refused.
+        is refused, and so are numbers of bits other than 1 to 61, or 62 for unsigned
+        integers. In TensorFlow 2.21, kernels refuse any range that is given along an
+        `axis`; XLA and QuantizeAndDequantizeV3 take it.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -293,15 +300,18 @@ def quantize_and_dequantize_v2(
     With the largest factor f that brings both ends of the range to integers that there
     are,
 
-      output = round(clip(input, min, max) * f) / f
+      output = clip(round(input * f), lowest, highest) / f
 
     where signed integers go from -2^(num_bits-1) to 2^(num_bits-1) - 1 and unsigned
-    ones from 0 to 2^num_bits - 1, and the range is stretched to all of them. So 0 stays
-    0.
+    ones from 0 to 2^num_bits - 1. So 0 stays 0, and the end of the range that gave no f
+    is stretched: of [-0.5, 1] with 3 bits, f is 3, and all from -4 / 3 on is told
+    apart. Unsigned integers have nothing below 0, whatever the range. nan stays nan.
 
     The gradient passes everything as it is; QuantizeAndDequantizeV4 lets it through
     only where nothing was cut off. A range whose lower end is above the upper one is
-    refused.
+    refused, and so are numbers of bits other than 1 to 61, or 62 for unsigned integers.
+    In TensorFlow 2.21, kernels refuse any range that is given along an `axis`; XLA and
+    QuantizeAndDequantizeV3 take it.
 
     `QuantizeAndDequantizeV2.create` in the current scope, with
     QuantizeAndDequantizeV2.Options as keywords.
@@ -350,15 +360,19 @@ def quantize_and_dequantize_v2(
                 input_min,
                 input_max,
                 "signed_input",
-                True if signed_input is True else flags[signed_input],
+                signed_input is True
+                or signed_input is not False
+                and flags[signed_input],
                 "num_bits",
                 num_bits,
                 "range_given",
-                False if range_given is False else flags[range_given],
+                range_given is not False
+                and (range_given is True or flags[range_given]),
                 "round_mode",
                 round_mode,
                 "narrow_range",
-                False if narrow_range is False else flags[narrow_range],
+                narrow_range is not False
+                and (narrow_range is True or flags[narrow_range]),
                 "axis",
                 axis,
             )

@@ -62,11 +62,12 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
     With the largest factor f that brings both ends of the range to integers that there
     are,
 
-      output = round(clip(input, min, max) * f) / f
+      output = clip(round(input * f), lowest, highest) / f
 
     It is QuantizeAndDequantizeV2 with a number of bits that may be computed, and no
-    choice of rounding. A range whose lower end is above the upper one, and a number of
-    bits that does not fit, are refused.
+    choice of rounding. Integers in the middle are rounded to the even one. A range
+    whose lower end is above the upper one is refused, and so are numbers of bits other
+    than 1 to 61, or 62 for unsigned integers. The gradient passes everything as it is.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -154,11 +155,13 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
         With the largest factor f that brings both ends of the range to integers that
         there are,
 
-          output = round(clip(input, min, max) * f) / f
+          output = clip(round(input * f), lowest, highest) / f
 
         It is QuantizeAndDequantizeV2 with a number of bits that may be computed, and no
-        choice of rounding. A range whose lower end is above the upper one, and a number
-        of bits that does not fit, are refused.
+        choice of rounding. Integers in the middle are rounded to the even one. A range
+        whose lower end is above the upper one is refused, and so are numbers of bits
+        other than 1 to 61, or 62 for unsigned integers. The gradient passes everything
+        as it is.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -251,11 +254,12 @@ def quantize_and_dequantize_v3(
     With the largest factor f that brings both ends of the range to integers that there
     are,
 
-      output = round(clip(input, min, max) * f) / f
+      output = clip(round(input * f), lowest, highest) / f
 
     It is QuantizeAndDequantizeV2 with a number of bits that may be computed, and no
-    choice of rounding. A range whose lower end is above the upper one, and a number of
-    bits that does not fit, are refused.
+    choice of rounding. Integers in the middle are rounded to the even one. A range
+    whose lower end is above the upper one is refused, and so are numbers of bits other
+    than 1 to 61, or 62 for unsigned integers. The gradient passes everything as it is.
 
     `QuantizeAndDequantizeV3.create` in the current scope, with
     QuantizeAndDequantizeV3.Options as keywords.
@@ -301,11 +305,14 @@ def quantize_and_dequantize_v3(
                 input_max,
                 num_bits,
                 "signed_input",
-                True if signed_input is True else flags[signed_input],
+                signed_input is True
+                or signed_input is not False
+                and flags[signed_input],
                 "range_given",
-                True if range_given is True else flags[range_given],
+                range_given is True or range_given is not False and flags[range_given],
                 "narrow_range",
-                False if narrow_range is False else flags[narrow_range],
+                narrow_range is not False
+                and (narrow_range is True or flags[narrow_range]),
                 "axis",
                 axis,
             )

@@ -62,11 +62,12 @@ class QuantizeAndDequantizeV4(TensorOp[T]):
     With the largest factor f that brings both ends of the range to integers that there
     are,
 
-      output = round(clip(input, min, max) * f) / f
+      output = clip(round(input * f), lowest, highest) / f
 
     It is QuantizeAndDequantizeV2 with another gradient, QuantizeAndDequantizeV4Grad,
     which is 0 where something was cut off. A range whose lower end is above the upper
-    one is refused.
+    one is refused. In TensorFlow 2.21, kernels refuse any range that is given along an
+    `axis`; XLA and QuantizeAndDequantizeV3 take it.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -178,11 +179,13 @@ class QuantizeAndDequantizeV4(TensorOp[T]):
         With the largest factor f that brings both ends of the range to integers that
         there are,
 
-          output = round(clip(input, min, max) * f) / f
+          output = clip(round(input * f), lowest, highest) / f
 
         It is QuantizeAndDequantizeV2 with another gradient,
         QuantizeAndDequantizeV4Grad, which is 0 where something was cut off. A range
-        whose lower end is above the upper one is refused.
+        whose lower end is above the upper one is refused. In TensorFlow 2.21, kernels
+        refuse any range that is given along an `axis`; XLA and QuantizeAndDequantizeV3
+        take it.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -285,11 +288,12 @@ def quantize_and_dequantize_v4(
     With the largest factor f that brings both ends of the range to integers that there
     are,
 
-      output = round(clip(input, min, max) * f) / f
+      output = clip(round(input * f), lowest, highest) / f
 
     It is QuantizeAndDequantizeV2 with another gradient, QuantizeAndDequantizeV4Grad,
     which is 0 where something was cut off. A range whose lower end is above the upper
-    one is refused.
+    one is refused. In TensorFlow 2.21, kernels refuse any range that is given along an
+    `axis`; XLA and QuantizeAndDequantizeV3 take it.
 
     `QuantizeAndDequantizeV4.create` in the current scope, with
     QuantizeAndDequantizeV4.Options as keywords.
@@ -338,15 +342,19 @@ def quantize_and_dequantize_v4(
                 input_min,
                 input_max,
                 "signed_input",
-                True if signed_input is True else flags[signed_input],
+                signed_input is True
+                or signed_input is not False
+                and flags[signed_input],
                 "num_bits",
                 num_bits,
                 "range_given",
-                False if range_given is False else flags[range_given],
+                range_given is not False
+                and (range_given is True or flags[range_given]),
                 "round_mode",
                 round_mode,
                 "narrow_range",
-                False if narrow_range is False else flags[narrow_range],
+                narrow_range is not False
+                and (narrow_range is True or flags[narrow_range]),
                 "axis",
                 axis,
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -25,7 +26,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -161,7 +161,7 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
                     input_min,
                     input_max,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
                 return op
         except Exception as error:
@@ -232,7 +232,7 @@ def quantize_down_and_shrink_range(
                     input_min,
                     input_max,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
             )
             return _result

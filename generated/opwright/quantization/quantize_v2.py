@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -26,7 +27,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -68,11 +68,12 @@ class QuantizeV2(Op, Generic[T]):
 
     In mode MIN_COMBINED, with the range of T's integers from low to high,
 
-      output = round((input - min_range) / step) + low
+      output = round((input - min_range) / step + low)
       step = (max_range - min_range) / (high - low)
 
-    and what lies outside is cut off. MIN_FIRST rounds the lower end first, so that 0 is
-    told better. SCALED keeps 0 at the integer 0 and multiplies by one factor.
+    and what lies outside is cut off; but for qint32 the upper end overflows, to the
+    lowest integer. MIN_FIRST rounds the lower end first, so that 0 is told better.
+    SCALED keeps 0 at the integer 0 and multiplies by one factor.
 
     Dequantize turns them back. It needs the range that comes out, which may be wider
     than what was asked for: it always holds 0, and empty ranges are widened. A lower
@@ -195,11 +196,12 @@ class QuantizeV2(Op, Generic[T]):
 
         In mode MIN_COMBINED, with the range of T's integers from low to high,
 
-          output = round((input - min_range) / step) + low
+          output = round((input - min_range) / step + low)
           step = (max_range - min_range) / (high - low)
 
-        and what lies outside is cut off. MIN_FIRST rounds the lower end first, so that
-        0 is told better. SCALED keeps 0 at the integer 0 and multiplies by one factor.
+        and what lies outside is cut off; but for qint32 the upper end overflows, to the
+        lowest integer. MIN_FIRST rounds the lower end first, so that 0 is told better.
+        SCALED keeps 0 at the integer 0 and multiplies by one factor.
 
         Dequantize turns them back. It needs the range that comes out, which may be
         wider than what was asked for: it always holds 0, and empty ranges are widened.
@@ -260,7 +262,7 @@ class QuantizeV2(Op, Generic[T]):
                     min_range,
                     max_range,
                     "T",
-                    as_dtype(T),
+                    T if type(T) is DType else as_dtype(T),
                     "mode",
                     opts.mode,
                     "round_mode",
@@ -313,11 +315,12 @@ def quantize_v2(
 
     In mode MIN_COMBINED, with the range of T's integers from low to high,
 
-      output = round((input - min_range) / step) + low
+      output = round((input - min_range) / step + low)
       step = (max_range - min_range) / (high - low)
 
-    and what lies outside is cut off. MIN_FIRST rounds the lower end first, so that 0 is
-    told better. SCALED keeps 0 at the integer 0 and multiplies by one factor.
+    and what lies outside is cut off; but for qint32 the upper end overflows, to the
+    lowest integer. MIN_FIRST rounds the lower end first, so that 0 is told better.
+    SCALED keeps 0 at the integer 0 and multiplies by one factor.
 
     Dequantize turns them back. It needs the range that comes out, which may be wider
     than what was asked for: it always holds 0, and empty ranges are widened. A lower
@@ -375,13 +378,14 @@ def quantize_v2(
                     min_range,
                     max_range,
                     "T",
-                    as_dtype(T),
+                    T if type(T) is DType else as_dtype(T),
                     "mode",
                     mode,
                     "round_mode",
                     round_mode,
                     "narrow_range",
-                    False if narrow_range is False else flags[narrow_range],
+                    narrow_range is not False
+                    and (narrow_range is True or flags[narrow_range]),
                     "axis",
                     axis,
                     "ensure_minimum_range",

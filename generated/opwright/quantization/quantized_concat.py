@@ -65,6 +65,8 @@ class QuantizedConcat(Op, Generic[T]):
     and joined along `concat_dim`. Sizes along other axes have to be the same. ConcatV2
     joins floats.
 
+    `N`: at least 2.
+
     Attributes:
         output: `T`, `replace(x, concat_dim, sum(n))`. The tensors, one behind the
             other.
@@ -119,7 +121,8 @@ class QuantizedConcat(Op, Generic[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            concat_dim: int32, `scalar`. The axis to join along, from -rank to rank - 1.
+            concat_dim: int32, `scalar`. The axis to join along, from 0 to rank - 1:
+                inference takes negative ones, the kernel refuses them.
             values: list of `N` tensors, each `T`,
                 `replace(x, concat_dim, n[i]) where len(x) >= 1`. Tensors to join, as
                 integers.
@@ -185,7 +188,8 @@ def quantized_concat(
     `QuantizedConcat.create` in the current scope.
 
     Args:
-        concat_dim: int32, `scalar`. The axis to join along, from -rank to rank - 1.
+        concat_dim: int32, `scalar`. The axis to join along, from 0 to rank - 1:
+            inference takes negative ones, the kernel refuses them.
         values: list of `N` tensors, each `T`,
             `replace(x, concat_dim, n[i]) where len(x) >= 1`. Tensors to join, as
             integers.

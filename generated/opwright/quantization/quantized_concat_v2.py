@@ -67,6 +67,8 @@ class QuantizedConcatV2(Op, Generic[T]):
     TensorFlow's packages the kernel is a place holder, for graph rewriting to exchange
     for one of oneDNN's: QuantizedConcat has a kernel of its own. ConcatV2 joins floats.
 
+    `N`: at least 2.
+
     `Tidx`: int32 or int64.
 
     Attributes:

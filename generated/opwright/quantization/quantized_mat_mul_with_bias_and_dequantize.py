@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -28,7 +29,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -258,7 +258,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
                     min_freezed_output,
                     max_freezed_output,
                     "Toutput",
-                    as_dtype(Toutput),
+                    Toutput if type(Toutput) is DType else as_dtype(Toutput),
                     "transpose_a",
                     opts.transpose_a,
                     "transpose_b",
@@ -387,11 +387,13 @@ def quantized_mat_mul_with_bias_and_dequantize(
                 min_freezed_output,
                 max_freezed_output,
                 "Toutput",
-                as_dtype(Toutput),
+                Toutput if type(Toutput) is DType else as_dtype(Toutput),
                 "transpose_a",
-                False if transpose_a is False else flags[transpose_a],
+                transpose_a is not False
+                and (transpose_a is True or flags[transpose_a]),
                 "transpose_b",
-                False if transpose_b is False else flags[transpose_b],
+                transpose_b is not False
+                and (transpose_b is True or flags[transpose_b]),
                 "input_quant_mode",
                 input_quant_mode,
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -29,7 +30,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -318,7 +318,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
                     min_freezed_output,
                     max_freezed_output,
                     "Toutput",
-                    as_dtype(Toutput),
+                    Toutput if type(Toutput) is DType else as_dtype(Toutput),
                     "transpose_a",
                     opts.transpose_a,
                     "transpose_b",
@@ -494,11 +494,13 @@ def quantized_mat_mul_with_bias_and_requantize(
                     min_freezed_output,
                     max_freezed_output,
                     "Toutput",
-                    as_dtype(Toutput),
+                    Toutput if type(Toutput) is DType else as_dtype(Toutput),
                     "transpose_a",
-                    False if transpose_a is False else flags[transpose_a],
+                    transpose_a is not False
+                    and (transpose_a is True or flags[transpose_a]),
                     "transpose_b",
-                    False if transpose_b is False else flags[transpose_b],
+                    transpose_b is not False
+                    and (transpose_b is True or flags[transpose_b]),
                     "input_quant_mode",
                     input_quant_mode,
                 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -23,7 +24,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -65,7 +65,9 @@ class Requantize(Op, Generic[OutType]):
     over the range from `requested_output_min` to `requested_output_max`; what lies
     outside is cut off. RequantizationRange finds a range that holds all.
 
-    A lower end above 0, and one that is not below the upper one, are refused.
+    For quint8 the kernel counts in 64 bits, which overflow: where the range of `input`
+    is more than 256 times the requested one, integers near the ends give anything.
+    Equal ends give 0 for all. A lower end above 0, or above the upper one, is refused.
 
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -121,7 +123,10 @@ class Requantize(Op, Generic[OutType]):
         rounded, over the range from `requested_output_min` to `requested_output_max`;
         what lies outside is cut off. RequantizationRange finds a range that holds all.
 
-        A lower end above 0, and one that is not below the upper one, are refused.
+        For quint8 the kernel counts in 64 bits, which overflow: where the range of
+        `input` is more than 256 times the requested one, integers near the ends give
+        anything. Equal ends give 0 for all. A lower end above 0, or above the upper
+        one, is refused.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,7 +172,7 @@ class Requantize(Op, Generic[OutType]):
                     requested_output_min,
                     requested_output_max,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
                 return op
         except Exception as error:
@@ -198,7 +203,9 @@ def requantize(
     over the range from `requested_output_min` to `requested_output_max`; what lies
     outside is cut off. RequantizationRange finds a range that holds all.
 
-    A lower end above 0, and one that is not below the upper one, are refused.
+    For quint8 the kernel counts in 64 bits, which overflow: where the range of `input`
+    is more than 256 times the requested one, integers near the ends give anything.
+    Equal ends give 0 for all. A lower end above 0, or above the upper one, is refused.
 
     `Requantize.create` in the current scope.
 
@@ -247,7 +254,7 @@ def requantize(
                     requested_output_min,
                     requested_output_max,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
             )
             return _result

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -25,7 +26,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -180,7 +180,7 @@ class UniformDequantize(TensorOp[Tout]):
                     scales,
                     zero_points,
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                     "quantization_axis",
                     opts.quantization_axis,
                     "quantization_min_val",
@@ -272,7 +272,7 @@ def uniform_dequantize(
                 scales,
                 zero_points,
                 "Tout",
-                as_dtype(Tout),
+                Tout if type(Tout) is DType else as_dtype(Tout),
                 "quantization_axis",
                 quantization_axis,
                 "quantization_min_val",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -25,7 +26,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -184,7 +184,7 @@ class UniformQuantize(TensorOp[Tout]):
                     scales,
                     zero_points,
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                     "quantization_axis",
                     opts.quantization_axis,
                     "quantization_min_val",
@@ -278,7 +278,7 @@ def uniform_quantize(
                 scales,
                 zero_points,
                 "Tout",
-                as_dtype(Tout),
+                Tout if type(Tout) is DType else as_dtype(Tout),
                 "quantization_axis",
                 quantization_axis,
                 "quantization_min_val",

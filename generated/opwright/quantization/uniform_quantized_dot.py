@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -27,7 +28,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -256,7 +256,7 @@ class UniformQuantizedDot(TensorOp[Tout]):
                     output_scales,
                     output_zero_points,
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                     "lhs_quantization_axis",
                     opts.lhs_quantization_axis,
                     "lhs_quantization_min_val",
@@ -410,7 +410,7 @@ def uniform_quantized_dot(
                 output_scales,
                 output_zero_points,
                 "Tout",
-                as_dtype(Tout),
+                Tout if type(Tout) is DType else as_dtype(Tout),
                 "lhs_quantization_axis",
                 lhs_quantization_axis,
                 "lhs_quantization_min_val",

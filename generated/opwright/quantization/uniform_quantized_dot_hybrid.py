@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -25,7 +26,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -65,9 +65,13 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
 
       output = lhs times rhs
 
-    where `lhs` is quantized on the way, by its own range, so that the product is that
-    of integers, and rounded like one. UniformQuantizedDot takes integers on both sides,
-    MatMul floats.
+    where each row of `lhs` is quantized to 8 bits on the way, by the range of that row,
+    so that the product is that of integers, and rounded like one. A nan or an infinity
+    in a row gives numbers without meaning, and no warning.
+
+    Scales that are not above 0 are refused, and so is an axis other than -1 and 1;
+    whether integers and zero points lie within the limits of `rhs` is not looked at.
+    UniformQuantizedDot takes integers on both sides, MatMul floats.
 
     `Tlhs`: float32.
 
@@ -142,9 +146,13 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
 
           output = lhs times rhs
 
-        where `lhs` is quantized on the way, by its own range, so that the product is
-        that of integers, and rounded like one. UniformQuantizedDot takes integers on
-        both sides, MatMul floats.
+        where each row of `lhs` is quantized to 8 bits on the way, by the range of that
+        row, so that the product is that of integers, and rounded like one. A nan or an
+        infinity in a row gives numbers without meaning, and no warning.
+
+        Scales that are not above 0 are refused, and so is an axis other than -1 and 1;
+        whether integers and zero points lie within the limits of `rhs` is not looked
+        at. UniformQuantizedDot takes integers on both sides, MatMul floats.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -191,7 +199,7 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
                     rhs_scales,
                     rhs_zero_points,
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                     "rhs_quantization_axis",
                     opts.rhs_quantization_axis,
                     "rhs_quantization_min_val",
@@ -239,9 +247,13 @@ def uniform_quantized_dot_hybrid(
 
       output = lhs times rhs
 
-    where `lhs` is quantized on the way, by its own range, so that the product is that
-    of integers, and rounded like one. UniformQuantizedDot takes integers on both sides,
-    MatMul floats.
+    where each row of `lhs` is quantized to 8 bits on the way, by the range of that row,
+    so that the product is that of integers, and rounded like one. A nan or an infinity
+    in a row gives numbers without meaning, and no warning.
+
+    Scales that are not above 0 are refused, and so is an axis other than -1 and 1;
+    whether integers and zero points lie within the limits of `rhs` is not looked at.
+    UniformQuantizedDot takes integers on both sides, MatMul floats.
 
     `UniformQuantizedDotHybrid.create` in the current scope, with
     UniformQuantizedDotHybrid.Options as keywords.
@@ -289,7 +301,7 @@ def uniform_quantized_dot_hybrid(
                 rhs_scales,
                 rhs_zero_points,
                 "Tout",
-                as_dtype(Tout),
+                Tout if type(Tout) is DType else as_dtype(Tout),
                 "rhs_quantization_axis",
                 rhs_quantization_axis,
                 "rhs_quantization_min_val",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -25,7 +26,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -217,7 +217,7 @@ class UniformRequantize(TensorOp[Tout]):
                     output_scales,
                     output_zero_points,
                     "Tout",
-                    as_dtype(Tout),
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                     "input_quantization_axis",
                     opts.input_quantization_axis,
                     "input_quantization_min_val",
@@ -339,7 +339,7 @@ def uniform_requantize(
                 output_scales,
                 output_zero_points,
                 "Tout",
-                as_dtype(Tout),
+                Tout if type(Tout) is DType else as_dtype(Tout),
                 "input_quantization_axis",
                 input_quantization_axis,
                 "input_quantization_min_val",

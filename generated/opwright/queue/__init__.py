@@ -11,235 +11,235 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.queue.barrier import (
+    from .barrier import (
         Barrier as Barrier,
         barrier as barrier,
     )
-    from opwright.queue.barrier_close import (
+    from .barrier_close import (
         BarrierClose as BarrierClose,
         barrier_close as barrier_close,
     )
-    from opwright.queue.barrier_incomplete_size import (
+    from .barrier_incomplete_size import (
         BarrierIncompleteSize as BarrierIncompleteSize,
         barrier_incomplete_size as barrier_incomplete_size,
     )
-    from opwright.queue.barrier_insert_many import (
+    from .barrier_insert_many import (
         BarrierInsertMany as BarrierInsertMany,
         barrier_insert_many as barrier_insert_many,
     )
-    from opwright.queue.barrier_ready_size import (
+    from .barrier_ready_size import (
         BarrierReadySize as BarrierReadySize,
         barrier_ready_size as barrier_ready_size,
     )
-    from opwright.queue.barrier_take_many import (
+    from .barrier_take_many import (
         BarrierTakeMany as BarrierTakeMany,
         barrier_take_many as barrier_take_many,
     )
-    from opwright.queue.fifo_queue import (
+    from .fifo_queue import (
         FIFOQueue as FIFOQueue,
         fifo_queue as fifo_queue,
     )
-    from opwright.queue.fifo_queue_v2 import (
+    from .fifo_queue_v2 import (
         FIFOQueueV2 as FIFOQueueV2,
         fifo_queue_v2 as fifo_queue_v2,
     )
-    from opwright.queue.fake_queue import (
+    from .fake_queue import (
         FakeQueue as FakeQueue,
         fake_queue as fake_queue,
     )
-    from opwright.queue.map_clear import (
+    from .map_clear import (
         MapClear as MapClear,
         map_clear as map_clear,
     )
-    from opwright.queue.map_incomplete_size import (
+    from .map_incomplete_size import (
         MapIncompleteSize as MapIncompleteSize,
         map_incomplete_size as map_incomplete_size,
     )
-    from opwright.queue.map_peek import (
+    from .map_peek import (
         MapPeek as MapPeek,
         map_peek as map_peek,
     )
-    from opwright.queue.map_size import (
+    from .map_size import (
         MapSize as MapSize,
         map_size as map_size,
     )
-    from opwright.queue.map_stage import (
+    from .map_stage import (
         MapStage as MapStage,
         map_stage as map_stage,
     )
-    from opwright.queue.map_unstage import (
+    from .map_unstage import (
         MapUnstage as MapUnstage,
         map_unstage as map_unstage,
     )
-    from opwright.queue.map_unstage_no_key import (
+    from .map_unstage_no_key import (
         MapUnstageNoKey as MapUnstageNoKey,
         map_unstage_no_key as map_unstage_no_key,
     )
-    from opwright.queue.ordered_map_clear import (
+    from .ordered_map_clear import (
         OrderedMapClear as OrderedMapClear,
         ordered_map_clear as ordered_map_clear,
     )
-    from opwright.queue.ordered_map_incomplete_size import (
+    from .ordered_map_incomplete_size import (
         OrderedMapIncompleteSize as OrderedMapIncompleteSize,
         ordered_map_incomplete_size as ordered_map_incomplete_size,
     )
-    from opwright.queue.ordered_map_peek import (
+    from .ordered_map_peek import (
         OrderedMapPeek as OrderedMapPeek,
         ordered_map_peek as ordered_map_peek,
     )
-    from opwright.queue.ordered_map_size import (
+    from .ordered_map_size import (
         OrderedMapSize as OrderedMapSize,
         ordered_map_size as ordered_map_size,
     )
-    from opwright.queue.ordered_map_stage import (
+    from .ordered_map_stage import (
         OrderedMapStage as OrderedMapStage,
         ordered_map_stage as ordered_map_stage,
     )
-    from opwright.queue.ordered_map_unstage import (
+    from .ordered_map_unstage import (
         OrderedMapUnstage as OrderedMapUnstage,
         ordered_map_unstage as ordered_map_unstage,
     )
-    from opwright.queue.ordered_map_unstage_no_key import (
+    from .ordered_map_unstage_no_key import (
         OrderedMapUnstageNoKey as OrderedMapUnstageNoKey,
         ordered_map_unstage_no_key as ordered_map_unstage_no_key,
     )
-    from opwright.queue.padding_fifo_queue import (
+    from .padding_fifo_queue import (
         PaddingFIFOQueue as PaddingFIFOQueue,
         padding_fifo_queue as padding_fifo_queue,
     )
-    from opwright.queue.padding_fifo_queue_v2 import (
+    from .padding_fifo_queue_v2 import (
         PaddingFIFOQueueV2 as PaddingFIFOQueueV2,
         padding_fifo_queue_v2 as padding_fifo_queue_v2,
     )
-    from opwright.queue.priority_queue import (
+    from .priority_queue import (
         PriorityQueue as PriorityQueue,
         priority_queue as priority_queue,
     )
-    from opwright.queue.priority_queue_v2 import (
+    from .priority_queue_v2 import (
         PriorityQueueV2 as PriorityQueueV2,
         priority_queue_v2 as priority_queue_v2,
     )
-    from opwright.queue.queue_close import (
+    from .queue_close import (
         QueueClose as QueueClose,
         queue_close as queue_close,
     )
-    from opwright.queue.queue_close_v2 import (
+    from .queue_close_v2 import (
         QueueCloseV2 as QueueCloseV2,
         queue_close_v2 as queue_close_v2,
     )
-    from opwright.queue.queue_dequeue import (
+    from .queue_dequeue import (
         QueueDequeue as QueueDequeue,
         queue_dequeue as queue_dequeue,
     )
-    from opwright.queue.queue_dequeue_many import (
+    from .queue_dequeue_many import (
         QueueDequeueMany as QueueDequeueMany,
         queue_dequeue_many as queue_dequeue_many,
     )
-    from opwright.queue.queue_dequeue_many_v2 import (
+    from .queue_dequeue_many_v2 import (
         QueueDequeueManyV2 as QueueDequeueManyV2,
         queue_dequeue_many_v2 as queue_dequeue_many_v2,
     )
-    from opwright.queue.queue_dequeue_up_to import (
+    from .queue_dequeue_up_to import (
         QueueDequeueUpTo as QueueDequeueUpTo,
         queue_dequeue_up_to as queue_dequeue_up_to,
     )
-    from opwright.queue.queue_dequeue_up_to_v2 import (
+    from .queue_dequeue_up_to_v2 import (
         QueueDequeueUpToV2 as QueueDequeueUpToV2,
         queue_dequeue_up_to_v2 as queue_dequeue_up_to_v2,
     )
-    from opwright.queue.queue_dequeue_v2 import (
+    from .queue_dequeue_v2 import (
         QueueDequeueV2 as QueueDequeueV2,
         queue_dequeue_v2 as queue_dequeue_v2,
     )
-    from opwright.queue.queue_enqueue import (
+    from .queue_enqueue import (
         QueueEnqueue as QueueEnqueue,
         queue_enqueue as queue_enqueue,
     )
-    from opwright.queue.queue_enqueue_many import (
+    from .queue_enqueue_many import (
         QueueEnqueueMany as QueueEnqueueMany,
         queue_enqueue_many as queue_enqueue_many,
     )
-    from opwright.queue.queue_enqueue_many_v2 import (
+    from .queue_enqueue_many_v2 import (
         QueueEnqueueManyV2 as QueueEnqueueManyV2,
         queue_enqueue_many_v2 as queue_enqueue_many_v2,
     )
-    from opwright.queue.queue_enqueue_v2 import (
+    from .queue_enqueue_v2 import (
         QueueEnqueueV2 as QueueEnqueueV2,
         queue_enqueue_v2 as queue_enqueue_v2,
     )
-    from opwright.queue.queue_is_closed import (
+    from .queue_is_closed import (
         QueueIsClosed as QueueIsClosed,
         queue_is_closed as queue_is_closed,
     )
-    from opwright.queue.queue_is_closed_v2 import (
+    from .queue_is_closed_v2 import (
         QueueIsClosedV2 as QueueIsClosedV2,
         queue_is_closed_v2 as queue_is_closed_v2,
     )
-    from opwright.queue.queue_size import (
+    from .queue_size import (
         QueueSize as QueueSize,
         queue_size as queue_size,
     )
-    from opwright.queue.queue_size_v2 import (
+    from .queue_size_v2 import (
         QueueSizeV2 as QueueSizeV2,
         queue_size_v2 as queue_size_v2,
     )
-    from opwright.queue.random_shuffle_queue import (
+    from .random_shuffle_queue import (
         RandomShuffleQueue as RandomShuffleQueue,
         random_shuffle_queue as random_shuffle_queue,
     )
-    from opwright.queue.random_shuffle_queue_v2 import (
+    from .random_shuffle_queue_v2 import (
         RandomShuffleQueueV2 as RandomShuffleQueueV2,
         random_shuffle_queue_v2 as random_shuffle_queue_v2,
     )
-    from opwright.queue.stack import (
+    from .stack import (
         Stack as Stack,
         stack as stack,
     )
-    from opwright.queue.stack_close import (
+    from .stack_close import (
         StackClose as StackClose,
         stack_close as stack_close,
     )
-    from opwright.queue.stack_close_v2 import (
+    from .stack_close_v2 import (
         StackCloseV2 as StackCloseV2,
         stack_close_v2 as stack_close_v2,
     )
-    from opwright.queue.stack_pop import (
+    from .stack_pop import (
         StackPop as StackPop,
         stack_pop as stack_pop,
     )
-    from opwright.queue.stack_pop_v2 import (
+    from .stack_pop_v2 import (
         StackPopV2 as StackPopV2,
         stack_pop_v2 as stack_pop_v2,
     )
-    from opwright.queue.stack_push import (
+    from .stack_push import (
         StackPush as StackPush,
         stack_push as stack_push,
     )
-    from opwright.queue.stack_push_v2 import (
+    from .stack_push_v2 import (
         StackPushV2 as StackPushV2,
         stack_push_v2 as stack_push_v2,
     )
-    from opwright.queue.stack_v2 import (
+    from .stack_v2 import (
         StackV2 as StackV2,
         stack_v2 as stack_v2,
     )
-    from opwright.queue.stage import (
+    from .stage import (
         Stage as Stage,
         stage as stage,
     )
-    from opwright.queue.stage_clear import (
+    from .stage_clear import (
         StageClear as StageClear,
         stage_clear as stage_clear,
     )
-    from opwright.queue.stage_peek import (
+    from .stage_peek import (
         StagePeek as StagePeek,
         stage_peek as stage_peek,
     )
-    from opwright.queue.stage_size import (
+    from .stage_size import (
         StageSize as StageSize,
         stage_size as stage_size,
     )
-    from opwright.queue.unstage import (
+    from .unstage import (
         Unstage as Unstage,
         unstage as unstage,
     )

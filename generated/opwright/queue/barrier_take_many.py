@@ -313,13 +313,11 @@ def barrier_take_many(
                     "component_types",
                     as_dtypes(component_types),
                     "allow_small_batch",
-                    False if allow_small_batch is False else flags[allow_small_batch],
+                    allow_small_batch is not False
+                    and (allow_small_batch is True or flags[allow_small_batch]),
                     "wait_for_incomplete",
-                    (
-                        False
-                        if wait_for_incomplete is False
-                        else flags[wait_for_incomplete]
-                    ),
+                    wait_for_incomplete is not False
+                    and (wait_for_incomplete is True or flags[wait_for_incomplete]),
                     "timeout_ms",
                     timeout_ms,
                 )

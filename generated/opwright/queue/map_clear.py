@@ -72,7 +72,7 @@ class MapClear(Op):
             capacity: int. At least 0. How many complete entries fit in, 0 for any
                 number; what stages more waits.
             memory_limit: int. At least 0. How many bytes fit in, 0 for any number; what
-                stages more waits.
+                stages more waits. Of each element, its last component alone counts.
             container: string. Which container of the session keeps the area; empty for
                 the default one. Resetting a container drops all it holds.
             shared_name: string. Name of the area, the same for all ops that use it; if
@@ -141,7 +141,8 @@ class MapClear(Op):
                 capacity: int. At least 0. Default 0. How many complete entries fit in,
                     0 for any number; what stages more waits.
                 memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for
-                    any number; what stages more waits.
+                    any number; what stages more waits. Of each element, its last
+                    component alone counts.
                 container: string. Default "". Which container of the session keeps the
                     area; empty for the default one. Resetting a container drops all it
                     holds.
@@ -230,7 +231,8 @@ def map_clear(
         capacity: int. At least 0. Default 0. How many complete entries fit in, 0 for
             any number; what stages more waits.
         memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for any
-            number; what stages more waits.
+            number; what stages more waits. Of each element, its last component alone
+            counts.
         container: string. Default "". Which container of the session keeps the area;
             empty for the default one. Resetting a container drops all it holds.
         shared_name: string. Default "". Name of the area, the same for all ops that use

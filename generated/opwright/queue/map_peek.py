@@ -63,7 +63,7 @@ class MapPeek(Op):
     device work on the same map, and whichever runs first makes it, with its `dtypes`,
     `capacity` and `memory_limit`. So give the same to all. With a `memory_limit`, a
     peek counts the bytes as if they had been taken out, so that more fits in afterwards
-    than should.
+    than should; once the count falls below 0, nothing does.
 
     Stateful.
 
@@ -96,7 +96,7 @@ class MapPeek(Op):
             capacity: int. At least 0. How many elements fit in, 0 for any number; what
                 stages more waits.
             memory_limit: int. At least 0. How many bytes fit in, 0 for any number; what
-                stages more waits.
+                stages more waits. Of each element, its last component alone counts.
             container: string. Which container of the session keeps the area; empty for
                 the default one. Resetting a container drops all it holds.
             shared_name: string. Name of the area, the same for all ops that use it; if
@@ -158,7 +158,7 @@ class MapPeek(Op):
         and device work on the same map, and whichever runs first makes it, with its
         `dtypes`, `capacity` and `memory_limit`. So give the same to all. With a
         `memory_limit`, a peek counts the bytes as if they had been taken out, so that
-        more fits in afterwards than should.
+        more fits in afterwards than should; once the count falls below 0, nothing does.
 
         Stateful.
 
@@ -175,7 +175,8 @@ class MapPeek(Op):
                 capacity: int. At least 0. Default 0. How many elements fit in, 0 for
                     any number; what stages more waits.
                 memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for
-                    any number; what stages more waits.
+                    any number; what stages more waits. Of each element, its last
+                    component alone counts.
                 container: string. Default "". Which container of the session keeps the
                     area; empty for the default one. Resetting a container drops all it
                     holds.
@@ -263,7 +264,7 @@ def map_peek(
     device work on the same map, and whichever runs first makes it, with its `dtypes`,
     `capacity` and `memory_limit`. So give the same to all. With a `memory_limit`, a
     peek counts the bytes as if they had been taken out, so that more fits in afterwards
-    than should.
+    than should; once the count falls below 0, nothing does.
 
     Stateful.
 
@@ -278,7 +279,8 @@ def map_peek(
         capacity: int. At least 0. Default 0. How many elements fit in, 0 for any
             number; what stages more waits.
         memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for any
-            number; what stages more waits.
+            number; what stages more waits. Of each element, its last component alone
+            counts.
         container: string. Default "". Which container of the session keeps the area;
             empty for the default one. Resetting a container drops all it holds.
         shared_name: string. Default "". Name of the area, the same for all ops that use

@@ -80,7 +80,7 @@ class MapSize(TensorOp[TInt32]):
             capacity: int. At least 0. How many complete entries fit in, 0 for any
                 number; what stages more waits.
             memory_limit: int. At least 0. How many bytes fit in, 0 for any number; what
-                stages more waits.
+                stages more waits. Of each element, its last component alone counts.
             container: string. Which container of the session keeps the area; empty for
                 the default one. Resetting a container drops all it holds.
             shared_name: string. Name of the area, the same for all ops that use it; if
@@ -148,7 +148,8 @@ class MapSize(TensorOp[TInt32]):
                 capacity: int. At least 0. Default 0. How many complete entries fit in,
                     0 for any number; what stages more waits.
                 memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for
-                    any number; what stages more waits.
+                    any number; what stages more waits. Of each element, its last
+                    component alone counts.
                 container: string. Default "". Which container of the session keeps the
                     area; empty for the default one. Resetting a container drops all it
                     holds.
@@ -239,7 +240,8 @@ def map_size(
         capacity: int. At least 0. Default 0. How many complete entries fit in, 0 for
             any number; what stages more waits.
         memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for any
-            number; what stages more waits.
+            number; what stages more waits. Of each element, its last component alone
+            counts.
         container: string. Default "". Which container of the session keeps the area;
             empty for the default one. Resetting a container drops all it holds.
         shared_name: string. Default "". Name of the area, the same for all ops that use

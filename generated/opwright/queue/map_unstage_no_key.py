@@ -103,7 +103,7 @@ class MapUnstageNoKey(Op):
             capacity: int. At least 0. How many elements fit in, 0 for any number; what
                 stages more waits.
             memory_limit: int. At least 0. How many bytes fit in, 0 for any number; what
-                stages more waits.
+                stages more waits. Of each element, its last component alone counts.
             container: string. Which container of the session keeps the area; empty for
                 the default one. Resetting a container drops all it holds.
             shared_name: string. Name of the area, the same for all ops that use it; if
@@ -179,7 +179,8 @@ class MapUnstageNoKey(Op):
                 capacity: int. At least 0. Default 0. How many elements fit in, 0 for
                     any number; what stages more waits.
                 memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for
-                    any number; what stages more waits.
+                    any number; what stages more waits. Of each element, its last
+                    component alone counts.
                 container: string. Default "". Which container of the session keeps the
                     area; empty for the default one. Resetting a container drops all it
                     holds.
@@ -279,7 +280,8 @@ def map_unstage_no_key(
         capacity: int. At least 0. Default 0. How many elements fit in, 0 for any
             number; what stages more waits.
         memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for any
-            number; what stages more waits.
+            number; what stages more waits. Of each element, its last component alone
+            counts.
         container: string. Default "". Which container of the session keeps the area;
             empty for the default one. Resetting a container drops all it holds.
         shared_name: string. Default "". Name of the area, the same for all ops that use

@@ -81,7 +81,7 @@ class OrderedMapSize(TensorOp[TInt32]):
             capacity: int. At least 0. How many complete entries fit in, 0 for any
                 number; what stages more waits.
             memory_limit: int. At least 0. How many bytes fit in, 0 for any number; what
-                stages more waits.
+                stages more waits. Of each element, its last component alone counts.
             container: string. Which container of the session keeps the area; empty for
                 the default one. Resetting a container drops all it holds.
             shared_name: string. Name of the area, the same for all ops that use it; if
@@ -150,7 +150,8 @@ class OrderedMapSize(TensorOp[TInt32]):
                 capacity: int. At least 0. Default 0. How many complete entries fit in,
                     0 for any number; what stages more waits.
                 memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for
-                    any number; what stages more waits.
+                    any number; what stages more waits. Of each element, its last
+                    component alone counts.
                 container: string. Default "". Which container of the session keeps the
                     area; empty for the default one. Resetting a container drops all it
                     holds.
@@ -243,7 +244,8 @@ def ordered_map_size(
         capacity: int. At least 0. Default 0. How many complete entries fit in, 0 for
             any number; what stages more waits.
         memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for any
-            number; what stages more waits.
+            number; what stages more waits. Of each element, its last component alone
+            counts.
         container: string. Default "". Which container of the session keeps the area;
             empty for the default one. Resetting a container drops all it holds.
         shared_name: string. Default "". Name of the area, the same for all ops that use

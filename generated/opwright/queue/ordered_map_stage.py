@@ -73,6 +73,8 @@ class OrderedMapStage(Op):
 
     Stateful.
 
+    `fake_dtypes`: at least 1 value.
+
     Example:
         >>> queue, pair = opwright.queue, [tf.int32, tf.int32]
         >>> ordered_map_stage(7, [0, 1], [1, 10], pair, shared_name='sorted')
@@ -97,7 +99,7 @@ class OrderedMapStage(Op):
             capacity: int. At least 0. How many complete entries fit in, 0 for any
                 number; what stages more waits.
             memory_limit: int. At least 0. How many bytes fit in, 0 for any number; what
-                stages more waits.
+                stages more waits. Of each element, its last component alone counts.
             container: string. Which container of the session keeps the area; empty for
                 the default one. Resetting a container drops all it holds.
             shared_name: string. Name of the area, the same for all ops that use it; if
@@ -182,7 +184,8 @@ class OrderedMapStage(Op):
                 capacity: int. At least 0. Default 0. How many complete entries fit in,
                     0 for any number; what stages more waits.
                 memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for
-                    any number; what stages more waits.
+                    any number; what stages more waits. Of each element, its last
+                    component alone counts.
                 container: string. Default "". Which container of the session keeps the
                     area; empty for the default one. Resetting a container drops all it
                     holds.
@@ -287,7 +290,8 @@ def ordered_map_stage(
         capacity: int. At least 0. Default 0. How many complete entries fit in, 0 for
             any number; what stages more waits.
         memory_limit: int. At least 0. Default 0. How many bytes fit in, 0 for any
-            number; what stages more waits.
+            number; what stages more waits. Of each element, its last component alone
+            counts.
         container: string. Default "". Which container of the session keeps the area;
             empty for the default one. Resetting a container drops all it holds.
         shared_name: string. Default "". Name of the area, the same for all ops that use

@@ -201,11 +201,8 @@ def queue_close_v2(
                 name,
                 handle,
                 "cancel_pending_enqueues",
-                (
-                    False
-                    if cancel_pending_enqueues is False
-                    else flags[cancel_pending_enqueues]
-                ),
+                cancel_pending_enqueues is not False
+                and (cancel_pending_enqueues is True or flags[cancel_pending_enqueues]),
             )
             return _result
     except Exception as error:

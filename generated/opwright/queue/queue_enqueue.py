@@ -60,6 +60,8 @@ class QueueEnqueue(Op):
     A closed queue refuses new elements. So does one that is closed with
     `cancel_pending_enqueues` while this waits.
 
+    `Tcomponents`: at least 1 value.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     queue = opwright.queue.fifo_queue([tf.string, tf.int32])

@@ -61,6 +61,8 @@ class QueueEnqueueMany(Op):
     Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueue puts in a
     single element.
 
+    `Tcomponents`: at least 1 value.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     queue = opwright.queue.fifo_queue([tf.int32])

@@ -62,6 +62,8 @@ class QueueEnqueueManyV2(Op):
 
     Stateful.
 
+    `Tcomponents`: at least 1 value.
+
     Example:
         >>> numbers = tf.queue.FIFOQueue(10, [tf.int32])
         >>> queue_enqueue_many_v2(numbers.queue_ref, [[5, 6, 7]])

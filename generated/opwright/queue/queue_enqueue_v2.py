@@ -59,6 +59,8 @@ class QueueEnqueueV2(Op):
 
     Stateful.
 
+    `Tcomponents`: at least 1 value.
+
     Example:
         >>> mail = tf.queue.FIFOQueue(10, [tf.string, tf.int32])
         >>> queue_enqueue_v2(mail.queue_ref, ['hello', [1, 2]])

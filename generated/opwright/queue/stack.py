@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -24,7 +25,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import AnyDTypeLike, DType, Output, StringLike
+    from opwright_runtime.gencode import AnyDTypeLike, Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["Stack", "stack"]
@@ -138,7 +139,7 @@ class Stack(TensorOp[TString]):
                     "Stack",
                     None,
                     "elem_type",
-                    as_dtype(elem_type),
+                    elem_type if type(elem_type) is DType else as_dtype(elem_type),
                     "stack_name",
                     opts.stack_name,
                 )
@@ -208,7 +209,7 @@ def stack(
                 "Stack",
                 name,
                 "elem_type",
-                as_dtype(elem_type),
+                elem_type if type(elem_type) is DType else as_dtype(elem_type),
                 "stack_name",
                 stack_name,
             )

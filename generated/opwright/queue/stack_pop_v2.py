@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -23,7 +24,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         TResource,
@@ -119,7 +119,7 @@ class StackPopV2(TensorOp[ElemType]):
                     None,
                     handle,
                     "elem_type",
-                    as_dtype(elem_type),
+                    elem_type if type(elem_type) is DType else as_dtype(elem_type),
                 )
                 return op
         except Exception as error:
@@ -174,7 +174,7 @@ def stack_pop_v2(
                 name,
                 handle,
                 "elem_type",
-                as_dtype(elem_type),
+                elem_type if type(elem_type) is DType else as_dtype(elem_type),
             )
             return _result
     except Exception as error:

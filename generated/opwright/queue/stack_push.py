@@ -213,7 +213,8 @@ def stack_push(
                 handle,
                 elem,
                 "swap_memory",
-                False if swap_memory is False else flags[swap_memory],
+                swap_memory is not False
+                and (swap_memory is True or flags[swap_memory]),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDTypeLike,
-        DType,
         Operand,
         Output,
         StringLike,
@@ -159,7 +159,7 @@ class StackV2(TensorOp[TResource]):
                     None,
                     max_size,
                     "elem_type",
-                    as_dtype(elem_type),
+                    elem_type if type(elem_type) is DType else as_dtype(elem_type),
                     "stack_name",
                     opts.stack_name,
                 )
@@ -235,7 +235,7 @@ def stack_v2(
                 name,
                 max_size,
                 "elem_type",
-                as_dtype(elem_type),
+                elem_type if type(elem_type) is DType else as_dtype(elem_type),
                 "stack_name",
                 stack_name,
             )

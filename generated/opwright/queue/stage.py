@@ -63,6 +63,8 @@ class Stage(Op):
 
     Stateful.
 
+    `dtypes`: at least 1 value.
+
     Example:
         >>> stage([[1, 2]], shared_name='next')
         >>> stage([[3, 4]], shared_name='next')

@@ -11,51 +11,51 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.ragged.ragged_bincount import (
+    from .ragged_bincount import (
         RaggedBincount as RaggedBincount,
         ragged_bincount as ragged_bincount,
     )
-    from opwright.ragged.ragged_count_sparse_output import (
+    from .ragged_count_sparse_output import (
         RaggedCountSparseOutput as RaggedCountSparseOutput,
         ragged_count_sparse_output as ragged_count_sparse_output,
     )
-    from opwright.ragged.ragged_cross import (
+    from .ragged_cross import (
         RaggedCross as RaggedCross,
         ragged_cross as ragged_cross,
     )
-    from opwright.ragged.ragged_fill_empty_rows import (
+    from .ragged_fill_empty_rows import (
         RaggedFillEmptyRows as RaggedFillEmptyRows,
         ragged_fill_empty_rows as ragged_fill_empty_rows,
     )
-    from opwright.ragged.ragged_fill_empty_rows_grad import (
+    from .ragged_fill_empty_rows_grad import (
         RaggedFillEmptyRowsGrad as RaggedFillEmptyRowsGrad,
         ragged_fill_empty_rows_grad as ragged_fill_empty_rows_grad,
     )
-    from opwright.ragged.ragged_gather import (
+    from .ragged_gather import (
         RaggedGather as RaggedGather,
         ragged_gather as ragged_gather,
     )
-    from opwright.ragged.ragged_range import (
+    from .ragged_range import (
         RaggedRange as RaggedRange,
         ragged_range as ragged_range,
     )
-    from opwright.ragged.ragged_tensor_from_variant import (
+    from .ragged_tensor_from_variant import (
         RaggedTensorFromVariant as RaggedTensorFromVariant,
         ragged_tensor_from_variant as ragged_tensor_from_variant,
     )
-    from opwright.ragged.ragged_tensor_to_sparse import (
+    from .ragged_tensor_to_sparse import (
         RaggedTensorToSparse as RaggedTensorToSparse,
         ragged_tensor_to_sparse as ragged_tensor_to_sparse,
     )
-    from opwright.ragged.ragged_tensor_to_tensor import (
+    from .ragged_tensor_to_tensor import (
         RaggedTensorToTensor as RaggedTensorToTensor,
         ragged_tensor_to_tensor as ragged_tensor_to_tensor,
     )
-    from opwright.ragged.ragged_tensor_to_variant import (
+    from .ragged_tensor_to_variant import (
         RaggedTensorToVariant as RaggedTensorToVariant,
         ragged_tensor_to_variant as ragged_tensor_to_variant,
     )
-    from opwright.ragged.ragged_tensor_to_variant_gradient import (
+    from .ragged_tensor_to_variant_gradient import (
         RaggedTensorToVariantGradient as RaggedTensorToVariantGradient,
         ragged_tensor_to_variant_gradient as ragged_tensor_to_variant_gradient,
     )

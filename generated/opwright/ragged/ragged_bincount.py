@@ -264,7 +264,8 @@ def ragged_bincount(
                 size,
                 weights,
                 "binary_output",
-                False if binary_output is False else flags[binary_output],
+                binary_output is not False
+                and (binary_output is True or flags[binary_output]),
             )
             return _result
     except Exception as error:

@@ -230,7 +230,8 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
                     "maxlength",
                     opts.maxlength,
                     "binary_output",
-                    flags[binary_output],
+                    binary_output is not False
+                    and (binary_output is True or flags[binary_output]),
                 )
                 return op
         except Exception as error:
@@ -329,7 +330,8 @@ def ragged_count_sparse_output(
                     "maxlength",
                     maxlength,
                     "binary_output",
-                    flags[binary_output],
+                    binary_output is not False
+                    and (binary_output is True or flags[binary_output]),
                 )
             )
             return _result

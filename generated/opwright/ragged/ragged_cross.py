@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -85,6 +85,14 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
     As text a cross has "_X_" between its values; with `hashed_output` it is hashed, as
     SparseCross does, to numbers below `num_buckets`. All tensors must have the same
     number of rows. SparseCrossV2 and SparseCrossHashed do without ragged ones.
+
+    `ragged_values_types`: int64 or string.
+
+    `ragged_splits_types`: int32 or int64.
+
+    `sparse_values_types`: int64 or string.
+
+    `dense_types`: int64 or string.
 
     `out_values_type`: int64 or string.
 
@@ -214,15 +222,24 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
                     "input_order",
                     input_order,
                     "hashed_output",
-                    flags[hashed_output],
+                    hashed_output is not False
+                    and (hashed_output is True or flags[hashed_output]),
                     "num_buckets",
                     num_buckets,
                     "hash_key",
                     hash_key,
                     "out_values_type",
-                    as_dtype(out_values_type),
+                    (
+                        out_values_type
+                        if type(out_values_type) is DType
+                        else as_dtype(out_values_type)
+                    ),
                     "out_row_splits_type",
-                    as_dtype(out_row_splits_type),
+                    (
+                        out_row_splits_type
+                        if type(out_row_splits_type) is DType
+                        else as_dtype(out_row_splits_type)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -342,15 +359,24 @@ def ragged_cross(
                     "input_order",
                     input_order,
                     "hashed_output",
-                    flags[hashed_output],
+                    hashed_output is not False
+                    and (hashed_output is True or flags[hashed_output]),
                     "num_buckets",
                     num_buckets,
                     "hash_key",
                     hash_key,
                     "out_values_type",
-                    as_dtype(out_values_type),
+                    (
+                        out_values_type
+                        if type(out_values_type) is DType
+                        else as_dtype(out_values_type)
+                    ),
                     "out_row_splits_type",
-                    as_dtype(out_row_splits_type),
+                    (
+                        out_row_splits_type
+                        if type(out_row_splits_type) is DType
+                        else as_dtype(out_row_splits_type)
+                    ),
                 )
             )
             return _result

@@ -76,6 +76,8 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
 
     `Tsplits`: int32 or int64.
 
+    `PARAMS_RAGGED_RANK`: at least 1.
+
     Attributes:
         output_nested_splits: list of `OUTPUT_RAGGED_RANK` tensors, each `Tsplits`, `_`.
             Splits of the result, one for each ragged dimension.

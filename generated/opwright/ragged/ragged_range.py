@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -24,7 +25,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -68,7 +68,8 @@ class RaggedRange(Op, Generic[Tsplits, T]):
     A step that leads away from the limit makes an empty row, and a step of 0 is
     refused. Scalars count for all rows; vectors must have the same length. Three
     scalars make one row. Of floats the number of steps is ceil((limit - start) /
-    delta), so that rounding may add one. Range makes one row, dense.
+    delta), so that rounding may add one; where that is nan, or too large for an int64,
+    the call is refused. Range makes one row, dense.
 
     `T`: bfloat16, float32, float64, int32 or int64.
 
@@ -142,7 +143,8 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         A step that leads away from the limit makes an empty row, and a step of 0 is
         refused. Scalars count for all rows; vectors must have the same length. Three
         scalars make one row. Of floats the number of steps is ceil((limit - start) /
-        delta), so that rounding may add one. Range makes one row, dense.
+        delta), so that rounding may add one; where that is nan, or too large for an
+        int64, the call is refused. Range makes one row, dense.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -180,7 +182,7 @@ class RaggedRange(Op, Generic[Tsplits, T]):
                     limits,
                     deltas,
                     "Tsplits",
-                    as_dtype(Tsplits),
+                    Tsplits if type(Tsplits) is DType else as_dtype(Tsplits),
                 )
                 return op
         except Exception as error:
@@ -229,7 +231,8 @@ def ragged_range(
     A step that leads away from the limit makes an empty row, and a step of 0 is
     refused. Scalars count for all rows; vectors must have the same length. Three
     scalars make one row. Of floats the number of steps is ceil((limit - start) /
-    delta), so that rounding may add one. Range makes one row, dense.
+    delta), so that rounding may add one; where that is nan, or too large for an int64,
+    the call is refused. Range makes one row, dense.
 
     `RaggedRange.create` in the current scope.
 
@@ -269,7 +272,7 @@ def ragged_range(
                     limits,
                     deltas,
                     "Tsplits",
-                    as_dtype(Tsplits),
+                    Tsplits if type(Tsplits) is DType else as_dtype(Tsplits),
                 )
             )
             return _result

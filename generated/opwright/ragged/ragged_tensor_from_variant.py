@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         TIndex,
@@ -203,9 +203,9 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
                     "output_ragged_rank",
                     output_ragged_rank,
                     "Tvalues",
-                    as_dtype(Tvalues),
+                    Tvalues if type(Tvalues) is DType else as_dtype(Tvalues),
                     "Tsplits",
-                    as_dtype(Tsplits),
+                    Tsplits if type(Tsplits) is DType else as_dtype(Tsplits),
                 )
                 return op
         except Exception as error:
@@ -318,9 +318,9 @@ def ragged_tensor_from_variant(
                     "output_ragged_rank",
                     output_ragged_rank,
                     "Tvalues",
-                    as_dtype(Tvalues),
+                    Tvalues if type(Tvalues) is DType else as_dtype(Tvalues),
                     "Tsplits",
-                    as_dtype(Tsplits),
+                    Tsplits if type(Tsplits) is DType else as_dtype(Tsplits),
                 )
             )
             return _result

@@ -73,6 +73,8 @@ class RaggedTensorToSparse(Op, Generic[T]):
     rows of the next dimension; others are refused. RaggedTensorToTensor makes a dense
     one.
 
+    `RAGGED_RANK`: at least 1.
+
     `Tsplits`: int32 or int64.
 
     Attributes:

@@ -76,6 +76,8 @@ class RaggedTensorToTensor(TensorOp[T]):
 
     `Tshape`: int64 or int32.
 
+    `num_row_partition_tensors`: at least 1.
+
     Attributes:
         result: `T`, `_ _ *rest if num_row_partition_tensors == 1 else ...`. The padded
             rows.

@@ -142,7 +142,8 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
                     rt_nested_splits,
                     rt_dense_values,
                     "batched_input",
-                    flags[batched_input],
+                    batched_input is not False
+                    and (batched_input is True or flags[batched_input]),
                 )
                 return op
         except Exception as error:
@@ -209,7 +210,8 @@ def ragged_tensor_to_variant(
                 rt_nested_splits,
                 rt_dense_values,
                 "batched_input",
-                flags[batched_input],
+                batched_input is not False
+                and (batched_input is True or flags[batched_input]),
             )
             return _result
     except Exception as error:

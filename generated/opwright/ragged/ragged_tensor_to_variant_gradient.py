@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -23,7 +24,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -136,7 +136,7 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
                     row_splits,
                     dense_values_shape,
                     "Tvalues",
-                    as_dtype(Tvalues),
+                    Tvalues if type(Tvalues) is DType else as_dtype(Tvalues),
                 )
                 return op
         except Exception as error:
@@ -202,7 +202,7 @@ def ragged_tensor_to_variant_gradient(
                 row_splits,
                 dense_values_shape,
                 "Tvalues",
-                as_dtype(Tvalues),
+                Tvalues if type(Tvalues) is DType else as_dtype(Tvalues),
             )
             return _result
     except Exception as error:

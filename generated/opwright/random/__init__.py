@@ -11,211 +11,211 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.random.all_candidate_sampler import (
+    from .all_candidate_sampler import (
         AllCandidateSampler as AllCandidateSampler,
         all_candidate_sampler as all_candidate_sampler,
     )
-    from opwright.random.anonymous_random_seed_generator import (
+    from .anonymous_random_seed_generator import (
         AnonymousRandomSeedGenerator as AnonymousRandomSeedGenerator,
         anonymous_random_seed_generator as anonymous_random_seed_generator,
     )
-    from opwright.random.anonymous_seed_generator import (
+    from .anonymous_seed_generator import (
         AnonymousSeedGenerator as AnonymousSeedGenerator,
         anonymous_seed_generator as anonymous_seed_generator,
     )
-    from opwright.random.delete_random_seed_generator import (
+    from .delete_random_seed_generator import (
         DeleteRandomSeedGenerator as DeleteRandomSeedGenerator,
         delete_random_seed_generator as delete_random_seed_generator,
     )
-    from opwright.random.delete_seed_generator import (
+    from .delete_seed_generator import (
         DeleteSeedGenerator as DeleteSeedGenerator,
         delete_seed_generator as delete_seed_generator,
     )
-    from opwright.random.dummy_seed_generator import (
+    from .dummy_seed_generator import (
         DummySeedGenerator as DummySeedGenerator,
         dummy_seed_generator as dummy_seed_generator,
     )
-    from opwright.random.log_uniform_candidate_sampler import (
+    from .log_uniform_candidate_sampler import (
         LogUniformCandidateSampler as LogUniformCandidateSampler,
         log_uniform_candidate_sampler as log_uniform_candidate_sampler,
     )
-    from opwright.random.multinomial import (
+    from .multinomial import (
         Multinomial as Multinomial,
         multinomial as multinomial,
     )
-    from opwright.random.non_deterministic_ints import (
+    from .non_deterministic_ints import (
         NonDeterministicInts as NonDeterministicInts,
         non_deterministic_ints as non_deterministic_ints,
     )
-    from opwright.random.parameterized_truncated_normal import (
+    from .parameterized_truncated_normal import (
         ParameterizedTruncatedNormal as ParameterizedTruncatedNormal,
         parameterized_truncated_normal as parameterized_truncated_normal,
     )
-    from opwright.random.random_gamma import (
+    from .random_gamma import (
         RandomGamma as RandomGamma,
         random_gamma as random_gamma,
     )
-    from opwright.random.random_gamma_grad import (
+    from .random_gamma_grad import (
         RandomGammaGrad as RandomGammaGrad,
         random_gamma_grad as random_gamma_grad,
     )
-    from opwright.random.random_index_shuffle import (
+    from .random_index_shuffle import (
         RandomIndexShuffle as RandomIndexShuffle,
         random_index_shuffle as random_index_shuffle,
     )
-    from opwright.random.random_poisson import (
+    from .random_poisson import (
         RandomPoisson as RandomPoisson,
         random_poisson as random_poisson,
     )
-    from opwright.random.random_poisson_v2 import (
+    from .random_poisson_v2 import (
         RandomPoissonV2 as RandomPoissonV2,
         random_poisson_v2 as random_poisson_v2,
     )
-    from opwright.random.random_shuffle import (
+    from .random_shuffle import (
         RandomShuffle as RandomShuffle,
         random_shuffle as random_shuffle,
     )
-    from opwright.random.random_standard_normal import (
+    from .random_standard_normal import (
         RandomStandardNormal as RandomStandardNormal,
         random_standard_normal as random_standard_normal,
     )
-    from opwright.random.random_uniform import (
+    from .random_uniform import (
         RandomUniform as RandomUniform,
         random_uniform as random_uniform,
     )
-    from opwright.random.random_uniform_int import (
+    from .random_uniform_int import (
         RandomUniformInt as RandomUniformInt,
         random_uniform_int as random_uniform_int,
     )
-    from opwright.random.record_input import (
+    from .record_input import (
         RecordInput as RecordInput,
         record_input as record_input,
     )
-    from opwright.random.rng_read_and_skip import (
+    from .rng_read_and_skip import (
         RngReadAndSkip as RngReadAndSkip,
         rng_read_and_skip as rng_read_and_skip,
     )
-    from opwright.random.rng_skip import (
+    from .rng_skip import (
         RngSkip as RngSkip,
         rng_skip as rng_skip,
     )
-    from opwright.random.stateful_random_binomial import (
+    from .stateful_random_binomial import (
         StatefulRandomBinomial as StatefulRandomBinomial,
         stateful_random_binomial as stateful_random_binomial,
     )
-    from opwright.random.stateful_standard_normal import (
+    from .stateful_standard_normal import (
         StatefulStandardNormal as StatefulStandardNormal,
         stateful_standard_normal as stateful_standard_normal,
     )
-    from opwright.random.stateful_standard_normal_v2 import (
+    from .stateful_standard_normal_v2 import (
         StatefulStandardNormalV2 as StatefulStandardNormalV2,
         stateful_standard_normal_v2 as stateful_standard_normal_v2,
     )
-    from opwright.random.stateful_truncated_normal import (
+    from .stateful_truncated_normal import (
         StatefulTruncatedNormal as StatefulTruncatedNormal,
         stateful_truncated_normal as stateful_truncated_normal,
     )
-    from opwright.random.stateful_uniform import (
+    from .stateful_uniform import (
         StatefulUniform as StatefulUniform,
         stateful_uniform as stateful_uniform,
     )
-    from opwright.random.stateful_uniform_full_int import (
+    from .stateful_uniform_full_int import (
         StatefulUniformFullInt as StatefulUniformFullInt,
         stateful_uniform_full_int as stateful_uniform_full_int,
     )
-    from opwright.random.stateful_uniform_int import (
+    from .stateful_uniform_int import (
         StatefulUniformInt as StatefulUniformInt,
         stateful_uniform_int as stateful_uniform_int,
     )
-    from opwright.random.stateless_multinomial import (
+    from .stateless_multinomial import (
         StatelessMultinomial as StatelessMultinomial,
         stateless_multinomial as stateless_multinomial,
     )
-    from opwright.random.stateless_parameterized_truncated_normal import (
+    from .stateless_parameterized_truncated_normal import (
         StatelessParameterizedTruncatedNormal as StatelessParameterizedTruncatedNormal,
         stateless_parameterized_truncated_normal as stateless_parameterized_truncated_normal,
     )
-    from opwright.random.stateless_random_binomial import (
+    from .stateless_random_binomial import (
         StatelessRandomBinomial as StatelessRandomBinomial,
         stateless_random_binomial as stateless_random_binomial,
     )
-    from opwright.random.stateless_random_gamma_v2 import (
+    from .stateless_random_gamma_v2 import (
         StatelessRandomGammaV2 as StatelessRandomGammaV2,
         stateless_random_gamma_v2 as stateless_random_gamma_v2,
     )
-    from opwright.random.stateless_random_gamma_v3 import (
+    from .stateless_random_gamma_v3 import (
         StatelessRandomGammaV3 as StatelessRandomGammaV3,
         stateless_random_gamma_v3 as stateless_random_gamma_v3,
     )
-    from opwright.random.stateless_random_get_alg import (
+    from .stateless_random_get_alg import (
         StatelessRandomGetAlg as StatelessRandomGetAlg,
         stateless_random_get_alg as stateless_random_get_alg,
     )
-    from opwright.random.stateless_random_get_key_counter import (
+    from .stateless_random_get_key_counter import (
         StatelessRandomGetKeyCounter as StatelessRandomGetKeyCounter,
         stateless_random_get_key_counter as stateless_random_get_key_counter,
     )
-    from opwright.random.stateless_random_get_key_counter_alg import (
+    from .stateless_random_get_key_counter_alg import (
         StatelessRandomGetKeyCounterAlg as StatelessRandomGetKeyCounterAlg,
         stateless_random_get_key_counter_alg as stateless_random_get_key_counter_alg,
     )
-    from opwright.random.stateless_random_normal import (
+    from .stateless_random_normal import (
         StatelessRandomNormal as StatelessRandomNormal,
         stateless_random_normal as stateless_random_normal,
     )
-    from opwright.random.stateless_random_normal_v2 import (
+    from .stateless_random_normal_v2 import (
         StatelessRandomNormalV2 as StatelessRandomNormalV2,
         stateless_random_normal_v2 as stateless_random_normal_v2,
     )
-    from opwright.random.stateless_random_poisson import (
+    from .stateless_random_poisson import (
         StatelessRandomPoisson as StatelessRandomPoisson,
         stateless_random_poisson as stateless_random_poisson,
     )
-    from opwright.random.stateless_random_uniform import (
+    from .stateless_random_uniform import (
         StatelessRandomUniform as StatelessRandomUniform,
         stateless_random_uniform as stateless_random_uniform,
     )
-    from opwright.random.stateless_random_uniform_full_int import (
+    from .stateless_random_uniform_full_int import (
         StatelessRandomUniformFullInt as StatelessRandomUniformFullInt,
         stateless_random_uniform_full_int as stateless_random_uniform_full_int,
     )
-    from opwright.random.stateless_random_uniform_full_int_v2 import (
+    from .stateless_random_uniform_full_int_v2 import (
         StatelessRandomUniformFullIntV2 as StatelessRandomUniformFullIntV2,
         stateless_random_uniform_full_int_v2 as stateless_random_uniform_full_int_v2,
     )
-    from opwright.random.stateless_random_uniform_int import (
+    from .stateless_random_uniform_int import (
         StatelessRandomUniformInt as StatelessRandomUniformInt,
         stateless_random_uniform_int as stateless_random_uniform_int,
     )
-    from opwright.random.stateless_random_uniform_int_v2 import (
+    from .stateless_random_uniform_int_v2 import (
         StatelessRandomUniformIntV2 as StatelessRandomUniformIntV2,
         stateless_random_uniform_int_v2 as stateless_random_uniform_int_v2,
     )
-    from opwright.random.stateless_random_uniform_v2 import (
+    from .stateless_random_uniform_v2 import (
         StatelessRandomUniformV2 as StatelessRandomUniformV2,
         stateless_random_uniform_v2 as stateless_random_uniform_v2,
     )
-    from opwright.random.stateless_shuffle import (
+    from .stateless_shuffle import (
         StatelessShuffle as StatelessShuffle,
         stateless_shuffle as stateless_shuffle,
     )
-    from opwright.random.stateless_truncated_normal import (
+    from .stateless_truncated_normal import (
         StatelessTruncatedNormal as StatelessTruncatedNormal,
         stateless_truncated_normal as stateless_truncated_normal,
     )
-    from opwright.random.stateless_truncated_normal_v2 import (
+    from .stateless_truncated_normal_v2 import (
         StatelessTruncatedNormalV2 as StatelessTruncatedNormalV2,
         stateless_truncated_normal_v2 as stateless_truncated_normal_v2,
     )
-    from opwright.random.thread_unsafe_unigram_candidate_sampler import (
+    from .thread_unsafe_unigram_candidate_sampler import (
         ThreadUnsafeUnigramCandidateSampler as ThreadUnsafeUnigramCandidateSampler,
         thread_unsafe_unigram_candidate_sampler as thread_unsafe_unigram_candidate_sampler,
     )
-    from opwright.random.truncated_normal import (
+    from .truncated_normal import (
         TruncatedNormal as TruncatedNormal,
         truncated_normal as truncated_normal,
     )
-    from opwright.random.uniform_candidate_sampler import (
+    from .uniform_candidate_sampler import (
         UniformCandidateSampler as UniformCandidateSampler,
         uniform_candidate_sampler as uniform_candidate_sampler,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -223,7 +223,11 @@ class Multinomial(TensorOp[OutputDtype]):
                     "seed2",
                     opts.seed2,
                     "output_dtype",
-                    as_dtype(output_dtype),
+                    (
+                        output_dtype
+                        if type(output_dtype) is DType
+                        else as_dtype(output_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -337,7 +341,7 @@ def multinomial(
                 "seed2",
                 seed2,
                 "output_dtype",
-                as_dtype(output_dtype),
+                output_dtype if type(output_dtype) is DType else as_dtype(output_dtype),
             )
             return _result
     except Exception as error:

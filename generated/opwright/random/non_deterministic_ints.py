@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TInt64,
@@ -22,14 +23,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        AnyOperand,
-        DType,
-        DTypeLike,
-        Output,
-        TType,
-    )
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DTypeLike, Output, TType
 
 __all__ = ["NonDeterministicInts", "non_deterministic_ints"]
 
@@ -139,7 +133,7 @@ class NonDeterministicInts(TensorOp[Dtype]):
                     None,
                     shape,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -214,7 +208,7 @@ def non_deterministic_ints(
                 name,
                 shape,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

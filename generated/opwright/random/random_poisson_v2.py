@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -220,7 +220,7 @@ class RandomPoissonV2(TensorOp[Dtype]):
                     "seed2",
                     opts.seed2,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -330,7 +330,7 @@ def random_poisson_v2(
                 "seed2",
                 seed2,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

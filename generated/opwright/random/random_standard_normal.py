@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -27,7 +28,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -182,7 +182,7 @@ class RandomStandardNormal(TensorOp[Dtype]):
                     "seed2",
                     opts.seed2,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -262,7 +262,7 @@ def random_standard_normal(
                 "seed2",
                 seed2,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TUint64,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -173,7 +173,7 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
                     algorithm,
                     shape,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -265,7 +265,7 @@ def stateful_uniform_full_int(
                 algorithm,
                 shape,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

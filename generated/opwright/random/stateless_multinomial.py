@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TInt64,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -184,7 +184,11 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
                     num_samples,
                     seed,
                     "output_dtype",
-                    as_dtype(output_dtype),
+                    (
+                        output_dtype
+                        if type(output_dtype) is DType
+                        else as_dtype(output_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -281,7 +285,7 @@ def stateless_multinomial(
                 num_samples,
                 seed,
                 "output_dtype",
-                as_dtype(output_dtype),
+                output_dtype if type(output_dtype) is DType else as_dtype(output_dtype),
             )
             return _result
     except Exception as error:

@@ -11,199 +11,199 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.risc.risc_abs import (
+    from .risc_abs import (
         RiscAbs as RiscAbs,
         risc_abs as risc_abs,
     )
-    from opwright.risc.risc_add import (
+    from .risc_add import (
         RiscAdd as RiscAdd,
         risc_add as risc_add,
     )
-    from opwright.risc.risc_binary_arithmetic import (
+    from .risc_binary_arithmetic import (
         RiscBinaryArithmetic as RiscBinaryArithmetic,
         risc_binary_arithmetic as risc_binary_arithmetic,
     )
-    from opwright.risc.risc_binary_comparison import (
+    from .risc_binary_comparison import (
         RiscBinaryComparison as RiscBinaryComparison,
         risc_binary_comparison as risc_binary_comparison,
     )
-    from opwright.risc.risc_bitcast import (
+    from .risc_bitcast import (
         RiscBitcast as RiscBitcast,
         risc_bitcast as risc_bitcast,
     )
-    from opwright.risc.risc_broadcast import (
+    from .risc_broadcast import (
         RiscBroadcast as RiscBroadcast,
         risc_broadcast as risc_broadcast,
     )
-    from opwright.risc.risc_cast import (
+    from .risc_cast import (
         RiscCast as RiscCast,
         risc_cast as risc_cast,
     )
-    from opwright.risc.risc_ceil import (
+    from .risc_ceil import (
         RiscCeil as RiscCeil,
         risc_ceil as risc_ceil,
     )
-    from opwright.risc.risc_cholesky import (
+    from .risc_cholesky import (
         RiscCholesky as RiscCholesky,
         risc_cholesky as risc_cholesky,
     )
-    from opwright.risc.risc_concat import (
+    from .risc_concat import (
         RiscConcat as RiscConcat,
         risc_concat as risc_concat,
     )
-    from opwright.risc.risc_condition import (
+    from .risc_condition import (
         RiscCondition as RiscCondition,
         risc_condition as risc_condition,
     )
-    from opwright.risc.risc_conv import (
+    from .risc_conv import (
         RiscConv as RiscConv,
         risc_conv as risc_conv,
     )
-    from opwright.risc.risc_cos import (
+    from .risc_cos import (
         RiscCos as RiscCos,
         risc_cos as risc_cos,
     )
-    from opwright.risc.risc_div import (
+    from .risc_div import (
         RiscDiv as RiscDiv,
         risc_div as risc_div,
     )
-    from opwright.risc.risc_dot import (
+    from .risc_dot import (
         RiscDot as RiscDot,
         risc_dot as risc_dot,
     )
-    from opwright.risc.risc_exp import (
+    from .risc_exp import (
         RiscExp as RiscExp,
         risc_exp as risc_exp,
     )
-    from opwright.risc.risc_fft import (
+    from .risc_fft import (
         RiscFft as RiscFft,
         risc_fft as risc_fft,
     )
-    from opwright.risc.risc_floor import (
+    from .risc_floor import (
         RiscFloor as RiscFloor,
         risc_floor as risc_floor,
     )
-    from opwright.risc.risc_gather import (
+    from .risc_gather import (
         RiscGather as RiscGather,
         risc_gather as risc_gather,
     )
-    from opwright.risc.risc_imag import (
+    from .risc_imag import (
         RiscImag as RiscImag,
         risc_imag as risc_imag,
     )
-    from opwright.risc.risc_is_finite import (
+    from .risc_is_finite import (
         RiscIsFinite as RiscIsFinite,
         risc_is_finite as risc_is_finite,
     )
-    from opwright.risc.risc_log import (
+    from .risc_log import (
         RiscLog as RiscLog,
         risc_log as risc_log,
     )
-    from opwright.risc.risc_logical_and import (
+    from .risc_logical_and import (
         RiscLogicalAnd as RiscLogicalAnd,
         risc_logical_and as risc_logical_and,
     )
-    from opwright.risc.risc_logical_not import (
+    from .risc_logical_not import (
         RiscLogicalNot as RiscLogicalNot,
         risc_logical_not as risc_logical_not,
     )
-    from opwright.risc.risc_logical_or import (
+    from .risc_logical_or import (
         RiscLogicalOr as RiscLogicalOr,
         risc_logical_or as risc_logical_or,
     )
-    from opwright.risc.risc_max import (
+    from .risc_max import (
         RiscMax as RiscMax,
         risc_max as risc_max,
     )
-    from opwright.risc.risc_min import (
+    from .risc_min import (
         RiscMin as RiscMin,
         risc_min as risc_min,
     )
-    from opwright.risc.risc_mul import (
+    from .risc_mul import (
         RiscMul as RiscMul,
         risc_mul as risc_mul,
     )
-    from opwright.risc.risc_neg import (
+    from .risc_neg import (
         RiscNeg as RiscNeg,
         risc_neg as risc_neg,
     )
-    from opwright.risc.risc_pad import (
+    from .risc_pad import (
         RiscPad as RiscPad,
         risc_pad as risc_pad,
     )
-    from opwright.risc.risc_pool import (
+    from .risc_pool import (
         RiscPool as RiscPool,
         risc_pool as risc_pool,
     )
-    from opwright.risc.risc_pow import (
+    from .risc_pow import (
         RiscPow as RiscPow,
         risc_pow as risc_pow,
     )
-    from opwright.risc.risc_random_uniform import (
+    from .risc_random_uniform import (
         RiscRandomUniform as RiscRandomUniform,
         risc_random_uniform as risc_random_uniform,
     )
-    from opwright.risc.risc_real import (
+    from .risc_real import (
         RiscReal as RiscReal,
         risc_real as risc_real,
     )
-    from opwright.risc.risc_reduce import (
+    from .risc_reduce import (
         RiscReduce as RiscReduce,
         risc_reduce as risc_reduce,
     )
-    from opwright.risc.risc_rem import (
+    from .risc_rem import (
         RiscRem as RiscRem,
         risc_rem as risc_rem,
     )
-    from opwright.risc.risc_reshape import (
+    from .risc_reshape import (
         RiscReshape as RiscReshape,
         risc_reshape as risc_reshape,
     )
-    from opwright.risc.risc_reverse import (
+    from .risc_reverse import (
         RiscReverse as RiscReverse,
         risc_reverse as risc_reverse,
     )
-    from opwright.risc.risc_scatter import (
+    from .risc_scatter import (
         RiscScatter as RiscScatter,
         risc_scatter as risc_scatter,
     )
-    from opwright.risc.risc_shape import (
+    from .risc_shape import (
         RiscShape as RiscShape,
         risc_shape as risc_shape,
     )
-    from opwright.risc.risc_sign import (
+    from .risc_sign import (
         RiscSign as RiscSign,
         risc_sign as risc_sign,
     )
-    from opwright.risc.risc_slice import (
+    from .risc_slice import (
         RiscSlice as RiscSlice,
         risc_slice as risc_slice,
     )
-    from opwright.risc.risc_sort import (
+    from .risc_sort import (
         RiscSort as RiscSort,
         risc_sort as risc_sort,
     )
-    from opwright.risc.risc_squeeze import (
+    from .risc_squeeze import (
         RiscSqueeze as RiscSqueeze,
         risc_squeeze as risc_squeeze,
     )
-    from opwright.risc.risc_sub import (
+    from .risc_sub import (
         RiscSub as RiscSub,
         risc_sub as risc_sub,
     )
-    from opwright.risc.risc_transpose import (
+    from .risc_transpose import (
         RiscTranspose as RiscTranspose,
         risc_transpose as risc_transpose,
     )
-    from opwright.risc.risc_triangular_solve import (
+    from .risc_triangular_solve import (
         RiscTriangularSolve as RiscTriangularSolve,
         risc_triangular_solve as risc_triangular_solve,
     )
-    from opwright.risc.risc_unary import (
+    from .risc_unary import (
         RiscUnary as RiscUnary,
         risc_unary as risc_unary,
     )
-    from opwright.risc.risc_while import (
+    from .risc_while import (
         RiscWhile as RiscWhile,
         risc_while as risc_while,
     )

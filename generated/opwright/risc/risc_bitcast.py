@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -21,14 +22,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        AnyOperand,
-        DType,
-        DTypeLike,
-        Output,
-        TType,
-    )
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DTypeLike, Output, TType
 
 __all__ = ["RiscBitcast", "risc_bitcast"]
 
@@ -115,7 +109,12 @@ class RiscBitcast(TensorOp[DstT]):
         try:
             if scope.eager and not graphs.stack:
                 op.y = execute(
-                    context[CURRENT], "RiscBitcast", None, x, "DstT", as_dtype(DstT)
+                    context[CURRENT],
+                    "RiscBitcast",
+                    None,
+                    x,
+                    "DstT",
+                    DstT if type(DstT) is DType else as_dtype(DstT),
                 )
                 return op
         except Exception as error:
@@ -166,7 +165,12 @@ def risc_bitcast(
     try:
         if context[EAGER] and not graphs.stack:
             _result = execute(
-                context[CURRENT], "RiscBitcast", name, x, "DstT", as_dtype(DstT)
+                context[CURRENT],
+                "RiscBitcast",
+                name,
+                x,
+                "DstT",
+                DstT if type(DstT) is DType else as_dtype(DstT),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -21,14 +22,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        AnyOperand,
-        DType,
-        DTypeLike,
-        Output,
-        TType,
-    )
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DTypeLike, Output, TType
 
 __all__ = ["RiscCast", "risc_cast"]
 
@@ -113,7 +107,12 @@ class RiscCast(TensorOp[DstT]):
         try:
             if scope.eager and not graphs.stack:
                 op.y = execute(
-                    context[CURRENT], "RiscCast", None, x, "DstT", as_dtype(DstT)
+                    context[CURRENT],
+                    "RiscCast",
+                    None,
+                    x,
+                    "DstT",
+                    DstT if type(DstT) is DType else as_dtype(DstT),
                 )
                 return op
         except Exception as error:
@@ -163,7 +162,12 @@ def risc_cast(
     try:
         if context[EAGER] and not graphs.stack:
             _result = execute(
-                context[CURRENT], "RiscCast", name, x, "DstT", as_dtype(DstT)
+                context[CURRENT],
+                "RiscCast",
+                name,
+                x,
+                "DstT",
+                DstT if type(DstT) is DType else as_dtype(DstT),
             )
             return _result
     except Exception as error:

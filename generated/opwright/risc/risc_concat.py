@@ -60,6 +60,8 @@ class RiscConcat(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     ConcatV2.
 
+    `N`: at least 2.
+
     `Tidx`: int32 or int64.
 
     Attributes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -25,7 +26,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         FunctionLike,
         Operand,
@@ -157,7 +157,7 @@ class RiscCondition(TensorOp[DstT]):
                     "func_false",
                     func_false,
                     "DstT",
-                    as_dtype(DstT),
+                    DstT if type(DstT) is DType else as_dtype(DstT),
                 )
                 return op
         except Exception as error:
@@ -235,7 +235,7 @@ def risc_condition(
                 "func_false",
                 func_false,
                 "DstT",
-                as_dtype(DstT),
+                DstT if type(DstT) is DType else as_dtype(DstT),
             )
             return _result
     except Exception as error:

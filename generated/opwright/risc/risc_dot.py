@@ -235,9 +235,11 @@ def risc_dot(
                 a,
                 b,
                 "transpose_a",
-                False if transpose_a is False else flags[transpose_a],
+                transpose_a is not False
+                and (transpose_a is True or flags[transpose_a]),
                 "transpose_b",
-                False if transpose_b is False else flags[transpose_b],
+                transpose_b is not False
+                and (transpose_b is True or flags[transpose_b]),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TFloat32,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -132,7 +132,12 @@ class RiscReal(TensorOp[Tout]):
         try:
             if scope.eager and not graphs.stack:
                 op.output = execute(
-                    context[CURRENT], "RiscReal", None, input, "Tout", as_dtype(Tout)
+                    context[CURRENT],
+                    "RiscReal",
+                    None,
+                    input,
+                    "Tout",
+                    Tout if type(Tout) is DType else as_dtype(Tout),
                 )
                 return op
         except Exception as error:
@@ -195,7 +200,12 @@ def risc_real(
     try:
         if context[EAGER] and not graphs.stack:
             _result = execute(
-                context[CURRENT], "RiscReal", name, input, "Tout", as_dtype(Tout)
+                context[CURRENT],
+                "RiscReal",
+                name,
+                input,
+                "Tout",
+                Tout if type(Tout) is DType else as_dtype(Tout),
             )
             return _result
     except Exception as error:

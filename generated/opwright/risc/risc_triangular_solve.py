@@ -232,9 +232,9 @@ def risc_triangular_solve(
                 matrix,
                 rhs,
                 "lower",
-                True if lower is True else flags[lower],
+                lower is True or lower is not False and flags[lower],
                 "adjoint",
-                False if adjoint is False else flags[adjoint],
+                adjoint is not False and (adjoint is True or flags[adjoint]),
             )
             return _result
     except Exception as error:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.sets.dense_to_dense_set_operation import (
+    from .dense_to_dense_set_operation import (
         DenseToDenseSetOperation as DenseToDenseSetOperation,
         dense_to_dense_set_operation as dense_to_dense_set_operation,
     )
-    from opwright.sets.dense_to_sparse_set_operation import (
+    from .dense_to_sparse_set_operation import (
         DenseToSparseSetOperation as DenseToSparseSetOperation,
         dense_to_sparse_set_operation as dense_to_sparse_set_operation,
     )
-    from opwright.sets.set_size import (
+    from .set_size import (
         SetSize as SetSize,
         set_size as set_size,
     )
-    from opwright.sets.sparse_to_sparse_set_operation import (
+    from .sparse_to_sparse_set_operation import (
         SparseToSparseSetOperation as SparseToSparseSetOperation,
         sparse_to_sparse_set_operation as sparse_to_sparse_set_operation,
     )

@@ -288,7 +288,9 @@ def dense_to_dense_set_operation(
                     "set_operation",
                     set_operation,
                     "validate_indices",
-                    True if validate_indices is True else flags[validate_indices],
+                    validate_indices is True
+                    or validate_indices is not False
+                    and flags[validate_indices],
                 )
             )
             return _result

@@ -237,7 +237,9 @@ def set_size(
                 set_values,
                 set_shape,
                 "validate_indices",
-                True if validate_indices is True else flags[validate_indices],
+                validate_indices is True
+                or validate_indices is not False
+                and flags[validate_indices],
             )
             return _result
     except Exception as error:

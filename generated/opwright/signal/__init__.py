@@ -11,91 +11,91 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.signal.batch_fft import (
+    from .batch_fft import (
         BatchFFT as BatchFFT,
         batch_fft as batch_fft,
     )
-    from opwright.signal.batch_fft2d import (
+    from .batch_fft2d import (
         BatchFFT2D as BatchFFT2D,
         batch_fft2d as batch_fft2d,
     )
-    from opwright.signal.batch_fft3d import (
+    from .batch_fft3d import (
         BatchFFT3D as BatchFFT3D,
         batch_fft3d as batch_fft3d,
     )
-    from opwright.signal.batch_ifft import (
+    from .batch_ifft import (
         BatchIFFT as BatchIFFT,
         batch_ifft as batch_ifft,
     )
-    from opwright.signal.batch_ifft2d import (
+    from .batch_ifft2d import (
         BatchIFFT2D as BatchIFFT2D,
         batch_ifft2d as batch_ifft2d,
     )
-    from opwright.signal.batch_ifft3d import (
+    from .batch_ifft3d import (
         BatchIFFT3D as BatchIFFT3D,
         batch_ifft3d as batch_ifft3d,
     )
-    from opwright.signal.fft import (
+    from .fft import (
         FFT as FFT,
         fft as fft,
     )
-    from opwright.signal.fft2d import (
+    from .fft2d import (
         FFT2D as FFT2D,
         fft2d as fft2d,
     )
-    from opwright.signal.fft3d import (
+    from .fft3d import (
         FFT3D as FFT3D,
         fft3d as fft3d,
     )
-    from opwright.signal.fftnd import (
+    from .fftnd import (
         FFTND as FFTND,
         fftnd as fftnd,
     )
-    from opwright.signal.ifft import (
+    from .ifft import (
         IFFT as IFFT,
         ifft as ifft,
     )
-    from opwright.signal.ifft2d import (
+    from .ifft2d import (
         IFFT2D as IFFT2D,
         ifft2d as ifft2d,
     )
-    from opwright.signal.ifft3d import (
+    from .ifft3d import (
         IFFT3D as IFFT3D,
         ifft3d as ifft3d,
     )
-    from opwright.signal.ifftnd import (
+    from .ifftnd import (
         IFFTND as IFFTND,
         ifftnd as ifftnd,
     )
-    from opwright.signal.irfft import (
+    from .irfft import (
         IRFFT as IRFFT,
         irfft as irfft,
     )
-    from opwright.signal.irfft2d import (
+    from .irfft2d import (
         IRFFT2D as IRFFT2D,
         irfft2d as irfft2d,
     )
-    from opwright.signal.irfft3d import (
+    from .irfft3d import (
         IRFFT3D as IRFFT3D,
         irfft3d as irfft3d,
     )
-    from opwright.signal.irfftnd import (
+    from .irfftnd import (
         IRFFTND as IRFFTND,
         irfftnd as irfftnd,
     )
-    from opwright.signal.rfft import (
+    from .rfft import (
         RFFT as RFFT,
         rfft as rfft,
     )
-    from opwright.signal.rfft2d import (
+    from .rfft2d import (
         RFFT2D as RFFT2D,
         rfft2d as rfft2d,
     )
-    from opwright.signal.rfft3d import (
+    from .rfft3d import (
         RFFT3D as RFFT3D,
         rfft3d as rfft3d,
     )
-    from opwright.signal.rfftnd import (
+    from .rfftnd import (
         RFFTND as RFFTND,
         rfftnd as rfftnd,
     )

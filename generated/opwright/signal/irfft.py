@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TFloat32,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -168,7 +168,7 @@ class IRFFT(TensorOp[Treal]):
                     input,
                     fft_length,
                     "Treal",
-                    as_dtype(Treal),
+                    Treal if type(Treal) is DType else as_dtype(Treal),
                 )
                 return op
         except Exception as error:
@@ -254,7 +254,7 @@ def irfft(
                 input,
                 fft_length,
                 "Treal",
-                as_dtype(Treal),
+                Treal if type(Treal) is DType else as_dtype(Treal),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TFloat32,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -170,7 +170,7 @@ class IRFFT3D(TensorOp[Treal]):
                     input,
                     fft_length,
                     "Treal",
-                    as_dtype(Treal),
+                    Treal if type(Treal) is DType else as_dtype(Treal),
                 )
                 return op
         except Exception as error:
@@ -259,7 +259,7 @@ def irfft3d(
                 input,
                 fft_length,
                 "Treal",
-                as_dtype(Treal),
+                Treal if type(Treal) is DType else as_dtype(Treal),
             )
             return _result
     except Exception as error:

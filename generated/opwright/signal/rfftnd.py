@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TComplex64,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -184,7 +184,7 @@ class RFFTND(TensorOp[Tcomplex]):
                     fft_length,
                     axes,
                     "Tcomplex",
-                    as_dtype(Tcomplex),
+                    Tcomplex if type(Tcomplex) is DType else as_dtype(Tcomplex),
                 )
                 return op
         except Exception as error:
@@ -282,7 +282,7 @@ def rfftnd(
                 fft_length,
                 axes,
                 "Tcomplex",
-                as_dtype(Tcomplex),
+                Tcomplex if type(Tcomplex) is DType else as_dtype(Tcomplex),
             )
             return _result
     except Exception as error:

@@ -13,203 +13,203 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.sparse.add_many_sparse_to_tensors_map import (
+    from .add_many_sparse_to_tensors_map import (
         AddManySparseToTensorsMap as AddManySparseToTensorsMap,
         add_many_sparse_to_tensors_map as add_many_sparse_to_tensors_map,
     )
-    from opwright.sparse.add_sparse_to_tensors_map import (
+    from .add_sparse_to_tensors_map import (
         AddSparseToTensorsMap as AddSparseToTensorsMap,
         add_sparse_to_tensors_map as add_sparse_to_tensors_map,
     )
-    from opwright.sparse.dense_count_sparse_output import (
+    from .dense_count_sparse_output import (
         DenseCountSparseOutput as DenseCountSparseOutput,
         dense_count_sparse_output as dense_count_sparse_output,
     )
-    from opwright.sparse.deserialize_sparse import (
+    from .deserialize_sparse import (
         DeserializeSparse as DeserializeSparse,
         deserialize_sparse as deserialize_sparse,
     )
-    from opwright.sparse.edit_distance import (
+    from .edit_distance import (
         EditDistance as EditDistance,
         edit_distance as edit_distance,
     )
-    from opwright.sparse.sparse_add import (
+    from .sparse_add import (
         SparseAdd as SparseAdd,
         sparse_add as sparse_add,
     )
-    from opwright.sparse.sparse_add_grad import (
+    from .sparse_add_grad import (
         SparseAddGrad as SparseAddGrad,
         sparse_add_grad as sparse_add_grad,
     )
-    from opwright.sparse.sparse_bincount import (
+    from .sparse_bincount import (
         SparseBincount as SparseBincount,
         sparse_bincount as sparse_bincount,
     )
-    from opwright.sparse.sparse_concat import (
+    from .sparse_concat import (
         SparseConcat as SparseConcat,
         sparse_concat as sparse_concat,
     )
-    from opwright.sparse.sparse_count_sparse_output import (
+    from .sparse_count_sparse_output import (
         SparseCountSparseOutput as SparseCountSparseOutput,
         sparse_count_sparse_output as sparse_count_sparse_output,
     )
-    from opwright.sparse.sparse_cross import (
+    from .sparse_cross import (
         SparseCross as SparseCross,
         sparse_cross as sparse_cross,
     )
-    from opwright.sparse.sparse_cross_hashed import (
+    from .sparse_cross_hashed import (
         SparseCrossHashed as SparseCrossHashed,
         sparse_cross_hashed as sparse_cross_hashed,
     )
-    from opwright.sparse.sparse_cross_v2 import (
+    from .sparse_cross_v2 import (
         SparseCrossV2 as SparseCrossV2,
         sparse_cross_v2 as sparse_cross_v2,
     )
-    from opwright.sparse.sparse_dense_cwise_add import (
+    from .sparse_dense_cwise_add import (
         SparseDenseCwiseAdd as SparseDenseCwiseAdd,
         sparse_dense_cwise_add as sparse_dense_cwise_add,
     )
-    from opwright.sparse.sparse_dense_cwise_div import (
+    from .sparse_dense_cwise_div import (
         SparseDenseCwiseDiv as SparseDenseCwiseDiv,
         sparse_dense_cwise_div as sparse_dense_cwise_div,
     )
-    from opwright.sparse.sparse_dense_cwise_mul import (
+    from .sparse_dense_cwise_mul import (
         SparseDenseCwiseMul as SparseDenseCwiseMul,
         sparse_dense_cwise_mul as sparse_dense_cwise_mul,
     )
-    from opwright.sparse.sparse_fill_empty_rows import (
+    from .sparse_fill_empty_rows import (
         SparseFillEmptyRows as SparseFillEmptyRows,
         sparse_fill_empty_rows as sparse_fill_empty_rows,
     )
-    from opwright.sparse.sparse_fill_empty_rows_grad import (
+    from .sparse_fill_empty_rows_grad import (
         SparseFillEmptyRowsGrad as SparseFillEmptyRowsGrad,
         sparse_fill_empty_rows_grad as sparse_fill_empty_rows_grad,
     )
-    from opwright.sparse.sparse_mat_mul import (
+    from .sparse_mat_mul import (
         SparseMatMul as SparseMatMul,
         sparse_mat_mul as sparse_mat_mul,
     )
-    from opwright.sparse.sparse_reduce_max import (
+    from .sparse_reduce_max import (
         SparseReduceMax as SparseReduceMax,
         sparse_reduce_max as sparse_reduce_max,
     )
-    from opwright.sparse.sparse_reduce_max_sparse import (
+    from .sparse_reduce_max_sparse import (
         SparseReduceMaxSparse as SparseReduceMaxSparse,
         sparse_reduce_max_sparse as sparse_reduce_max_sparse,
     )
-    from opwright.sparse.sparse_reduce_sum import (
+    from .sparse_reduce_sum import (
         SparseReduceSum as SparseReduceSum,
         sparse_reduce_sum as sparse_reduce_sum,
     )
-    from opwright.sparse.sparse_reduce_sum_sparse import (
+    from .sparse_reduce_sum_sparse import (
         SparseReduceSumSparse as SparseReduceSumSparse,
         sparse_reduce_sum_sparse as sparse_reduce_sum_sparse,
     )
-    from opwright.sparse.sparse_reorder import (
+    from .sparse_reorder import (
         SparseReorder as SparseReorder,
         sparse_reorder as sparse_reorder,
     )
-    from opwright.sparse.sparse_reshape import (
+    from .sparse_reshape import (
         SparseReshape as SparseReshape,
         sparse_reshape as sparse_reshape,
     )
-    from opwright.sparse.sparse_segment_mean import (
+    from .sparse_segment_mean import (
         SparseSegmentMean as SparseSegmentMean,
         sparse_segment_mean as sparse_segment_mean,
     )
-    from opwright.sparse.sparse_segment_mean_grad import (
+    from .sparse_segment_mean_grad import (
         SparseSegmentMeanGrad as SparseSegmentMeanGrad,
         sparse_segment_mean_grad as sparse_segment_mean_grad,
     )
-    from opwright.sparse.sparse_segment_mean_grad_v2 import (
+    from .sparse_segment_mean_grad_v2 import (
         SparseSegmentMeanGradV2 as SparseSegmentMeanGradV2,
         sparse_segment_mean_grad_v2 as sparse_segment_mean_grad_v2,
     )
-    from opwright.sparse.sparse_segment_mean_with_num_segments import (
+    from .sparse_segment_mean_with_num_segments import (
         SparseSegmentMeanWithNumSegments as SparseSegmentMeanWithNumSegments,
         sparse_segment_mean_with_num_segments as sparse_segment_mean_with_num_segments,
     )
-    from opwright.sparse.sparse_segment_sqrt_n import (
+    from .sparse_segment_sqrt_n import (
         SparseSegmentSqrtN as SparseSegmentSqrtN,
         sparse_segment_sqrt_n as sparse_segment_sqrt_n,
     )
-    from opwright.sparse.sparse_segment_sqrt_n_grad import (
+    from .sparse_segment_sqrt_n_grad import (
         SparseSegmentSqrtNGrad as SparseSegmentSqrtNGrad,
         sparse_segment_sqrt_n_grad as sparse_segment_sqrt_n_grad,
     )
-    from opwright.sparse.sparse_segment_sqrt_n_grad_v2 import (
+    from .sparse_segment_sqrt_n_grad_v2 import (
         SparseSegmentSqrtNGradV2 as SparseSegmentSqrtNGradV2,
         sparse_segment_sqrt_n_grad_v2 as sparse_segment_sqrt_n_grad_v2,
     )
-    from opwright.sparse.sparse_segment_sqrt_n_with_num_segments import (
+    from .sparse_segment_sqrt_n_with_num_segments import (
         SparseSegmentSqrtNWithNumSegments as SparseSegmentSqrtNWithNumSegments,
         sparse_segment_sqrt_n_with_num_segments as sparse_segment_sqrt_n_with_num_segments,
     )
-    from opwright.sparse.sparse_segment_sum import (
+    from .sparse_segment_sum import (
         SparseSegmentSum as SparseSegmentSum,
         sparse_segment_sum as sparse_segment_sum,
     )
-    from opwright.sparse.sparse_segment_sum_grad import (
+    from .sparse_segment_sum_grad import (
         SparseSegmentSumGrad as SparseSegmentSumGrad,
         sparse_segment_sum_grad as sparse_segment_sum_grad,
     )
-    from opwright.sparse.sparse_segment_sum_grad_v2 import (
+    from .sparse_segment_sum_grad_v2 import (
         SparseSegmentSumGradV2 as SparseSegmentSumGradV2,
         sparse_segment_sum_grad_v2 as sparse_segment_sum_grad_v2,
     )
-    from opwright.sparse.sparse_segment_sum_with_num_segments import (
+    from .sparse_segment_sum_with_num_segments import (
         SparseSegmentSumWithNumSegments as SparseSegmentSumWithNumSegments,
         sparse_segment_sum_with_num_segments as sparse_segment_sum_with_num_segments,
     )
-    from opwright.sparse.sparse_slice import (
+    from .sparse_slice import (
         SparseSlice as SparseSlice,
         sparse_slice as sparse_slice,
     )
-    from opwright.sparse.sparse_slice_grad import (
+    from .sparse_slice_grad import (
         SparseSliceGrad as SparseSliceGrad,
         sparse_slice_grad as sparse_slice_grad,
     )
-    from opwright.sparse.sparse_softmax import (
+    from .sparse_softmax import (
         SparseSoftmax as SparseSoftmax,
         sparse_softmax as sparse_softmax,
     )
-    from opwright.sparse.sparse_sparse_maximum import (
+    from .sparse_sparse_maximum import (
         SparseSparseMaximum as SparseSparseMaximum,
         sparse_sparse_maximum as sparse_sparse_maximum,
     )
-    from opwright.sparse.sparse_sparse_minimum import (
+    from .sparse_sparse_minimum import (
         SparseSparseMinimum as SparseSparseMinimum,
         sparse_sparse_minimum as sparse_sparse_minimum,
     )
-    from opwright.sparse.sparse_split import (
+    from .sparse_split import (
         SparseSplit as SparseSplit,
         sparse_split as sparse_split,
     )
-    from opwright.sparse.sparse_tensor_dense_add import (
+    from .sparse_tensor_dense_add import (
         SparseTensorDenseAdd as SparseTensorDenseAdd,
         sparse_tensor_dense_add as sparse_tensor_dense_add,
     )
-    from opwright.sparse.sparse_tensor_dense_mat_mul import (
+    from .sparse_tensor_dense_mat_mul import (
         SparseTensorDenseMatMul as SparseTensorDenseMatMul,
         sparse_tensor_dense_mat_mul as sparse_tensor_dense_mat_mul,
     )
-    from opwright.sparse.sparse_to_dense import (
+    from .sparse_to_dense import (
         SparseToDense as SparseToDense,
         sparse_to_dense as sparse_to_dense,
     )
-    from opwright.sparse.take_many_sparse_from_tensors_map import (
+    from .take_many_sparse_from_tensors_map import (
         TakeManySparseFromTensorsMap as TakeManySparseFromTensorsMap,
         take_many_sparse_from_tensors_map as take_many_sparse_from_tensors_map,
     )
-    from opwright.sets.dense_to_dense_set_operation import (
+    from ..sets.dense_to_dense_set_operation import (
         DenseToDenseSetOperation as DenseToDenseSetOperation,
         dense_to_dense_set_operation as dense_to_dense_set_operation,
     )
-    from opwright.sets.dense_to_sparse_set_operation import (
+    from ..sets.dense_to_sparse_set_operation import (
         DenseToSparseSetOperation as DenseToSparseSetOperation,
         dense_to_sparse_set_operation as dense_to_sparse_set_operation,
     )
-    from opwright.sets.sparse_to_sparse_set_operation import (
+    from ..sets.sparse_to_sparse_set_operation import (
         SparseToSparseSetOperation as SparseToSparseSetOperation,
         sparse_to_sparse_set_operation as sparse_to_sparse_set_operation,
     )
@@ -313,11 +313,11 @@ lazy_package(
         "take_many_sparse_from_tensors_map": "take_many_sparse_from_tensors_map",
     },
     {
-        "DenseToDenseSetOperation": "opwright.sets.dense_to_dense_set_operation",
-        "dense_to_dense_set_operation": "opwright.sets.dense_to_dense_set_operation",
-        "DenseToSparseSetOperation": "opwright.sets.dense_to_sparse_set_operation",
-        "dense_to_sparse_set_operation": "opwright.sets.dense_to_sparse_set_operation",
-        "SparseToSparseSetOperation": "opwright.sets.sparse_to_sparse_set_operation",
-        "sparse_to_sparse_set_operation": "opwright.sets.sparse_to_sparse_set_operation",
+        "DenseToDenseSetOperation": "..sets.dense_to_dense_set_operation",
+        "dense_to_dense_set_operation": "..sets.dense_to_dense_set_operation",
+        "DenseToSparseSetOperation": "..sets.dense_to_sparse_set_operation",
+        "dense_to_sparse_set_operation": "..sets.dense_to_sparse_set_operation",
+        "SparseToSparseSetOperation": "..sets.sparse_to_sparse_set_operation",
+        "sparse_to_sparse_set_operation": "..sets.sparse_to_sparse_set_operation",
     },
 )

@@ -224,7 +224,8 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
                     "maxlength",
                     opts.maxlength,
                     "binary_output",
-                    flags[binary_output],
+                    binary_output is not False
+                    and (binary_output is True or flags[binary_output]),
                 )
                 return op
         except Exception as error:
@@ -321,7 +322,8 @@ def dense_count_sparse_output(
                     "maxlength",
                     maxlength,
                     "binary_output",
-                    flags[binary_output],
+                    binary_output is not False
+                    and (binary_output is True or flags[binary_output]),
                 )
             )
             return _result

@@ -283,7 +283,7 @@ def edit_distance(
                 truth_values,
                 truth_shape,
                 "normalize",
-                True if normalize is True else flags[normalize],
+                normalize is True or normalize is not False and flags[normalize],
             )
             return _result
     except Exception as error:

@@ -68,6 +68,8 @@ class SparseConcat(Op, Generic[T]):
     The entries of the result are in row-major order, sorted anew where those of an
     input were not. SparseSplit is the way back. Concat joins dense tensors.
 
+    `N`: at least 2.
+
     Attributes:
         output_indices: int64, `sum(n) r`. Where the entries of all tensors stand now.
         output_values: `T`, `sum(n)`. The values of all tensors, in that order.

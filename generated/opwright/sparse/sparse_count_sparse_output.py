@@ -238,7 +238,8 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
                     "maxlength",
                     opts.maxlength,
                     "binary_output",
-                    flags[binary_output],
+                    binary_output is not False
+                    and (binary_output is True or flags[binary_output]),
                 )
                 return op
         except Exception as error:
@@ -342,7 +343,8 @@ def sparse_count_sparse_output(
                     "maxlength",
                     maxlength,
                     "binary_output",
-                    flags[binary_output],
+                    binary_output is not False
+                    and (binary_output is True or flags[binary_output]),
                 )
             )
             return _result

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -82,6 +82,10 @@ class SparseCross(Op, Generic[OutType]):
     SparseCrossV2 for strings, which chooses what stands between, and SparseCrossHashed
     for numbers, though tf.sparse.cross_hashed and models that were trained with this
     op's hashes need this one.
+
+    `sparse_types`: int64 or string.
+
+    `dense_types`: int64 or string.
 
     `out_type`: int64 or string.
 
@@ -206,15 +210,20 @@ class SparseCross(Op, Generic[OutType]):
                     shapes,
                     dense_inputs,
                     "hashed_output",
-                    flags[hashed_output],
+                    hashed_output is not False
+                    and (hashed_output is True or flags[hashed_output]),
                     "num_buckets",
                     num_buckets,
                     "hash_key",
                     hash_key,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "internal_type",
-                    as_dtype(internal_type),
+                    (
+                        internal_type
+                        if type(internal_type) is DType
+                        else as_dtype(internal_type)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -319,15 +328,20 @@ def sparse_cross(
                     shapes,
                     dense_inputs,
                     "hashed_output",
-                    flags[hashed_output],
+                    hashed_output is not False
+                    and (hashed_output is True or flags[hashed_output]),
                     "num_buckets",
                     num_buckets,
                     "hash_key",
                     hash_key,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                     "internal_type",
-                    as_dtype(internal_type),
+                    (
+                        internal_type
+                        if type(internal_type) is DType
+                        else as_dtype(internal_type)
+                    ),
                 )
             )
             return _result

@@ -73,6 +73,10 @@ class SparseCrossHashed(Op):
     SipHash with `salt` as its key, which nobody who lacks that can make collide.
     SparseCrossV2 makes strings.
 
+    `sparse_types`: int64 or string.
+
+    `dense_types`: int64 or string.
+
     Attributes:
         output_indices: int64, `_crosses 2`. Row and column of each cross; columns count
             from 0 in each row.

@@ -71,6 +71,10 @@ class SparseCrossV2(Op):
     SparseCrossHashed makes numbers of bounded size, without strings in between;
     tf.sparse.cross calls this op. Integers are written in decimal.
 
+    `sparse_types`: int64 or string.
+
+    `dense_types`: int64 or string.
+
     Attributes:
         output_indices: int64, `_crosses 2`. Row and column of each cross; columns count
             from 0 in each row.

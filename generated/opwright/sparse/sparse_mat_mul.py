@@ -281,13 +281,17 @@ def sparse_mat_mul(
                 a,
                 b,
                 "transpose_a",
-                False if transpose_a is False else flags[transpose_a],
+                transpose_a is not False
+                and (transpose_a is True or flags[transpose_a]),
                 "transpose_b",
-                False if transpose_b is False else flags[transpose_b],
+                transpose_b is not False
+                and (transpose_b is True or flags[transpose_b]),
                 "a_is_sparse",
-                False if a_is_sparse is False else flags[a_is_sparse],
+                a_is_sparse is not False
+                and (a_is_sparse is True or flags[a_is_sparse]),
                 "b_is_sparse",
-                False if b_is_sparse is False else flags[b_is_sparse],
+                b_is_sparse is not False
+                and (b_is_sparse is True or flags[b_is_sparse]),
             )
             return _result
     except Exception as error:

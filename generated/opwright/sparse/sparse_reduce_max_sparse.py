@@ -296,7 +296,7 @@ def sparse_reduce_max_sparse(
                     input_shape,
                     reduction_axes,
                     "keep_dims",
-                    False if keep_dims is False else flags[keep_dims],
+                    keep_dims is not False and (keep_dims is True or flags[keep_dims]),
                 )
             )
             return _result

@@ -276,7 +276,8 @@ def sparse_segment_mean(
                 indices,
                 segment_ids,
                 "sparse_gradient",
-                False if sparse_gradient is False else flags[sparse_gradient],
+                sparse_gradient is not False
+                and (sparse_gradient is True or flags[sparse_gradient]),
             )
             return _result
     except Exception as error:

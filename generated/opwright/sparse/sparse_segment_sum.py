@@ -263,7 +263,8 @@ def sparse_segment_sum(
                 indices,
                 segment_ids,
                 "sparse_gradient",
-                False if sparse_gradient is False else flags[sparse_gradient],
+                sparse_gradient is not False
+                and (sparse_gradient is True or flags[sparse_gradient]),
             )
             return _result
     except Exception as error:

@@ -283,7 +283,8 @@ def sparse_segment_sum_with_num_segments(
                 segment_ids,
                 num_segments,
                 "sparse_gradient",
-                False if sparse_gradient is False else flags[sparse_gradient],
+                sparse_gradient is not False
+                and (sparse_gradient is True or flags[sparse_gradient]),
             )
             return _result
     except Exception as error:

@@ -300,9 +300,9 @@ def sparse_tensor_dense_mat_mul(
                 a_shape,
                 b,
                 "adjoint_a",
-                False if adjoint_a is False else flags[adjoint_a],
+                adjoint_a is not False and (adjoint_a is True or flags[adjoint_a]),
                 "adjoint_b",
-                False if adjoint_b is False else flags[adjoint_b],
+                adjoint_b is not False and (adjoint_b is True or flags[adjoint_b]),
             )
             return _result
     except Exception as error:

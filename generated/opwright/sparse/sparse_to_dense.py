@@ -253,7 +253,9 @@ def sparse_to_dense(
                 sparse_values,
                 default_value,
                 "validate_indices",
-                True if validate_indices is True else flags[validate_indices],
+                validate_indices is True
+                or validate_indices is not False
+                and flags[validate_indices],
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -25,7 +26,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -204,7 +204,7 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
                     None,
                     sparse_handles,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "container",
                     opts.container,
                     "shared_name",
@@ -298,7 +298,7 @@ def take_many_sparse_from_tensors_map(
                     name,
                     sparse_handles,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "container",
                     container,
                     "shared_name",

@@ -11,103 +11,103 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.strings.reduce_join import (
+    from .reduce_join import (
         ReduceJoin as ReduceJoin,
         reduce_join as reduce_join,
     )
-    from opwright.strings.regex_full_match import (
+    from .regex_full_match import (
         RegexFullMatch as RegexFullMatch,
         regex_full_match as regex_full_match,
     )
-    from opwright.strings.regex_replace import (
+    from .regex_replace import (
         RegexReplace as RegexReplace,
         regex_replace as regex_replace,
     )
-    from opwright.strings.static_regex_full_match import (
+    from .static_regex_full_match import (
         StaticRegexFullMatch as StaticRegexFullMatch,
         static_regex_full_match as static_regex_full_match,
     )
-    from opwright.strings.static_regex_replace import (
+    from .static_regex_replace import (
         StaticRegexReplace as StaticRegexReplace,
         static_regex_replace as static_regex_replace,
     )
-    from opwright.strings.string_format import (
+    from .string_format import (
         StringFormat as StringFormat,
         string_format as string_format,
     )
-    from opwright.strings.string_join import (
+    from .string_join import (
         StringJoin as StringJoin,
         string_join as string_join,
     )
-    from opwright.strings.string_length import (
+    from .string_length import (
         StringLength as StringLength,
         string_length as string_length,
     )
-    from opwright.strings.string_lower import (
+    from .string_lower import (
         StringLower as StringLower,
         string_lower as string_lower,
     )
-    from opwright.strings.string_n_grams import (
+    from .string_n_grams import (
         StringNGrams as StringNGrams,
         string_n_grams as string_n_grams,
     )
-    from opwright.strings.string_split import (
+    from .string_split import (
         StringSplit as StringSplit,
         string_split as string_split,
     )
-    from opwright.strings.string_split_v2 import (
+    from .string_split_v2 import (
         StringSplitV2 as StringSplitV2,
         string_split_v2 as string_split_v2,
     )
-    from opwright.strings.string_strip import (
+    from .string_strip import (
         StringStrip as StringStrip,
         string_strip as string_strip,
     )
-    from opwright.strings.string_to_hash_bucket import (
+    from .string_to_hash_bucket import (
         StringToHashBucket as StringToHashBucket,
         string_to_hash_bucket as string_to_hash_bucket,
     )
-    from opwright.strings.string_to_hash_bucket_fast import (
+    from .string_to_hash_bucket_fast import (
         StringToHashBucketFast as StringToHashBucketFast,
         string_to_hash_bucket_fast as string_to_hash_bucket_fast,
     )
-    from opwright.strings.string_to_hash_bucket_strong import (
+    from .string_to_hash_bucket_strong import (
         StringToHashBucketStrong as StringToHashBucketStrong,
         string_to_hash_bucket_strong as string_to_hash_bucket_strong,
     )
-    from opwright.strings.string_to_number import (
+    from .string_to_number import (
         StringToNumber as StringToNumber,
         string_to_number as string_to_number,
     )
-    from opwright.strings.string_upper import (
+    from .string_upper import (
         StringUpper as StringUpper,
         string_upper as string_upper,
     )
-    from opwright.strings.substr import (
+    from .substr import (
         Substr as Substr,
         substr as substr,
     )
-    from opwright.strings.unicode_decode import (
+    from .unicode_decode import (
         UnicodeDecode as UnicodeDecode,
         unicode_decode as unicode_decode,
     )
-    from opwright.strings.unicode_decode_with_offsets import (
+    from .unicode_decode_with_offsets import (
         UnicodeDecodeWithOffsets as UnicodeDecodeWithOffsets,
         unicode_decode_with_offsets as unicode_decode_with_offsets,
     )
-    from opwright.strings.unicode_encode import (
+    from .unicode_encode import (
         UnicodeEncode as UnicodeEncode,
         unicode_encode as unicode_encode,
     )
-    from opwright.strings.unicode_script import (
+    from .unicode_script import (
         UnicodeScript as UnicodeScript,
         unicode_script as unicode_script,
     )
-    from opwright.strings.unicode_transcode import (
+    from .unicode_transcode import (
         UnicodeTranscode as UnicodeTranscode,
         unicode_transcode as unicode_transcode,
     )
-    from opwright.strings.unsorted_segment_join import (
+    from .unsorted_segment_join import (
         UnsortedSegmentJoin as UnsortedSegmentJoin,
         unsorted_segment_join as unsorted_segment_join,
     )

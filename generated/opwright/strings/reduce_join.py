@@ -254,7 +254,7 @@ def reduce_join(
                 inputs,
                 reduction_indices,
                 "keep_dims",
-                False if keep_dims is False else flags[keep_dims],
+                keep_dims is not False and (keep_dims is True or flags[keep_dims]),
                 "separator",
                 separator,
             )

@@ -41,8 +41,8 @@ class RegexFullMatch(TensorOp[TBool]):
 
     Patterns are those of RE2: no back references, no lookaround, and time that grows
     with the text alone. Text counts as UTF-8; `.` matches all but a line break, unless
-    the pattern begins with `(?s)`, and `(?i)` ignores case. A pattern that RE2 cannot
-    read is refused.
+    the pattern begins with `(?s)`, and `(?i)` ignores case. A byte that is no UTF-8 is
+    matched by `\\C` alone. A pattern that RE2 cannot read is refused.
 
     The pattern is a tensor, so that it may come with the data; it is compiled again
     where it changes from call to call. StaticRegexFullMatch has it as an attr and
@@ -83,8 +83,9 @@ class RegexFullMatch(TensorOp[TBool]):
 
         Patterns are those of RE2: no back references, no lookaround, and time that
         grows with the text alone. Text counts as UTF-8; `.` matches all but a line
-        break, unless the pattern begins with `(?s)`, and `(?i)` ignores case. A pattern
-        that RE2 cannot read is refused.
+        break, unless the pattern begins with `(?s)`, and `(?i)` ignores case. A byte
+        that is no UTF-8 is matched by `\\C` alone. A pattern that RE2 cannot read is
+        refused.
 
         The pattern is a tensor, so that it may come with the data; it is compiled again
         where it changes from call to call. StaticRegexFullMatch has it as an attr and
@@ -136,8 +137,8 @@ def regex_full_match(
 
     Patterns are those of RE2: no back references, no lookaround, and time that grows
     with the text alone. Text counts as UTF-8; `.` matches all but a line break, unless
-    the pattern begins with `(?s)`, and `(?i)` ignores case. A pattern that RE2 cannot
-    read is refused.
+    the pattern begins with `(?s)`, and `(?i)` ignores case. A byte that is no UTF-8 is
+    matched by `\\C` alone. A pattern that RE2 cannot read is refused.
 
     The pattern is a tensor, so that it may come with the data; it is compiled again
     where it changes from call to call. StaticRegexFullMatch has it as an attr and

@@ -257,7 +257,9 @@ def regex_replace(
                 pattern,
                 rewrite,
                 "replace_global",
-                True if replace_global is True else flags[replace_global],
+                replace_global is True
+                or replace_global is not False
+                and flags[replace_global],
             )
             return _result
     except Exception as error:

@@ -255,7 +255,9 @@ def static_regex_replace(
                 "rewrite",
                 rewrite,
                 "replace_global",
-                True if replace_global is True else flags[replace_global],
+                replace_global is True
+                or replace_global is not False
+                and flags[replace_global],
             )
             return _result
     except Exception as error:

@@ -73,10 +73,10 @@ class StringNGrams(Op, Generic[Tsplits]):
       p = n - 1 if pad_width < 0 else min(pad_width, n - 1)
 
     A row that even with its padding is too short for any of the widths gives nothing,
-    or, with `preserve_short_sequences`, one n-gram of all that it has, unless the row
-    is empty. Padding on both sides can make n-grams of an empty row. Widths below 1 are
-    refused, and splits that do not start at 0, that fall, or that do not end at the
-    number of strings.
+    or, with `preserve_short_sequences`, one n-gram of all that it has, padding
+    included, unless the row is empty. Padding on both sides can make n-grams of an
+    empty row. Widths below 1 are refused, and splits that do not start at 0, that fall,
+    or that do not end at the number of strings.
 
     `Tsplits`: int32 or int64.
 
@@ -137,9 +137,9 @@ class StringNGrams(Op, Generic[Tsplits]):
 
         A row that even with its padding is too short for any of the widths gives
         nothing, or, with `preserve_short_sequences`, one n-gram of all that it has,
-        unless the row is empty. Padding on both sides can make n-grams of an empty row.
-        Widths below 1 are refused, and splits that do not start at 0, that fall, or
-        that do not end at the number of strings.
+        padding included, unless the row is empty. Padding on both sides can make
+        n-grams of an empty row. Widths below 1 are refused, and splits that do not
+        start at 0, that fall, or that do not end at the number of strings.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -157,7 +157,7 @@ class StringNGrams(Op, Generic[Tsplits]):
             pad_width: int. How many marks each side gets, at most n - 1; 0 for none,
                 below 0 for n - 1.
             preserve_short_sequences: bool. Whether a row shorter than all widths is
-                kept whole, as an n-gram of its own.
+                kept whole, with its padding, as an n-gram.
 
         Returns:
             ngrams: string, `_grams`. The n-grams of all rows, one row after the other.
@@ -196,7 +196,11 @@ class StringNGrams(Op, Generic[Tsplits]):
                     "pad_width",
                     pad_width,
                     "preserve_short_sequences",
-                    flags[preserve_short_sequences],
+                    preserve_short_sequences is not False
+                    and (
+                        preserve_short_sequences is True
+                        or flags[preserve_short_sequences]
+                    ),
                 )
                 return op
         except Exception as error:
@@ -241,10 +245,10 @@ def string_n_grams(
       p = n - 1 if pad_width < 0 else min(pad_width, n - 1)
 
     A row that even with its padding is too short for any of the widths gives nothing,
-    or, with `preserve_short_sequences`, one n-gram of all that it has, unless the row
-    is empty. Padding on both sides can make n-grams of an empty row. Widths below 1 are
-    refused, and splits that do not start at 0, that fall, or that do not end at the
-    number of strings.
+    or, with `preserve_short_sequences`, one n-gram of all that it has, padding
+    included, unless the row is empty. Padding on both sides can make n-grams of an
+    empty row. Widths below 1 are refused, and splits that do not start at 0, that fall,
+    or that do not end at the number of strings.
 
     `StringNGrams.create` in the current scope.
 
@@ -260,7 +264,7 @@ def string_n_grams(
         pad_width: int. How many marks each side gets, at most n - 1; 0 for none, below
             0 for n - 1.
         preserve_short_sequences: bool. Whether a row shorter than all widths is kept
-            whole, as an n-gram of its own.
+            whole, with its padding, as an n-gram.
         name: what the op is called in a graph.
 
     Returns:
@@ -303,7 +307,11 @@ def string_n_grams(
                     "pad_width",
                     pad_width,
                     "preserve_short_sequences",
-                    flags[preserve_short_sequences],
+                    preserve_short_sequences is not False
+                    and (
+                        preserve_short_sequences is True
+                        or flags[preserve_short_sequences]
+                    ),
                 )
             )
             return _result

@@ -238,7 +238,7 @@ def string_split(
                     input,
                     delimiter,
                     "skip_empty",
-                    True if skip_empty is True else flags[skip_empty],
+                    skip_empty is True or skip_empty is not False and flags[skip_empty],
                 )
             )
             return _result

@@ -53,14 +53,15 @@ class Substr(TensorOp[TString]):
     """Cuts a part out of each string.
 
     The part starts at `pos` and has `len` units, or fewer where the string ends before
-    that. A negative `pos` counts from the end, a negative `len` takes all that is left.
-    A `pos` equal to the string's length gives an empty string; one beyond it, at either
-    end, is refused.
+    that. A negative `pos` counts from the end. A negative `len` takes all bytes that
+    are left, but no characters: with "UTF8_CHAR" it gives an empty string. A `pos`
+    equal to the string's length gives an empty string; one beyond it, at either end, is
+    refused.
 
     `pos` and `len` have one shape, which is broadcast against that of `input`; kernels
-    do that for two dimensions at most, and for more if the shapes are equal. With
-    "UTF8_CHAR" both count code points; bytes that are no UTF-8 are then cut somewhere.
-    StringLength counts in the same units.
+    do that for two dimensions at most, and for more if `pos` is a scalar or of the same
+    shape. With "UTF8_CHAR" both count code points; bytes that are no UTF-8 are then cut
+    somewhere. StringLength counts in the same units.
 
     `T`: int32 or int64.
 
@@ -122,14 +123,15 @@ class Substr(TensorOp[TString]):
         """Cuts a part out of each string.
 
         The part starts at `pos` and has `len` units, or fewer where the string ends
-        before that. A negative `pos` counts from the end, a negative `len` takes all
-        that is left. A `pos` equal to the string's length gives an empty string; one
-        beyond it, at either end, is refused.
+        before that. A negative `pos` counts from the end. A negative `len` takes all
+        bytes that are left, but no characters: with "UTF8_CHAR" it gives an empty
+        string. A `pos` equal to the string's length gives an empty string; one beyond
+        it, at either end, is refused.
 
         `pos` and `len` have one shape, which is broadcast against that of `input`;
-        kernels do that for two dimensions at most, and for more if the shapes are
-        equal. With "UTF8_CHAR" both count code points; bytes that are no UTF-8 are then
-        cut somewhere. StringLength counts in the same units.
+        kernels do that for two dimensions at most, and for more if `pos` is a scalar or
+        of the same shape. With "UTF8_CHAR" both count code points; bytes that are no
+        UTF-8 are then cut somewhere. StringLength counts in the same units.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -187,14 +189,15 @@ def substr(
     """Cuts a part out of each string.
 
     The part starts at `pos` and has `len` units, or fewer where the string ends before
-    that. A negative `pos` counts from the end, a negative `len` takes all that is left.
-    A `pos` equal to the string's length gives an empty string; one beyond it, at either
-    end, is refused.
+    that. A negative `pos` counts from the end. A negative `len` takes all bytes that
+    are left, but no characters: with "UTF8_CHAR" it gives an empty string. A `pos`
+    equal to the string's length gives an empty string; one beyond it, at either end, is
+    refused.
 
     `pos` and `len` have one shape, which is broadcast against that of `input`; kernels
-    do that for two dimensions at most, and for more if the shapes are equal. With
-    "UTF8_CHAR" both count code points; bytes that are no UTF-8 are then cut somewhere.
-    StringLength counts in the same units.
+    do that for two dimensions at most, and for more if `pos` is a scalar or of the same
+    shape. With "UTF8_CHAR" both count code points; bytes that are no UTF-8 are then cut
+    somewhere. StringLength counts in the same units.
 
     `Substr.create` in the current scope, with Substr.Options as keywords.
 

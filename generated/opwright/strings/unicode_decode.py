@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -27,7 +28,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         StringLike,
@@ -239,7 +239,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
                     "replace_control_characters",
                     opts.replace_control_characters,
                     "Tsplits",
-                    as_dtype(Tsplits),
+                    Tsplits if type(Tsplits) is DType else as_dtype(Tsplits),
                 )
                 return op
         except Exception as error:
@@ -360,13 +360,13 @@ def unicode_decode(
                     "replacement_char",
                     replacement_char,
                     "replace_control_characters",
-                    (
-                        False
-                        if replace_control_characters is False
-                        else flags[replace_control_characters]
+                    replace_control_characters is not False
+                    and (
+                        replace_control_characters is True
+                        or flags[replace_control_characters]
                     ),
                     "Tsplits",
-                    as_dtype(Tsplits),
+                    Tsplits if type(Tsplits) is DType else as_dtype(Tsplits),
                 )
             )
             return _result

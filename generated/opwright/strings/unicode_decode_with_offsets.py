@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -29,7 +30,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         StringLike,
@@ -258,7 +258,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
                     "replace_control_characters",
                     opts.replace_control_characters,
                     "Tsplits",
-                    as_dtype(Tsplits),
+                    Tsplits if type(Tsplits) is DType else as_dtype(Tsplits),
                 )
                 return op
         except Exception as error:
@@ -386,13 +386,13 @@ def unicode_decode_with_offsets(
                     "replacement_char",
                     replacement_char,
                     "replace_control_characters",
-                    (
-                        False
-                        if replace_control_characters is False
-                        else flags[replace_control_characters]
+                    replace_control_characters is not False
+                    and (
+                        replace_control_characters is True
+                        or flags[replace_control_characters]
                     ),
                     "Tsplits",
-                    as_dtype(Tsplits),
+                    Tsplits if type(Tsplits) is DType else as_dtype(Tsplits),
                 )
             )
             return _result

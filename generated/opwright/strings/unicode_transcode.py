@@ -290,10 +290,10 @@ def unicode_transcode(
                 "replacement_char",
                 replacement_char,
                 "replace_control_characters",
-                (
-                    False
-                    if replace_control_characters is False
-                    else flags[replace_control_characters]
+                replace_control_characters is not False
+                and (
+                    replace_control_characters is True
+                    or flags[replace_control_characters]
                 ),
             )
             return _result

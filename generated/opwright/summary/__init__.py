@@ -11,91 +11,91 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.summary.audio_summary import (
+    from .audio_summary import (
         AudioSummary as AudioSummary,
         audio_summary as audio_summary,
     )
-    from opwright.summary.audio_summary_v2 import (
+    from .audio_summary_v2 import (
         AudioSummaryV2 as AudioSummaryV2,
         audio_summary_v2 as audio_summary_v2,
     )
-    from opwright.summary.close_summary_writer import (
+    from .close_summary_writer import (
         CloseSummaryWriter as CloseSummaryWriter,
         close_summary_writer as close_summary_writer,
     )
-    from opwright.summary.create_summary_db_writer import (
+    from .create_summary_db_writer import (
         CreateSummaryDbWriter as CreateSummaryDbWriter,
         create_summary_db_writer as create_summary_db_writer,
     )
-    from opwright.summary.create_summary_file_writer import (
+    from .create_summary_file_writer import (
         CreateSummaryFileWriter as CreateSummaryFileWriter,
         create_summary_file_writer as create_summary_file_writer,
     )
-    from opwright.summary.flush_summary_writer import (
+    from .flush_summary_writer import (
         FlushSummaryWriter as FlushSummaryWriter,
         flush_summary_writer as flush_summary_writer,
     )
-    from opwright.summary.histogram_summary import (
+    from .histogram_summary import (
         HistogramSummary as HistogramSummary,
         histogram_summary as histogram_summary,
     )
-    from opwright.summary.image_summary import (
+    from .image_summary import (
         ImageSummary as ImageSummary,
         image_summary as image_summary,
     )
-    from opwright.summary.import_event import (
+    from .import_event import (
         ImportEvent as ImportEvent,
         import_event as import_event,
     )
-    from opwright.summary.merge_summary import (
+    from .merge_summary import (
         MergeSummary as MergeSummary,
         merge_summary as merge_summary,
     )
-    from opwright.summary.scalar_summary import (
+    from .scalar_summary import (
         ScalarSummary as ScalarSummary,
         scalar_summary as scalar_summary,
     )
-    from opwright.summary.stats_aggregator_summary import (
+    from .stats_aggregator_summary import (
         StatsAggregatorSummary as StatsAggregatorSummary,
         stats_aggregator_summary as stats_aggregator_summary,
     )
-    from opwright.summary.summary_writer import (
+    from .summary_writer import (
         SummaryWriter as SummaryWriter,
         summary_writer as summary_writer,
     )
-    from opwright.summary.tensor_summary import (
+    from .tensor_summary import (
         TensorSummary as TensorSummary,
         tensor_summary as tensor_summary,
     )
-    from opwright.summary.tensor_summary_v2 import (
+    from .tensor_summary_v2 import (
         TensorSummaryV2 as TensorSummaryV2,
         tensor_summary_v2 as tensor_summary_v2,
     )
-    from opwright.summary.write_audio_summary import (
+    from .write_audio_summary import (
         WriteAudioSummary as WriteAudioSummary,
         write_audio_summary as write_audio_summary,
     )
-    from opwright.summary.write_graph_summary import (
+    from .write_graph_summary import (
         WriteGraphSummary as WriteGraphSummary,
         write_graph_summary as write_graph_summary,
     )
-    from opwright.summary.write_histogram_summary import (
+    from .write_histogram_summary import (
         WriteHistogramSummary as WriteHistogramSummary,
         write_histogram_summary as write_histogram_summary,
     )
-    from opwright.summary.write_image_summary import (
+    from .write_image_summary import (
         WriteImageSummary as WriteImageSummary,
         write_image_summary as write_image_summary,
     )
-    from opwright.summary.write_raw_proto_summary import (
+    from .write_raw_proto_summary import (
         WriteRawProtoSummary as WriteRawProtoSummary,
         write_raw_proto_summary as write_raw_proto_summary,
     )
-    from opwright.summary.write_scalar_summary import (
+    from .write_scalar_summary import (
         WriteScalarSummary as WriteScalarSummary,
         write_scalar_summary as write_scalar_summary,
     )
-    from opwright.summary.write_summary import (
+    from .write_summary import (
         WriteSummary as WriteSummary,
         write_summary as write_summary,
     )

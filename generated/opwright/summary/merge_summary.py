@@ -42,6 +42,8 @@ class MergeSummary(TensorOp[TString]):
     fetches all. A tag that comes twice is refused, and so is a string that is no
     serialized summary.
 
+    `N`: at least 1.
+
     Attributes:
         summary: string, `scalar`. A serialized tensorflow.Summary.
 

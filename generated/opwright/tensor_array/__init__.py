@@ -11,135 +11,135 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.tensor_array.tensor_array import (
+    from .tensor_array import (
         TensorArray as TensorArray,
         tensor_array as tensor_array,
     )
-    from opwright.tensor_array.tensor_array_close import (
+    from .tensor_array_close import (
         TensorArrayClose as TensorArrayClose,
         tensor_array_close as tensor_array_close,
     )
-    from opwright.tensor_array.tensor_array_close_v2 import (
+    from .tensor_array_close_v2 import (
         TensorArrayCloseV2 as TensorArrayCloseV2,
         tensor_array_close_v2 as tensor_array_close_v2,
     )
-    from opwright.tensor_array.tensor_array_close_v3 import (
+    from .tensor_array_close_v3 import (
         TensorArrayCloseV3 as TensorArrayCloseV3,
         tensor_array_close_v3 as tensor_array_close_v3,
     )
-    from opwright.tensor_array.tensor_array_concat import (
+    from .tensor_array_concat import (
         TensorArrayConcat as TensorArrayConcat,
         tensor_array_concat as tensor_array_concat,
     )
-    from opwright.tensor_array.tensor_array_concat_v2 import (
+    from .tensor_array_concat_v2 import (
         TensorArrayConcatV2 as TensorArrayConcatV2,
         tensor_array_concat_v2 as tensor_array_concat_v2,
     )
-    from opwright.tensor_array.tensor_array_concat_v3 import (
+    from .tensor_array_concat_v3 import (
         TensorArrayConcatV3 as TensorArrayConcatV3,
         tensor_array_concat_v3 as tensor_array_concat_v3,
     )
-    from opwright.tensor_array.tensor_array_gather import (
+    from .tensor_array_gather import (
         TensorArrayGather as TensorArrayGather,
         tensor_array_gather as tensor_array_gather,
     )
-    from opwright.tensor_array.tensor_array_gather_v2 import (
+    from .tensor_array_gather_v2 import (
         TensorArrayGatherV2 as TensorArrayGatherV2,
         tensor_array_gather_v2 as tensor_array_gather_v2,
     )
-    from opwright.tensor_array.tensor_array_gather_v3 import (
+    from .tensor_array_gather_v3 import (
         TensorArrayGatherV3 as TensorArrayGatherV3,
         tensor_array_gather_v3 as tensor_array_gather_v3,
     )
-    from opwright.tensor_array.tensor_array_grad import (
+    from .tensor_array_grad import (
         TensorArrayGrad as TensorArrayGrad,
         tensor_array_grad as tensor_array_grad,
     )
-    from opwright.tensor_array.tensor_array_grad_v2 import (
+    from .tensor_array_grad_v2 import (
         TensorArrayGradV2 as TensorArrayGradV2,
         tensor_array_grad_v2 as tensor_array_grad_v2,
     )
-    from opwright.tensor_array.tensor_array_grad_v3 import (
+    from .tensor_array_grad_v3 import (
         TensorArrayGradV3 as TensorArrayGradV3,
         tensor_array_grad_v3 as tensor_array_grad_v3,
     )
-    from opwright.tensor_array.tensor_array_grad_with_shape import (
+    from .tensor_array_grad_with_shape import (
         TensorArrayGradWithShape as TensorArrayGradWithShape,
         tensor_array_grad_with_shape as tensor_array_grad_with_shape,
     )
-    from opwright.tensor_array.tensor_array_pack import (
+    from .tensor_array_pack import (
         TensorArrayPack as TensorArrayPack,
         tensor_array_pack as tensor_array_pack,
     )
-    from opwright.tensor_array.tensor_array_read import (
+    from .tensor_array_read import (
         TensorArrayRead as TensorArrayRead,
         tensor_array_read as tensor_array_read,
     )
-    from opwright.tensor_array.tensor_array_read_v2 import (
+    from .tensor_array_read_v2 import (
         TensorArrayReadV2 as TensorArrayReadV2,
         tensor_array_read_v2 as tensor_array_read_v2,
     )
-    from opwright.tensor_array.tensor_array_read_v3 import (
+    from .tensor_array_read_v3 import (
         TensorArrayReadV3 as TensorArrayReadV3,
         tensor_array_read_v3 as tensor_array_read_v3,
     )
-    from opwright.tensor_array.tensor_array_scatter import (
+    from .tensor_array_scatter import (
         TensorArrayScatter as TensorArrayScatter,
         tensor_array_scatter as tensor_array_scatter,
     )
-    from opwright.tensor_array.tensor_array_scatter_v2 import (
+    from .tensor_array_scatter_v2 import (
         TensorArrayScatterV2 as TensorArrayScatterV2,
         tensor_array_scatter_v2 as tensor_array_scatter_v2,
     )
-    from opwright.tensor_array.tensor_array_scatter_v3 import (
+    from .tensor_array_scatter_v3 import (
         TensorArrayScatterV3 as TensorArrayScatterV3,
         tensor_array_scatter_v3 as tensor_array_scatter_v3,
     )
-    from opwright.tensor_array.tensor_array_size import (
+    from .tensor_array_size import (
         TensorArraySize as TensorArraySize,
         tensor_array_size as tensor_array_size,
     )
-    from opwright.tensor_array.tensor_array_size_v2 import (
+    from .tensor_array_size_v2 import (
         TensorArraySizeV2 as TensorArraySizeV2,
         tensor_array_size_v2 as tensor_array_size_v2,
     )
-    from opwright.tensor_array.tensor_array_size_v3 import (
+    from .tensor_array_size_v3 import (
         TensorArraySizeV3 as TensorArraySizeV3,
         tensor_array_size_v3 as tensor_array_size_v3,
     )
-    from opwright.tensor_array.tensor_array_split import (
+    from .tensor_array_split import (
         TensorArraySplit as TensorArraySplit,
         tensor_array_split as tensor_array_split,
     )
-    from opwright.tensor_array.tensor_array_split_v2 import (
+    from .tensor_array_split_v2 import (
         TensorArraySplitV2 as TensorArraySplitV2,
         tensor_array_split_v2 as tensor_array_split_v2,
     )
-    from opwright.tensor_array.tensor_array_split_v3 import (
+    from .tensor_array_split_v3 import (
         TensorArraySplitV3 as TensorArraySplitV3,
         tensor_array_split_v3 as tensor_array_split_v3,
     )
-    from opwright.tensor_array.tensor_array_unpack import (
+    from .tensor_array_unpack import (
         TensorArrayUnpack as TensorArrayUnpack,
         tensor_array_unpack as tensor_array_unpack,
     )
-    from opwright.tensor_array.tensor_array_v2 import (
+    from .tensor_array_v2 import (
         TensorArrayV2 as TensorArrayV2,
         tensor_array_v2 as tensor_array_v2,
     )
-    from opwright.tensor_array.tensor_array_v3 import (
+    from .tensor_array_v3 import (
         TensorArrayV3 as TensorArrayV3,
         tensor_array_v3 as tensor_array_v3,
     )
-    from opwright.tensor_array.tensor_array_write import (
+    from .tensor_array_write import (
         TensorArrayWrite as TensorArrayWrite,
         tensor_array_write as tensor_array_write,
     )
-    from opwright.tensor_array.tensor_array_write_v2 import (
+    from .tensor_array_write_v2 import (
         TensorArrayWriteV2 as TensorArrayWriteV2,
         tensor_array_write_v2 as tensor_array_write_v2,
     )
-    from opwright.tensor_array.tensor_array_write_v3 import (
+    from .tensor_array_write_v3 import (
         TensorArrayWriteV3 as TensorArrayWriteV3,
         tensor_array_write_v3 as tensor_array_write_v3,
     )

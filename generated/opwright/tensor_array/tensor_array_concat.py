@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -28,7 +29,6 @@ from typing_extensions import NamedTuple, Never, TypeVar, deprecated
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -188,7 +188,7 @@ class TensorArrayConcat(Op, Generic[Dtype]):
                     handle,
                     flow_in,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "element_shape_except0",
                     opts.element_shape_except0,
                 )
@@ -272,7 +272,7 @@ def tensor_array_concat(
                     handle,
                     flow_in,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "element_shape_except0",
                     as_shape(element_shape_except0),
                 )

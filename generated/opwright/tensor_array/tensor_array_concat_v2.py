@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -28,7 +29,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -178,7 +178,7 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
                     handle,
                     flow_in,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "element_shape_except0",
                     opts.element_shape_except0,
                 )
@@ -253,7 +253,7 @@ def tensor_array_concat_v2(
                     handle,
                     flow_in,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "element_shape_except0",
                     as_shape(element_shape_except0),
                 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -28,7 +29,6 @@ from typing_extensions import Never, TypeVar, deprecated
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -180,7 +180,7 @@ class TensorArrayGatherV2(TensorOp[Dtype]):
                     indices,
                     flow_in,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "element_shape",
                     opts.element_shape,
                 )
@@ -265,7 +265,7 @@ def tensor_array_gather_v2(
                 indices,
                 flow_in,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "element_shape",
                 as_shape(element_shape),
             )

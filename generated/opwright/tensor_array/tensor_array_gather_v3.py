@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -182,7 +182,7 @@ class TensorArrayGatherV3(TensorOp[Dtype]):
                     indices,
                     flow_in,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "element_shape",
                     opts.element_shape,
                 )
@@ -267,7 +267,7 @@ def tensor_array_gather_v3(
                 indices,
                 flow_in,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "element_shape",
                 as_shape(element_shape),
             )

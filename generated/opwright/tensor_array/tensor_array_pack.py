@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never, TypeVar, deprecated
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -175,7 +175,7 @@ class TensorArrayPack(TensorOp[Dtype]):
                     handle,
                     flow_in,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "element_shape",
                     opts.element_shape,
                 )
@@ -258,7 +258,7 @@ def tensor_array_pack(
                 handle,
                 flow_in,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "element_shape",
                 as_shape(element_shape),
             )

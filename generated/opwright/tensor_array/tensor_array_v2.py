@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -28,7 +29,6 @@ from typing_extensions import Never, deprecated
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDTypeLike,
-        DType,
         Operand,
         Output,
         ShapeLike,
@@ -196,7 +196,7 @@ class TensorArrayV2(TensorOp[TString]):
                     None,
                     size,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "element_shape",
                     opts.element_shape,
                     "dynamic_size",
@@ -293,13 +293,16 @@ def tensor_array_v2(
                 name,
                 size,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "element_shape",
                 as_shape(element_shape),
                 "dynamic_size",
-                False if dynamic_size is False else flags[dynamic_size],
+                dynamic_size is not False
+                and (dynamic_size is True or flags[dynamic_size]),
                 "clear_after_read",
-                True if clear_after_read is True else flags[clear_after_read],
+                clear_after_read is True
+                or clear_after_read is not False
+                and flags[clear_after_read],
                 "tensor_array_name",
                 tensor_array_name,
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -27,7 +28,6 @@ from typing_extensions import NamedTuple, Never
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDTypeLike,
-        DType,
         Operand,
         Output,
         ShapeLike,
@@ -64,9 +64,10 @@ class TensorArrayV3Outputs(NamedTuple):
 class TensorArrayV3(Op):
     """Makes an array of tensors, each of which can be written once.
 
-    An array lives in the step that makes it, the call of a tf.function or of
-    session.run. Each element can be written once. The flow that comes with the handle
-    goes through all ops on the array, and so sets their order.
+    An array lives in the step that makes it: a call of session.run, while eager calls,
+    and the functions that they run, share one step, in which it stays until
+    TensorArrayCloseV3 frees it. Each element can be written once. The flow that comes
+    with the handle goes through all ops on the array, and so sets their order.
 
     With `dynamic_size`, writes beyond the end make it longer; with
     `identical_element_shapes` the first write fixes the shape of all. A negative size
@@ -174,9 +175,11 @@ class TensorArrayV3(Op):
     ) -> TensorArrayV3:
         """Makes an array of tensors, each of which can be written once.
 
-        An array lives in the step that makes it, the call of a tf.function or of
-        session.run. Each element can be written once. The flow that comes with the
-        handle goes through all ops on the array, and so sets their order.
+        An array lives in the step that makes it: a call of session.run, while eager
+        calls, and the functions that they run, share one step, in which it stays until
+        TensorArrayCloseV3 frees it. Each element can be written once. The flow that
+        comes with the handle goes through all ops on the array, and so sets their
+        order.
 
         With `dynamic_size`, writes beyond the end make it longer; with
         `identical_element_shapes` the first write fixes the shape of all. A negative
@@ -235,7 +238,7 @@ class TensorArrayV3(Op):
                     None,
                     size,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "element_shape",
                     opts.element_shape,
                     "dynamic_size",
@@ -284,9 +287,10 @@ def tensor_array_v3(
 ) -> TensorArrayV3Outputs:
     """Makes an array of tensors, each of which can be written once.
 
-    An array lives in the step that makes it, the call of a tf.function or of
-    session.run. Each element can be written once. The flow that comes with the handle
-    goes through all ops on the array, and so sets their order.
+    An array lives in the step that makes it: a call of session.run, while eager calls,
+    and the functions that they run, share one step, in which it stays until
+    TensorArrayCloseV3 frees it. Each element can be written once. The flow that comes
+    with the handle goes through all ops on the array, and so sets their order.
 
     With `dynamic_size`, writes beyond the end make it longer; with
     `identical_element_shapes` the first write fixes the shape of all. A negative size
@@ -345,18 +349,21 @@ def tensor_array_v3(
                     name,
                     size,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "element_shape",
                     as_shape(element_shape),
                     "dynamic_size",
-                    False if dynamic_size is False else flags[dynamic_size],
+                    dynamic_size is not False
+                    and (dynamic_size is True or flags[dynamic_size]),
                     "clear_after_read",
-                    True if clear_after_read is True else flags[clear_after_read],
+                    clear_after_read is True
+                    or clear_after_read is not False
+                    and flags[clear_after_read],
                     "identical_element_shapes",
-                    (
-                        False
-                        if identical_element_shapes is False
-                        else flags[identical_element_shapes]
+                    identical_element_shapes is not False
+                    and (
+                        identical_element_shapes is True
+                        or flags[identical_element_shapes]
                     ),
                     "tensor_array_name",
                     tensor_array_name,

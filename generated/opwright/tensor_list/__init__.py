@@ -12,83 +12,83 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.tensor_list.empty_tensor_list import (
+    from .empty_tensor_list import (
         EmptyTensorList as EmptyTensorList,
         empty_tensor_list as empty_tensor_list,
     )
-    from opwright.tensor_list.tensor_list_concat import (
+    from .tensor_list_concat import (
         TensorListConcat as TensorListConcat,
         tensor_list_concat as tensor_list_concat,
     )
-    from opwright.tensor_list.tensor_list_concat_lists import (
+    from .tensor_list_concat_lists import (
         TensorListConcatLists as TensorListConcatLists,
         tensor_list_concat_lists as tensor_list_concat_lists,
     )
-    from opwright.tensor_list.tensor_list_concat_v2 import (
+    from .tensor_list_concat_v2 import (
         TensorListConcatV2 as TensorListConcatV2,
         tensor_list_concat_v2 as tensor_list_concat_v2,
     )
-    from opwright.tensor_list.tensor_list_element_shape import (
+    from .tensor_list_element_shape import (
         TensorListElementShape as TensorListElementShape,
         tensor_list_element_shape as tensor_list_element_shape,
     )
-    from opwright.tensor_list.tensor_list_from_tensor import (
+    from .tensor_list_from_tensor import (
         TensorListFromTensor as TensorListFromTensor,
         tensor_list_from_tensor as tensor_list_from_tensor,
     )
-    from opwright.tensor_list.tensor_list_gather import (
+    from .tensor_list_gather import (
         TensorListGather as TensorListGather,
         tensor_list_gather as tensor_list_gather,
     )
-    from opwright.tensor_list.tensor_list_get_item import (
+    from .tensor_list_get_item import (
         TensorListGetItem as TensorListGetItem,
         tensor_list_get_item as tensor_list_get_item,
     )
-    from opwright.tensor_list.tensor_list_length import (
+    from .tensor_list_length import (
         TensorListLength as TensorListLength,
         tensor_list_length as tensor_list_length,
     )
-    from opwright.tensor_list.tensor_list_pop_back import (
+    from .tensor_list_pop_back import (
         TensorListPopBack as TensorListPopBack,
         tensor_list_pop_back as tensor_list_pop_back,
     )
-    from opwright.tensor_list.tensor_list_push_back import (
+    from .tensor_list_push_back import (
         TensorListPushBack as TensorListPushBack,
         tensor_list_push_back as tensor_list_push_back,
     )
-    from opwright.tensor_list.tensor_list_push_back_batch import (
+    from .tensor_list_push_back_batch import (
         TensorListPushBackBatch as TensorListPushBackBatch,
         tensor_list_push_back_batch as tensor_list_push_back_batch,
     )
-    from opwright.tensor_list.tensor_list_reserve import (
+    from .tensor_list_reserve import (
         TensorListReserve as TensorListReserve,
         tensor_list_reserve as tensor_list_reserve,
     )
-    from opwright.tensor_list.tensor_list_resize import (
+    from .tensor_list_resize import (
         TensorListResize as TensorListResize,
         tensor_list_resize as tensor_list_resize,
     )
-    from opwright.tensor_list.tensor_list_scatter import (
+    from .tensor_list_scatter import (
         TensorListScatter as TensorListScatter,
         tensor_list_scatter as tensor_list_scatter,
     )
-    from opwright.tensor_list.tensor_list_scatter_into_existing_list import (
+    from .tensor_list_scatter_into_existing_list import (
         TensorListScatterIntoExistingList as TensorListScatterIntoExistingList,
         tensor_list_scatter_into_existing_list as tensor_list_scatter_into_existing_list,
     )
-    from opwright.tensor_list.tensor_list_scatter_v2 import (
+    from .tensor_list_scatter_v2 import (
         TensorListScatterV2 as TensorListScatterV2,
         tensor_list_scatter_v2 as tensor_list_scatter_v2,
     )
-    from opwright.tensor_list.tensor_list_set_item import (
+    from .tensor_list_set_item import (
         TensorListSetItem as TensorListSetItem,
         tensor_list_set_item as tensor_list_set_item,
     )
-    from opwright.tensor_list.tensor_list_split import (
+    from .tensor_list_split import (
         TensorListSplit as TensorListSplit,
         tensor_list_split as tensor_list_split,
     )
-    from opwright.tensor_list.tensor_list_stack import (
+    from .tensor_list_stack import (
         TensorListStack as TensorListStack,
         tensor_list_stack as tensor_list_stack,
     )

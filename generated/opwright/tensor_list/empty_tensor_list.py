@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TVariant,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
-        DType,
         Operand,
         Output,
         TIndex,
@@ -140,7 +140,11 @@ class EmptyTensorList(TensorOp[TVariant]):
                     element_shape,
                     max_num_elements,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -211,7 +215,11 @@ def empty_tensor_list(
                 element_shape,
                 max_num_elements,
                 "element_dtype",
-                as_dtype(element_dtype),
+                (
+                    element_dtype
+                    if type(element_dtype) is DType
+                    else as_dtype(element_dtype)
+                ),
             )
             return _result
     except Exception as error:

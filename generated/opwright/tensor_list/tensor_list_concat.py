@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -26,7 +27,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         ShapeLike,
@@ -174,7 +174,11 @@ class TensorListConcat(Op, Generic[ElementDtype]):
                     None,
                     input_handle,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                     "element_shape",
                     opts.element_shape,
                 )
@@ -250,7 +254,11 @@ def tensor_list_concat(
                     name,
                     input_handle,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                     "element_shape",
                     as_shape(element_shape),
                 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TVariant,
@@ -22,7 +23,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import AnyDTypeLike, DType, Output, TensorOperand
+    from opwright_runtime.gencode import AnyDTypeLike, Output, TensorOperand
 
 __all__ = ["TensorListConcatLists", "tensor_list_concat_lists"]
 
@@ -119,7 +120,11 @@ class TensorListConcatLists(TensorOp[TVariant]):
                     input_a,
                     input_b,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -181,7 +186,11 @@ def tensor_list_concat_lists(
                 input_a,
                 input_b,
                 "element_dtype",
-                as_dtype(element_dtype),
+                (
+                    element_dtype
+                    if type(element_dtype) is DType
+                    else as_dtype(element_dtype)
+                ),
             )
             return _result
     except Exception as error:

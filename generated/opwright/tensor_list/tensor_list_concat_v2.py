@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -23,7 +24,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -67,8 +67,10 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
 
     Elements that are still to be set count as zeros: their first size comes from
     `leading_dims`, the others from the list, `element_shape` or other elements. Where
-    `leading_dims` is empty, the first size comes from there as well, or the op is
-    refused. TensorListStack makes a new axis instead.
+    all of that shape is known from there, `leading_dims` is not read; otherwise one
+    that ends before such an element is refused. An empty list needs all sizes but the
+    first from the list or from `element_shape`. TensorListStack makes a new axis
+    instead.
 
     `shape_type`: int32 or int64.
 
@@ -119,8 +121,10 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
 
         Elements that are still to be set count as zeros: their first size comes from
         `leading_dims`, the others from the list, `element_shape` or other elements.
-        Where `leading_dims` is empty, the first size comes from there as well, or the
-        op is refused. TensorListStack makes a new axis instead.
+        Where all of that shape is known from there, `leading_dims` is not read;
+        otherwise one that ends before such an element is refused. An empty list needs
+        all sizes but the first from the list or from `element_shape`. TensorListStack
+        makes a new axis instead.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -161,7 +165,11 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
                     element_shape,
                     leading_dims,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -192,8 +200,10 @@ def tensor_list_concat_v2(
 
     Elements that are still to be set count as zeros: their first size comes from
     `leading_dims`, the others from the list, `element_shape` or other elements. Where
-    `leading_dims` is empty, the first size comes from there as well, or the op is
-    refused. TensorListStack makes a new axis instead.
+    all of that shape is known from there, `leading_dims` is not read; otherwise one
+    that ends before such an element is refused. An empty list needs all sizes but the
+    first from the list or from `element_shape`. TensorListStack makes a new axis
+    instead.
 
     `TensorListConcatV2.create` in the current scope.
 
@@ -237,7 +247,11 @@ def tensor_list_concat_v2(
                     element_shape,
                     leading_dims,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                 )
             )
             return _result

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -23,7 +24,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         TIndex,
@@ -115,7 +115,7 @@ class TensorListElementShape(TensorOp[ShapeType]):
                     None,
                     input_handle,
                     "shape_type",
-                    as_dtype(shape_type),
+                    shape_type if type(shape_type) is DType else as_dtype(shape_type),
                 )
                 return op
         except Exception as error:
@@ -169,7 +169,7 @@ def tensor_list_element_shape(
                 name,
                 input_handle,
                 "shape_type",
-                as_dtype(shape_type),
+                shape_type if type(shape_type) is DType else as_dtype(shape_type),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -23,7 +24,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -137,7 +137,11 @@ class TensorListGather(TensorOp[ElementDtype]):
                     indices,
                     element_shape,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -207,7 +211,11 @@ def tensor_list_gather(
                 indices,
                 element_shape,
                 "element_dtype",
-                as_dtype(element_dtype),
+                (
+                    element_dtype
+                    if type(element_dtype) is DType
+                    else as_dtype(element_dtype)
+                ),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -23,7 +24,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -143,7 +143,11 @@ class TensorListGetItem(TensorOp[ElementDtype]):
                     index,
                     element_shape,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -212,7 +216,11 @@ def tensor_list_get_item(
                 index,
                 element_shape,
                 "element_dtype",
-                as_dtype(element_dtype),
+                (
+                    element_dtype
+                    if type(element_dtype) is DType
+                    else as_dtype(element_dtype)
+                ),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -23,7 +24,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -147,7 +147,11 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
                     input_handle,
                     element_shape,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -217,7 +221,11 @@ def tensor_list_pop_back(
                     input_handle,
                     element_shape,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                 )
             )
             return _result

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TVariant,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyDTypeLike,
-        DType,
         Operand,
         Output,
         TIndex,
@@ -137,7 +137,11 @@ class TensorListReserve(TensorOp[TVariant]):
                     element_shape,
                     num_elements,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -205,7 +209,11 @@ def tensor_list_reserve(
                 element_shape,
                 num_elements,
                 "element_dtype",
-                as_dtype(element_dtype),
+                (
+                    element_dtype
+                    if type(element_dtype) is DType
+                    else as_dtype(element_dtype)
+                ),
             )
             return _result
     except Exception as error:

@@ -253,10 +253,10 @@ def tensor_list_set_item(
                 index,
                 item,
                 "resize_if_index_out_of_bounds",
-                (
-                    False
-                    if resize_if_index_out_of_bounds is False
-                    else flags[resize_if_index_out_of_bounds]
+                resize_if_index_out_of_bounds is not False
+                and (
+                    resize_if_index_out_of_bounds is True
+                    or flags[resize_if_index_out_of_bounds]
                 ),
             )
             return _result

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -25,7 +26,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -168,7 +168,11 @@ class TensorListStack(TensorOp[ElementDtype]):
                     input_handle,
                     element_shape,
                     "element_dtype",
-                    as_dtype(element_dtype),
+                    (
+                        element_dtype
+                        if type(element_dtype) is DType
+                        else as_dtype(element_dtype)
+                    ),
                     "num_elements",
                     opts.num_elements,
                 )
@@ -248,7 +252,11 @@ def tensor_list_stack(
                 input_handle,
                 element_shape,
                 "element_dtype",
-                as_dtype(element_dtype),
+                (
+                    element_dtype
+                    if type(element_dtype) is DType
+                    else as_dtype(element_dtype)
+                ),
                 "num_elements",
                 num_elements,
             )

@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.tensor_map.empty_tensor_map import (
+    from .empty_tensor_map import (
         EmptyTensorMap as EmptyTensorMap,
         empty_tensor_map as empty_tensor_map,
     )
-    from opwright.tensor_map.tensor_map_erase import (
+    from .tensor_map_erase import (
         TensorMapErase as TensorMapErase,
         tensor_map_erase as tensor_map_erase,
     )
-    from opwright.tensor_map.tensor_map_has_key import (
+    from .tensor_map_has_key import (
         TensorMapHasKey as TensorMapHasKey,
         tensor_map_has_key as tensor_map_has_key,
     )
-    from opwright.tensor_map.tensor_map_insert import (
+    from .tensor_map_insert import (
         TensorMapInsert as TensorMapInsert,
         tensor_map_insert as tensor_map_insert,
     )
-    from opwright.tensor_map.tensor_map_lookup import (
+    from .tensor_map_lookup import (
         TensorMapLookup as TensorMapLookup,
         tensor_map_lookup as tensor_map_lookup,
     )
-    from opwright.tensor_map.tensor_map_size import (
+    from .tensor_map_size import (
         TensorMapSize as TensorMapSize,
         tensor_map_size as tensor_map_size,
     )
-    from opwright.tensor_map.tensor_map_stack_keys import (
+    from .tensor_map_stack_keys import (
         TensorMapStackKeys as TensorMapStackKeys,
         tensor_map_stack_keys as tensor_map_stack_keys,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TVariant,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         AnyDType,
         AnyDTypeLike,
         AnyOperand,
-        DType,
         Output,
         TType,
         TensorOperand,
@@ -127,7 +127,11 @@ class TensorMapErase(TensorOp[TVariant]):
                     input_handle,
                     key,
                     "value_dtype",
-                    as_dtype(value_dtype),
+                    (
+                        value_dtype
+                        if type(value_dtype) is DType
+                        else as_dtype(value_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -188,7 +192,7 @@ def tensor_map_erase(
                 input_handle,
                 key,
                 "value_dtype",
-                as_dtype(value_dtype),
+                value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Output,
         TType,
@@ -126,7 +126,11 @@ class TensorMapLookup(TensorOp[ValueDtype]):
                     input_handle,
                     key,
                     "value_dtype",
-                    as_dtype(value_dtype),
+                    (
+                        value_dtype
+                        if type(value_dtype) is DType
+                        else as_dtype(value_dtype)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -185,7 +189,7 @@ def tensor_map_lookup(
                 input_handle,
                 key,
                 "value_dtype",
-                as_dtype(value_dtype),
+                value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -23,7 +24,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         TType,
@@ -115,7 +115,7 @@ class TensorMapStackKeys(TensorOp[KeyDtype]):
                     None,
                     input_handle,
                     "key_dtype",
-                    as_dtype(key_dtype),
+                    key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                 )
                 return op
         except Exception as error:
@@ -170,7 +170,7 @@ def tensor_map_stack_keys(
                 name,
                 input_handle,
                 "key_dtype",
-                as_dtype(key_dtype),
+                key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
             )
             return _result
     except Exception as error:

@@ -11,555 +11,555 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.tpu.all_to_all import (
+    from .all_to_all import (
         AllToAll as AllToAll,
         all_to_all as all_to_all,
     )
-    from opwright.tpu.collate_tpu_embedding_memory import (
+    from .collate_tpu_embedding_memory import (
         CollateTPUEmbeddingMemory as CollateTPUEmbeddingMemory,
         collate_tpu_embedding_memory as collate_tpu_embedding_memory,
     )
-    from opwright.tpu.compute_dedup_data_size import (
+    from .compute_dedup_data_size import (
         ComputeDedupDataSize as ComputeDedupDataSize,
         compute_dedup_data_size as compute_dedup_data_size,
     )
-    from opwright.tpu.compute_dedup_data_size_v2 import (
+    from .compute_dedup_data_size_v2 import (
         ComputeDedupDataSizeV2 as ComputeDedupDataSizeV2,
         compute_dedup_data_size_v2 as compute_dedup_data_size_v2,
     )
-    from opwright.tpu.compute_dedup_data_tuple_mask import (
+    from .compute_dedup_data_tuple_mask import (
         ComputeDedupDataTupleMask as ComputeDedupDataTupleMask,
         compute_dedup_data_tuple_mask as compute_dedup_data_tuple_mask,
     )
-    from opwright.tpu.compute_dedup_data_tuple_mask_v2 import (
+    from .compute_dedup_data_tuple_mask_v2 import (
         ComputeDedupDataTupleMaskV2 as ComputeDedupDataTupleMaskV2,
         compute_dedup_data_tuple_mask_v2 as compute_dedup_data_tuple_mask_v2,
     )
-    from opwright.tpu.configure_and_initialize_global_tpu import (
+    from .configure_and_initialize_global_tpu import (
         ConfigureAndInitializeGlobalTPU as ConfigureAndInitializeGlobalTPU,
         configure_and_initialize_global_tpu as configure_and_initialize_global_tpu,
     )
-    from opwright.tpu.configure_distributed_tpu import (
+    from .configure_distributed_tpu import (
         ConfigureDistributedTPU as ConfigureDistributedTPU,
         configure_distributed_tpu as configure_distributed_tpu,
     )
-    from opwright.tpu.configure_tpu_embedding import (
+    from .configure_tpu_embedding import (
         ConfigureTPUEmbedding as ConfigureTPUEmbedding,
         configure_tpu_embedding as configure_tpu_embedding,
     )
-    from opwright.tpu.configure_tpu_embedding_host import (
+    from .configure_tpu_embedding_host import (
         ConfigureTPUEmbeddingHost as ConfigureTPUEmbeddingHost,
         configure_tpu_embedding_host as configure_tpu_embedding_host,
     )
-    from opwright.tpu.configure_tpu_embedding_memory import (
+    from .configure_tpu_embedding_memory import (
         ConfigureTPUEmbeddingMemory as ConfigureTPUEmbeddingMemory,
         configure_tpu_embedding_memory as configure_tpu_embedding_memory,
     )
-    from opwright.tpu.connect_tpu_embedding_hosts import (
+    from .connect_tpu_embedding_hosts import (
         ConnectTPUEmbeddingHosts as ConnectTPUEmbeddingHosts,
         connect_tpu_embedding_hosts as connect_tpu_embedding_hosts,
     )
-    from opwright.tpu.convert_to_coo_tensor import (
+    from .convert_to_coo_tensor import (
         ConvertToCooTensor as ConvertToCooTensor,
         convert_to_coo_tensor as convert_to_coo_tensor,
     )
-    from opwright.tpu.convert_to_list_of_sparse_core_coo_tensors import (
+    from .convert_to_list_of_sparse_core_coo_tensors import (
         ConvertToListOfSparseCoreCooTensors as ConvertToListOfSparseCoreCooTensors,
         convert_to_list_of_sparse_core_coo_tensors as convert_to_list_of_sparse_core_coo_tensors,
     )
-    from opwright.tpu.convert_to_sparse_core_csr_wrapped_coo_tensor import (
+    from .convert_to_sparse_core_csr_wrapped_coo_tensor import (
         ConvertToSparseCoreCsrWrappedCooTensor as ConvertToSparseCoreCsrWrappedCooTensor,
         convert_to_sparse_core_csr_wrapped_coo_tensor as convert_to_sparse_core_csr_wrapped_coo_tensor,
     )
-    from opwright.tpu.cross_replica_sum import (
+    from .cross_replica_sum import (
         CrossReplicaSum as CrossReplicaSum,
         cross_replica_sum as cross_replica_sum,
     )
-    from opwright.tpu.d_tensor_restore_v2 import (
+    from .d_tensor_restore_v2 import (
         DTensorRestoreV2 as DTensorRestoreV2,
         d_tensor_restore_v2 as d_tensor_restore_v2,
     )
-    from opwright.tpu.dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch import (
+    from .dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch import (
         DynamicEnqueueTPUEmbeddingArbitraryTensorBatch as DynamicEnqueueTPUEmbeddingArbitraryTensorBatch,
         dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch as dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch,
     )
-    from opwright.tpu.dynamic_enqueue_tpu_embedding_ragged_tensor_batch import (
+    from .dynamic_enqueue_tpu_embedding_ragged_tensor_batch import (
         DynamicEnqueueTPUEmbeddingRaggedTensorBatch as DynamicEnqueueTPUEmbeddingRaggedTensorBatch,
         dynamic_enqueue_tpu_embedding_ragged_tensor_batch as dynamic_enqueue_tpu_embedding_ragged_tensor_batch,
     )
-    from opwright.tpu.enqueue_tpu_embedding_arbitrary_tensor_batch import (
+    from .enqueue_tpu_embedding_arbitrary_tensor_batch import (
         EnqueueTPUEmbeddingArbitraryTensorBatch as EnqueueTPUEmbeddingArbitraryTensorBatch,
         enqueue_tpu_embedding_arbitrary_tensor_batch as enqueue_tpu_embedding_arbitrary_tensor_batch,
     )
-    from opwright.tpu.enqueue_tpu_embedding_batch import (
+    from .enqueue_tpu_embedding_batch import (
         EnqueueTPUEmbeddingBatch as EnqueueTPUEmbeddingBatch,
         enqueue_tpu_embedding_batch as enqueue_tpu_embedding_batch,
     )
-    from opwright.tpu.enqueue_tpu_embedding_integer_batch import (
+    from .enqueue_tpu_embedding_integer_batch import (
         EnqueueTPUEmbeddingIntegerBatch as EnqueueTPUEmbeddingIntegerBatch,
         enqueue_tpu_embedding_integer_batch as enqueue_tpu_embedding_integer_batch,
     )
-    from opwright.tpu.enqueue_tpu_embedding_ragged_tensor_batch import (
+    from .enqueue_tpu_embedding_ragged_tensor_batch import (
         EnqueueTPUEmbeddingRaggedTensorBatch as EnqueueTPUEmbeddingRaggedTensorBatch,
         enqueue_tpu_embedding_ragged_tensor_batch as enqueue_tpu_embedding_ragged_tensor_batch,
     )
-    from opwright.tpu.enqueue_tpu_embedding_sparse_batch import (
+    from .enqueue_tpu_embedding_sparse_batch import (
         EnqueueTPUEmbeddingSparseBatch as EnqueueTPUEmbeddingSparseBatch,
         enqueue_tpu_embedding_sparse_batch as enqueue_tpu_embedding_sparse_batch,
     )
-    from opwright.tpu.enqueue_tpu_embedding_sparse_tensor_batch import (
+    from .enqueue_tpu_embedding_sparse_tensor_batch import (
         EnqueueTPUEmbeddingSparseTensorBatch as EnqueueTPUEmbeddingSparseTensorBatch,
         enqueue_tpu_embedding_sparse_tensor_batch as enqueue_tpu_embedding_sparse_tensor_batch,
     )
-    from opwright.tpu.execute_tpu_embedding_partitioner import (
+    from .execute_tpu_embedding_partitioner import (
         ExecuteTPUEmbeddingPartitioner as ExecuteTPUEmbeddingPartitioner,
         execute_tpu_embedding_partitioner as execute_tpu_embedding_partitioner,
     )
-    from opwright.tpu.finalize_tpu_embedding import (
+    from .finalize_tpu_embedding import (
         FinalizeTPUEmbedding as FinalizeTPUEmbedding,
         finalize_tpu_embedding as finalize_tpu_embedding,
     )
-    from opwright.tpu.finalize_tpu_embedding_v2 import (
+    from .finalize_tpu_embedding_v2 import (
         FinalizeTPUEmbeddingV2 as FinalizeTPUEmbeddingV2,
         finalize_tpu_embedding_v2 as finalize_tpu_embedding_v2,
     )
-    from opwright.tpu.get_minibatch_splits_with_physical_replica import (
+    from .get_minibatch_splits_with_physical_replica import (
         GetMinibatchSplitsWithPhysicalReplica as GetMinibatchSplitsWithPhysicalReplica,
         get_minibatch_splits_with_physical_replica as get_minibatch_splits_with_physical_replica,
     )
-    from opwright.tpu.get_minibatches_in_csr_with_physical_replica import (
+    from .get_minibatches_in_csr_with_physical_replica import (
         GetMinibatchesInCsrWithPhysicalReplica as GetMinibatchesInCsrWithPhysicalReplica,
         get_minibatches_in_csr_with_physical_replica as get_minibatches_in_csr_with_physical_replica,
     )
-    from opwright.tpu.get_stats_from_list_of_sparse_core_coo_tensors import (
+    from .get_stats_from_list_of_sparse_core_coo_tensors import (
         GetStatsFromListOfSparseCoreCooTensors as GetStatsFromListOfSparseCoreCooTensors,
         get_stats_from_list_of_sparse_core_coo_tensors as get_stats_from_list_of_sparse_core_coo_tensors,
     )
-    from opwright.tpu.get_tpu_task_id import (
+    from .get_tpu_task_id import (
         GetTpuTaskId as GetTpuTaskId,
         get_tpu_task_id as get_tpu_task_id,
     )
-    from opwright.tpu.global_iter_id import (
+    from .global_iter_id import (
         GlobalIterId as GlobalIterId,
         global_iter_id as global_iter_id,
     )
-    from opwright.tpu.infeed_dequeue import (
+    from .infeed_dequeue import (
         InfeedDequeue as InfeedDequeue,
         infeed_dequeue as infeed_dequeue,
     )
-    from opwright.tpu.infeed_dequeue_tuple import (
+    from .infeed_dequeue_tuple import (
         InfeedDequeueTuple as InfeedDequeueTuple,
         infeed_dequeue_tuple as infeed_dequeue_tuple,
     )
-    from opwright.tpu.infeed_enqueue import (
+    from .infeed_enqueue import (
         InfeedEnqueue as InfeedEnqueue,
         infeed_enqueue as infeed_enqueue,
     )
-    from opwright.tpu.infeed_enqueue_prelinearized_buffer import (
+    from .infeed_enqueue_prelinearized_buffer import (
         InfeedEnqueuePrelinearizedBuffer as InfeedEnqueuePrelinearizedBuffer,
         infeed_enqueue_prelinearized_buffer as infeed_enqueue_prelinearized_buffer,
     )
-    from opwright.tpu.infeed_enqueue_tuple import (
+    from .infeed_enqueue_tuple import (
         InfeedEnqueueTuple as InfeedEnqueueTuple,
         infeed_enqueue_tuple as infeed_enqueue_tuple,
     )
-    from opwright.tpu.is_tpu_embedding_initialized import (
+    from .is_tpu_embedding_initialized import (
         IsTPUEmbeddingInitialized as IsTPUEmbeddingInitialized,
         is_tpu_embedding_initialized as is_tpu_embedding_initialized,
     )
-    from opwright.tpu.load_all_tpu_embedding_parameters import (
+    from .load_all_tpu_embedding_parameters import (
         LoadAllTPUEmbeddingParameters as LoadAllTPUEmbeddingParameters,
         load_all_tpu_embedding_parameters as load_all_tpu_embedding_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_adam_parameters import (
+    from .load_tpu_embedding_adam_parameters import (
         LoadTPUEmbeddingADAMParameters as LoadTPUEmbeddingADAMParameters,
         load_tpu_embedding_adam_parameters as load_tpu_embedding_adam_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_adadelta_parameters import (
+    from .load_tpu_embedding_adadelta_parameters import (
         LoadTPUEmbeddingAdadeltaParameters as LoadTPUEmbeddingAdadeltaParameters,
         load_tpu_embedding_adadelta_parameters as load_tpu_embedding_adadelta_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_adagrad_momentum_parameters import (
+    from .load_tpu_embedding_adagrad_momentum_parameters import (
         LoadTPUEmbeddingAdagradMomentumParameters as LoadTPUEmbeddingAdagradMomentumParameters,
         load_tpu_embedding_adagrad_momentum_parameters as load_tpu_embedding_adagrad_momentum_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_adagrad_parameters import (
+    from .load_tpu_embedding_adagrad_parameters import (
         LoadTPUEmbeddingAdagradParameters as LoadTPUEmbeddingAdagradParameters,
         load_tpu_embedding_adagrad_parameters as load_tpu_embedding_adagrad_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_centered_rms_prop_parameters import (
+    from .load_tpu_embedding_centered_rms_prop_parameters import (
         LoadTPUEmbeddingCenteredRMSPropParameters as LoadTPUEmbeddingCenteredRMSPropParameters,
         load_tpu_embedding_centered_rms_prop_parameters as load_tpu_embedding_centered_rms_prop_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_ftrl_parameters import (
+    from .load_tpu_embedding_ftrl_parameters import (
         LoadTPUEmbeddingFTRLParameters as LoadTPUEmbeddingFTRLParameters,
         load_tpu_embedding_ftrl_parameters as load_tpu_embedding_ftrl_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_frequency_estimator_parameters import (
+    from .load_tpu_embedding_frequency_estimator_parameters import (
         LoadTPUEmbeddingFrequencyEstimatorParameters as LoadTPUEmbeddingFrequencyEstimatorParameters,
         load_tpu_embedding_frequency_estimator_parameters as load_tpu_embedding_frequency_estimator_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_mdl_adagrad_light_parameters import (
+    from .load_tpu_embedding_mdl_adagrad_light_parameters import (
         LoadTPUEmbeddingMDLAdagradLightParameters as LoadTPUEmbeddingMDLAdagradLightParameters,
         load_tpu_embedding_mdl_adagrad_light_parameters as load_tpu_embedding_mdl_adagrad_light_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_momentum_parameters import (
+    from .load_tpu_embedding_momentum_parameters import (
         LoadTPUEmbeddingMomentumParameters as LoadTPUEmbeddingMomentumParameters,
         load_tpu_embedding_momentum_parameters as load_tpu_embedding_momentum_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_proximal_adagrad_parameters import (
+    from .load_tpu_embedding_proximal_adagrad_parameters import (
         LoadTPUEmbeddingProximalAdagradParameters as LoadTPUEmbeddingProximalAdagradParameters,
         load_tpu_embedding_proximal_adagrad_parameters as load_tpu_embedding_proximal_adagrad_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_proximal_yogi_parameters import (
+    from .load_tpu_embedding_proximal_yogi_parameters import (
         LoadTPUEmbeddingProximalYogiParameters as LoadTPUEmbeddingProximalYogiParameters,
         load_tpu_embedding_proximal_yogi_parameters as load_tpu_embedding_proximal_yogi_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_rms_prop_parameters import (
+    from .load_tpu_embedding_rms_prop_parameters import (
         LoadTPUEmbeddingRMSPropParameters as LoadTPUEmbeddingRMSPropParameters,
         load_tpu_embedding_rms_prop_parameters as load_tpu_embedding_rms_prop_parameters,
     )
-    from opwright.tpu.load_tpu_embedding_stochastic_gradient_descent_parameters import (
+    from .load_tpu_embedding_stochastic_gradient_descent_parameters import (
         LoadTPUEmbeddingStochasticGradientDescentParameters as LoadTPUEmbeddingStochasticGradientDescentParameters,
         load_tpu_embedding_stochastic_gradient_descent_parameters as load_tpu_embedding_stochastic_gradient_descent_parameters,
     )
-    from opwright.tpu.merge_dedup_data import (
+    from .merge_dedup_data import (
         MergeDedupData as MergeDedupData,
         merge_dedup_data as merge_dedup_data,
     )
-    from opwright.tpu.outfeed_dequeue import (
+    from .outfeed_dequeue import (
         OutfeedDequeue as OutfeedDequeue,
         outfeed_dequeue as outfeed_dequeue,
     )
-    from opwright.tpu.outfeed_dequeue_tuple import (
+    from .outfeed_dequeue_tuple import (
         OutfeedDequeueTuple as OutfeedDequeueTuple,
         outfeed_dequeue_tuple as outfeed_dequeue_tuple,
     )
-    from opwright.tpu.outfeed_dequeue_tuple_v2 import (
+    from .outfeed_dequeue_tuple_v2 import (
         OutfeedDequeueTupleV2 as OutfeedDequeueTupleV2,
         outfeed_dequeue_tuple_v2 as outfeed_dequeue_tuple_v2,
     )
-    from opwright.tpu.outfeed_dequeue_v2 import (
+    from .outfeed_dequeue_v2 import (
         OutfeedDequeueV2 as OutfeedDequeueV2,
         outfeed_dequeue_v2 as outfeed_dequeue_v2,
     )
-    from opwright.tpu.outfeed_enqueue import (
+    from .outfeed_enqueue import (
         OutfeedEnqueue as OutfeedEnqueue,
         outfeed_enqueue as outfeed_enqueue,
     )
-    from opwright.tpu.outfeed_enqueue_tuple import (
+    from .outfeed_enqueue_tuple import (
         OutfeedEnqueueTuple as OutfeedEnqueueTuple,
         outfeed_enqueue_tuple as outfeed_enqueue_tuple,
     )
-    from opwright.tpu.prelinearize import (
+    from .prelinearize import (
         Prelinearize as Prelinearize,
         prelinearize as prelinearize,
     )
-    from opwright.tpu.prelinearize_tuple import (
+    from .prelinearize_tuple import (
         PrelinearizeTuple as PrelinearizeTuple,
         prelinearize_tuple as prelinearize_tuple,
     )
-    from opwright.tpu.recv_tpu_embedding_activations import (
+    from .recv_tpu_embedding_activations import (
         RecvTPUEmbeddingActivations as RecvTPUEmbeddingActivations,
         recv_tpu_embedding_activations as recv_tpu_embedding_activations,
     )
-    from opwright.tpu.retrieve_all_tpu_embedding_parameters import (
+    from .retrieve_all_tpu_embedding_parameters import (
         RetrieveAllTPUEmbeddingParameters as RetrieveAllTPUEmbeddingParameters,
         retrieve_all_tpu_embedding_parameters as retrieve_all_tpu_embedding_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_adam_parameters import (
+    from .retrieve_tpu_embedding_adam_parameters import (
         RetrieveTPUEmbeddingADAMParameters as RetrieveTPUEmbeddingADAMParameters,
         retrieve_tpu_embedding_adam_parameters as retrieve_tpu_embedding_adam_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_adadelta_parameters import (
+    from .retrieve_tpu_embedding_adadelta_parameters import (
         RetrieveTPUEmbeddingAdadeltaParameters as RetrieveTPUEmbeddingAdadeltaParameters,
         retrieve_tpu_embedding_adadelta_parameters as retrieve_tpu_embedding_adadelta_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_adagrad_momentum_parameters import (
+    from .retrieve_tpu_embedding_adagrad_momentum_parameters import (
         RetrieveTPUEmbeddingAdagradMomentumParameters as RetrieveTPUEmbeddingAdagradMomentumParameters,
         retrieve_tpu_embedding_adagrad_momentum_parameters as retrieve_tpu_embedding_adagrad_momentum_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_adagrad_parameters import (
+    from .retrieve_tpu_embedding_adagrad_parameters import (
         RetrieveTPUEmbeddingAdagradParameters as RetrieveTPUEmbeddingAdagradParameters,
         retrieve_tpu_embedding_adagrad_parameters as retrieve_tpu_embedding_adagrad_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_centered_rms_prop_parameters import (
+    from .retrieve_tpu_embedding_centered_rms_prop_parameters import (
         RetrieveTPUEmbeddingCenteredRMSPropParameters as RetrieveTPUEmbeddingCenteredRMSPropParameters,
         retrieve_tpu_embedding_centered_rms_prop_parameters as retrieve_tpu_embedding_centered_rms_prop_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_ftrl_parameters import (
+    from .retrieve_tpu_embedding_ftrl_parameters import (
         RetrieveTPUEmbeddingFTRLParameters as RetrieveTPUEmbeddingFTRLParameters,
         retrieve_tpu_embedding_ftrl_parameters as retrieve_tpu_embedding_ftrl_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_frequency_estimator_parameters import (
+    from .retrieve_tpu_embedding_frequency_estimator_parameters import (
         RetrieveTPUEmbeddingFrequencyEstimatorParameters as RetrieveTPUEmbeddingFrequencyEstimatorParameters,
         retrieve_tpu_embedding_frequency_estimator_parameters as retrieve_tpu_embedding_frequency_estimator_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_mdl_adagrad_light_parameters import (
+    from .retrieve_tpu_embedding_mdl_adagrad_light_parameters import (
         RetrieveTPUEmbeddingMDLAdagradLightParameters as RetrieveTPUEmbeddingMDLAdagradLightParameters,
         retrieve_tpu_embedding_mdl_adagrad_light_parameters as retrieve_tpu_embedding_mdl_adagrad_light_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_momentum_parameters import (
+    from .retrieve_tpu_embedding_momentum_parameters import (
         RetrieveTPUEmbeddingMomentumParameters as RetrieveTPUEmbeddingMomentumParameters,
         retrieve_tpu_embedding_momentum_parameters as retrieve_tpu_embedding_momentum_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_proximal_adagrad_parameters import (
+    from .retrieve_tpu_embedding_proximal_adagrad_parameters import (
         RetrieveTPUEmbeddingProximalAdagradParameters as RetrieveTPUEmbeddingProximalAdagradParameters,
         retrieve_tpu_embedding_proximal_adagrad_parameters as retrieve_tpu_embedding_proximal_adagrad_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_proximal_yogi_parameters import (
+    from .retrieve_tpu_embedding_proximal_yogi_parameters import (
         RetrieveTPUEmbeddingProximalYogiParameters as RetrieveTPUEmbeddingProximalYogiParameters,
         retrieve_tpu_embedding_proximal_yogi_parameters as retrieve_tpu_embedding_proximal_yogi_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_rms_prop_parameters import (
+    from .retrieve_tpu_embedding_rms_prop_parameters import (
         RetrieveTPUEmbeddingRMSPropParameters as RetrieveTPUEmbeddingRMSPropParameters,
         retrieve_tpu_embedding_rms_prop_parameters as retrieve_tpu_embedding_rms_prop_parameters,
     )
-    from opwright.tpu.retrieve_tpu_embedding_stochastic_gradient_descent_parameters import (
+    from .retrieve_tpu_embedding_stochastic_gradient_descent_parameters import (
         RetrieveTPUEmbeddingStochasticGradientDescentParameters as RetrieveTPUEmbeddingStochasticGradientDescentParameters,
         retrieve_tpu_embedding_stochastic_gradient_descent_parameters as retrieve_tpu_embedding_stochastic_gradient_descent_parameters,
     )
-    from opwright.tpu.send_tpu_embedding_gradients import (
+    from .send_tpu_embedding_gradients import (
         SendTPUEmbeddingGradients as SendTPUEmbeddingGradients,
         send_tpu_embedding_gradients as send_tpu_embedding_gradients,
     )
-    from opwright.tpu.shutdown_distributed_tpu import (
+    from .shutdown_distributed_tpu import (
         ShutdownDistributedTPU as ShutdownDistributedTPU,
         shutdown_distributed_tpu as shutdown_distributed_tpu,
     )
-    from opwright.tpu.shutdown_tpu_system import (
+    from .shutdown_tpu_system import (
         ShutdownTPUSystem as ShutdownTPUSystem,
         shutdown_tpu_system as shutdown_tpu_system,
     )
-    from opwright.tpu.sort_list_of_sparse_core_coo_tensors import (
+    from .sort_list_of_sparse_core_coo_tensors import (
         SortListOfSparseCoreCooTensors as SortListOfSparseCoreCooTensors,
         sort_list_of_sparse_core_coo_tensors as sort_list_of_sparse_core_coo_tensors,
     )
-    from opwright.tpu.split_dedup_data import (
+    from .split_dedup_data import (
         SplitDedupData as SplitDedupData,
         split_dedup_data as split_dedup_data,
     )
-    from opwright.tpu.store_minibatch_statistics_in_fdo import (
+    from .store_minibatch_statistics_in_fdo import (
         StoreMinibatchStatisticsInFdo as StoreMinibatchStatisticsInFdo,
         store_minibatch_statistics_in_fdo as store_minibatch_statistics_in_fdo,
     )
-    from opwright.tpu.tpu_annotate_tensors_with_dynamic_shape import (
+    from .tpu_annotate_tensors_with_dynamic_shape import (
         TPUAnnotateTensorsWithDynamicShape as TPUAnnotateTensorsWithDynamicShape,
         tpu_annotate_tensors_with_dynamic_shape as tpu_annotate_tensors_with_dynamic_shape,
     )
-    from opwright.tpu.tpu_compilation_result import (
+    from .tpu_compilation_result import (
         TPUCompilationResult as TPUCompilationResult,
         tpu_compilation_result as tpu_compilation_result,
     )
-    from opwright.tpu.tpu_compile import (
+    from .tpu_compile import (
         TPUCompile as TPUCompile,
         tpu_compile as tpu_compile,
     )
-    from opwright.tpu.tpu_compile_succeeded_assert import (
+    from .tpu_compile_succeeded_assert import (
         TPUCompileSucceededAssert as TPUCompileSucceededAssert,
         tpu_compile_succeeded_assert as tpu_compile_succeeded_assert,
     )
-    from opwright.tpu.tpu_copy_with_dynamic_shape import (
+    from .tpu_copy_with_dynamic_shape import (
         TPUCopyWithDynamicShape as TPUCopyWithDynamicShape,
         tpu_copy_with_dynamic_shape as tpu_copy_with_dynamic_shape,
     )
-    from opwright.tpu.tpu_dummy_input import (
+    from .tpu_dummy_input import (
         TPUDummyInput as TPUDummyInput,
         tpu_dummy_input as tpu_dummy_input,
     )
-    from opwright.tpu.tpu_embedding_activations import (
+    from .tpu_embedding_activations import (
         TPUEmbeddingActivations as TPUEmbeddingActivations,
         tpu_embedding_activations as tpu_embedding_activations,
     )
-    from opwright.tpu.tpu_execute import (
+    from .tpu_execute import (
         TPUExecute as TPUExecute,
         tpu_execute as tpu_execute,
     )
-    from opwright.tpu.tpu_execute_and_update_variables import (
+    from .tpu_execute_and_update_variables import (
         TPUExecuteAndUpdateVariables as TPUExecuteAndUpdateVariables,
         tpu_execute_and_update_variables as tpu_execute_and_update_variables,
     )
-    from opwright.tpu.tpu_ordinal_selector import (
+    from .tpu_ordinal_selector import (
         TPUOrdinalSelector as TPUOrdinalSelector,
         tpu_ordinal_selector as tpu_ordinal_selector,
     )
-    from opwright.tpu.tpu_partitioned_call import (
+    from .tpu_partitioned_call import (
         TPUPartitionedCall as TPUPartitionedCall,
         tpu_partitioned_call as tpu_partitioned_call,
     )
-    from opwright.tpu.tpu_partitioned_input import (
+    from .tpu_partitioned_input import (
         TPUPartitionedInput as TPUPartitionedInput,
         tpu_partitioned_input as tpu_partitioned_input,
     )
-    from opwright.tpu.tpu_partitioned_input_v2 import (
+    from .tpu_partitioned_input_v2 import (
         TPUPartitionedInputV2 as TPUPartitionedInputV2,
         tpu_partitioned_input_v2 as tpu_partitioned_input_v2,
     )
-    from opwright.tpu.tpu_partitioned_output import (
+    from .tpu_partitioned_output import (
         TPUPartitionedOutput as TPUPartitionedOutput,
         tpu_partitioned_output as tpu_partitioned_output,
     )
-    from opwright.tpu.tpu_partitioned_output_v2 import (
+    from .tpu_partitioned_output_v2 import (
         TPUPartitionedOutputV2 as TPUPartitionedOutputV2,
         tpu_partitioned_output_v2 as tpu_partitioned_output_v2,
     )
-    from opwright.tpu.tpu_replicate_metadata import (
+    from .tpu_replicate_metadata import (
         TPUReplicateMetadata as TPUReplicateMetadata,
         tpu_replicate_metadata as tpu_replicate_metadata,
     )
-    from opwright.tpu.tpu_replicated_input import (
+    from .tpu_replicated_input import (
         TPUReplicatedInput as TPUReplicatedInput,
         tpu_replicated_input as tpu_replicated_input,
     )
-    from opwright.tpu.tpu_replicated_output import (
+    from .tpu_replicated_output import (
         TPUReplicatedOutput as TPUReplicatedOutput,
         tpu_replicated_output as tpu_replicated_output,
     )
-    from opwright.tpu.tpu_reshard_variables import (
+    from .tpu_reshard_variables import (
         TPUReshardVariables as TPUReshardVariables,
         tpu_reshard_variables as tpu_reshard_variables,
     )
-    from opwright.tpu.tpu_round_robin import (
+    from .tpu_round_robin import (
         TPURoundRobin as TPURoundRobin,
         tpu_round_robin as tpu_round_robin,
     )
-    from opwright.tpu.tpu_handle_to_proto_key import (
+    from .tpu_handle_to_proto_key import (
         TpuHandleToProtoKey as TpuHandleToProtoKey,
         tpu_handle_to_proto_key as tpu_handle_to_proto_key,
     )
-    from opwright.tpu.update_task_id_and_global_core_array import (
+    from .update_task_id_and_global_core_array import (
         UpdateTaskIdAndGlobalCoreArray as UpdateTaskIdAndGlobalCoreArray,
         update_task_id_and_global_core_array as update_task_id_and_global_core_array,
     )
-    from opwright.tpu.worker_heartbeat import (
+    from .worker_heartbeat import (
         WorkerHeartbeat as WorkerHeartbeat,
         worker_heartbeat as worker_heartbeat,
     )
-    from opwright.tpu.xla_recv_tpu_embedding_activations import (
+    from .xla_recv_tpu_embedding_activations import (
         XlaRecvTPUEmbeddingActivations as XlaRecvTPUEmbeddingActivations,
         xla_recv_tpu_embedding_activations as xla_recv_tpu_embedding_activations,
     )
-    from opwright.tpu.xla_recv_tpu_embedding_activations_v2 import (
+    from .xla_recv_tpu_embedding_activations_v2 import (
         XlaRecvTPUEmbeddingActivationsV2 as XlaRecvTPUEmbeddingActivationsV2,
         xla_recv_tpu_embedding_activations_v2 as xla_recv_tpu_embedding_activations_v2,
     )
-    from opwright.tpu.xla_recv_tpu_embedding_deduplication_data import (
+    from .xla_recv_tpu_embedding_deduplication_data import (
         XlaRecvTPUEmbeddingDeduplicationData as XlaRecvTPUEmbeddingDeduplicationData,
         xla_recv_tpu_embedding_deduplication_data as xla_recv_tpu_embedding_deduplication_data,
     )
-    from opwright.tpu.xla_recv_tpu_embedding_deduplication_data_v2 import (
+    from .xla_recv_tpu_embedding_deduplication_data_v2 import (
         XlaRecvTPUEmbeddingDeduplicationDataV2 as XlaRecvTPUEmbeddingDeduplicationDataV2,
         xla_recv_tpu_embedding_deduplication_data_v2 as xla_recv_tpu_embedding_deduplication_data_v2,
     )
-    from opwright.tpu.xla_send_tpu_embedding_gradients import (
+    from .xla_send_tpu_embedding_gradients import (
         XlaSendTPUEmbeddingGradients as XlaSendTPUEmbeddingGradients,
         xla_send_tpu_embedding_gradients as xla_send_tpu_embedding_gradients,
     )
-    from opwright.tpu.xla_send_tpu_embedding_gradients_v2 import (
+    from .xla_send_tpu_embedding_gradients_v2 import (
         XlaSendTPUEmbeddingGradientsV2 as XlaSendTPUEmbeddingGradientsV2,
         xla_send_tpu_embedding_gradients_v2 as xla_send_tpu_embedding_gradients_v2,
     )
-    from opwright.tpu.xla_sparse_core_adagrad import (
+    from .xla_sparse_core_adagrad import (
         XlaSparseCoreAdagrad as XlaSparseCoreAdagrad,
         xla_sparse_core_adagrad as xla_sparse_core_adagrad,
     )
-    from opwright.tpu.xla_sparse_core_adagrad_momentum import (
+    from .xla_sparse_core_adagrad_momentum import (
         XlaSparseCoreAdagradMomentum as XlaSparseCoreAdagradMomentum,
         xla_sparse_core_adagrad_momentum as xla_sparse_core_adagrad_momentum,
     )
-    from opwright.tpu.xla_sparse_core_adam import (
+    from .xla_sparse_core_adam import (
         XlaSparseCoreAdam as XlaSparseCoreAdam,
         xla_sparse_core_adam as xla_sparse_core_adam,
     )
-    from opwright.tpu.xla_sparse_core_ftrl import (
+    from .xla_sparse_core_ftrl import (
         XlaSparseCoreFtrl as XlaSparseCoreFtrl,
         xla_sparse_core_ftrl as xla_sparse_core_ftrl,
     )
-    from opwright.tpu.xla_sparse_core_sgd import (
+    from .xla_sparse_core_sgd import (
         XlaSparseCoreSgd as XlaSparseCoreSgd,
         xla_sparse_core_sgd as xla_sparse_core_sgd,
     )
-    from opwright.tpu.xla_sparse_dense_matmul import (
+    from .xla_sparse_dense_matmul import (
         XlaSparseDenseMatmul as XlaSparseDenseMatmul,
         xla_sparse_dense_matmul as xla_sparse_dense_matmul,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_input import (
+    from .xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_input import (
         XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput as XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput,
         xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_input as xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and_csr_input import (
+    from .xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and_csr_input import (
         XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput as XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput,
         xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and_csr_input as xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input import (
+    from .xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input import (
         XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput as XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput,
         xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input as xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input import (
+    from .xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input import (
         XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput as XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput,
         xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input as xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input import (
+    from .xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input import (
         XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput as XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput,
         xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input as xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input import (
+    from .xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input import (
         XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput as XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput,
         xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input as xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input import (
+    from .xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input import (
         XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput as XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput,
         xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input as xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input import (
+    from .xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input import (
         XlaSparseDenseMatmulGradWithAdagradAndCsrInput as XlaSparseDenseMatmulGradWithAdagradAndCsrInput,
         xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input as xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size import (
+    from .xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size import (
         XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize as XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize,
         xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size as xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input import (
+    from .xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input import (
         XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput as XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput,
         xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input as xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size import (
+    from .xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size import (
         XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize as XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize,
         xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size as xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_grad_with_adam_and_csr_input import (
+    from .xla_sparse_dense_matmul_grad_with_adam_and_csr_input import (
         XlaSparseDenseMatmulGradWithAdamAndCsrInput as XlaSparseDenseMatmulGradWithAdamAndCsrInput,
         xla_sparse_dense_matmul_grad_with_adam_and_csr_input as xla_sparse_dense_matmul_grad_with_adam_and_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size import (
+    from .xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size import (
         XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize as XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize,
         xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size as xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_grad_with_csr_input import (
+    from .xla_sparse_dense_matmul_grad_with_csr_input import (
         XlaSparseDenseMatmulGradWithCsrInput as XlaSparseDenseMatmulGradWithCsrInput,
         xla_sparse_dense_matmul_grad_with_csr_input as xla_sparse_dense_matmul_grad_with_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input import (
+    from .xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input import (
         XlaSparseDenseMatmulGradWithFtrlAndCsrInput as XlaSparseDenseMatmulGradWithFtrlAndCsrInput,
         xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input as xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size import (
+    from .xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size import (
         XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize as XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize,
         xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size as xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_grad_with_sgd_and_csr_input import (
+    from .xla_sparse_dense_matmul_grad_with_sgd_and_csr_input import (
         XlaSparseDenseMatmulGradWithSgdAndCsrInput as XlaSparseDenseMatmulGradWithSgdAndCsrInput,
         xla_sparse_dense_matmul_grad_with_sgd_and_csr_input as xla_sparse_dense_matmul_grad_with_sgd_and_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size import (
+    from .xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size import (
         XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize as XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize,
         xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size as xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_with_csr_input import (
+    from .xla_sparse_dense_matmul_with_csr_input import (
         XlaSparseDenseMatmulWithCsrInput as XlaSparseDenseMatmulWithCsrInput,
         xla_sparse_dense_matmul_with_csr_input as xla_sparse_dense_matmul_with_csr_input,
     )
-    from opwright.tpu.xla_sparse_dense_matmul_with_static_buffer_size import (
+    from .xla_sparse_dense_matmul_with_static_buffer_size import (
         XlaSparseDenseMatmulWithStaticBufferSize as XlaSparseDenseMatmulWithStaticBufferSize,
         xla_sparse_dense_matmul_with_static_buffer_size as xla_sparse_dense_matmul_with_static_buffer_size,
     )

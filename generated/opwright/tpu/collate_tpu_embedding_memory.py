@@ -44,6 +44,8 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
+    `N`: at least 1.
+
     Attributes:
         merged_memory_config: string, `scalar`. Opaque serialized memory layout of the
             whole system.

@@ -192,7 +192,9 @@ def configure_and_initialize_global_tpu(
                 "ConfigureAndInitializeGlobalTPU",
                 name,
                 "use_tfrt_host_runtime",
-                True if use_tfrt_host_runtime is True else flags[use_tfrt_host_runtime],
+                use_tfrt_host_runtime is True
+                or use_tfrt_host_runtime is not False
+                and flags[use_tfrt_host_runtime],
             )
             return _result
     except Exception as error:

@@ -328,19 +328,18 @@ def configure_distributed_tpu(
                     tpu_embedding_config, "tensorflow.tpu.TPUEmbeddingConfiguration"
                 ),
                 "is_global_init",
-                False if is_global_init is False else flags[is_global_init],
+                is_global_init is not False
+                and (is_global_init is True or flags[is_global_init]),
                 "enable_whole_mesh_compilations",
-                (
-                    False
-                    if enable_whole_mesh_compilations is False
-                    else flags[enable_whole_mesh_compilations]
+                enable_whole_mesh_compilations is not False
+                and (
+                    enable_whole_mesh_compilations is True
+                    or flags[enable_whole_mesh_compilations]
                 ),
                 "compilation_failure_closes_chips",
-                (
-                    True
-                    if compilation_failure_closes_chips is True
-                    else flags[compilation_failure_closes_chips]
-                ),
+                compilation_failure_closes_chips is True
+                or compilation_failure_closes_chips is not False
+                and flags[compilation_failure_closes_chips],
                 "tpu_cancellation_closes_chips",
                 tpu_cancellation_closes_chips,
             )

@@ -42,6 +42,8 @@ class ConnectTPUEmbeddingHosts(Op):
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
+    `N`: at least 1.
+
     Example:
         >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
         >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)

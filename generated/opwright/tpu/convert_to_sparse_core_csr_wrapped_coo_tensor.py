@@ -90,6 +90,8 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
 
     opwright brings kernels for CPU.
 
+    `num_sc_per_chip`: at least 1.
+
     Attributes:
         row_pointers: int32,
             `max_minibatches_per_sc*num_sc_per_chip*ceildiv(num_replica*num_sc_per_chip,8)*8`.
@@ -295,7 +297,8 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
                     "table_name",
                     table_name,
                     "allow_id_dropping",
-                    flags[allow_id_dropping],
+                    allow_id_dropping is not False
+                    and (allow_id_dropping is True or flags[allow_id_dropping]),
                 )
                 return op
         except Exception as error:
@@ -452,7 +455,8 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
                     "table_name",
                     table_name,
                     "allow_id_dropping",
-                    flags[allow_id_dropping],
+                    allow_id_dropping is not False
+                    and (allow_id_dropping is True or flags[allow_id_dropping]),
                 )
             )
             return _result

@@ -106,6 +106,8 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
     `T3`: float32 or float64.
 
+    `N`: at least 1.
+
     Example:
         >>> t, splits = opwright.tpu, [0, 3, 4]
         >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))

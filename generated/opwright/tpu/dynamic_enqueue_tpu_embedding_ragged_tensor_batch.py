@@ -106,6 +106,8 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
     `T3`: float32 or float64.
 
+    `N`: at least 1.
+
     Example:
         >>> t, ids = opwright.tpu, tf.ragged.constant([[7, 8], []], tf.int32)
         >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))

@@ -98,6 +98,8 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
     `T3`: float32 or float64.
 
+    `N`: at least 1.
+
     Example:
         >>> t = opwright.tpu
         >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))

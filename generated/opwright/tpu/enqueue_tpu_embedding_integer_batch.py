@@ -64,6 +64,8 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
+    `N`: at least 1.
+
     Example:
         >>> t = opwright.tpu
         >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)

@@ -97,6 +97,8 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
 
     `T3`: float32 or float64.
 
+    `N`: at least 1.
+
     Example:
         >>> t = opwright.tpu
         >>> films = t.EmbeddingTable("films", 3, 1, t.Momentum(0.1), num_features=1)

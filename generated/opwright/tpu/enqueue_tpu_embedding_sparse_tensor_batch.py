@@ -101,6 +101,8 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
 
     `T3`: float32 or float64.
 
+    `N`: at least 1.
+
     Example:
         >>> t, ids = opwright.tpu, tf.sparse.from_dense([[7, 8], [3, 0]])
         >>> f = t.EmbeddingTable("films", 9, 4, t.Momentum(0.1))

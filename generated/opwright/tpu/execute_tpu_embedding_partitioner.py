@@ -42,8 +42,8 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
     partitions the tables and computes how much device memory they need. Most programs
     run ConfigureTPUEmbedding, which stands for this op and its successors.
 
-    InvalidArgument: `config` does not parse, or its mode is unspecified (it must be
-    INFERENCE, TRAINING or BACKWARD_PASS_ONLY).
+    InvalidArgument: `config` does not parse. Its mode should be INFERENCE, TRAINING or
+    BACKWARD_PASS_ONLY; the CPU and the GPU take an unspecified one for TRAINING.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -84,8 +84,8 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
         partitions the tables and computes how much device memory they need. Most
         programs run ConfigureTPUEmbedding, which stands for this op and its successors.
 
-        InvalidArgument: `config` does not parse, or its mode is unspecified (it must be
-        INFERENCE, TRAINING or BACKWARD_PASS_ONLY).
+        InvalidArgument: `config` does not parse. Its mode should be INFERENCE, TRAINING
+        or BACKWARD_PASS_ONLY; the CPU and the GPU take an unspecified one for TRAINING.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -138,8 +138,8 @@ def execute_tpu_embedding_partitioner(
     partitions the tables and computes how much device memory they need. Most programs
     run ConfigureTPUEmbedding, which stands for this op and its successors.
 
-    InvalidArgument: `config` does not parse, or its mode is unspecified (it must be
-    INFERENCE, TRAINING or BACKWARD_PASS_ONLY).
+    InvalidArgument: `config` does not parse. Its mode should be INFERENCE, TRAINING or
+    BACKWARD_PASS_ONLY; the CPU and the GPU take an unspecified one for TRAINING.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

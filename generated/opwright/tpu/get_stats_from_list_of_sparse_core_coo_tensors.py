@@ -74,6 +74,8 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
 
     opwright brings kernels for CPU.
 
+    `N`: at least 1.
+
     Attributes:
         max_ids_per_sparse_core: int32, `scalar`. Most triples that any shard gets.
         max_unique_ids_per_sparse_core: int32, `scalar`. Most distinct rows that any

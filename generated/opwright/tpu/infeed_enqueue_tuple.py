@@ -61,6 +61,8 @@ class InfeedEnqueueTuple(Op):
 
     Stateful.
 
+    `dtypes`: at least 1 value.
+
     Example:
         >>> @tf.function
         ... def feed(images, labels):

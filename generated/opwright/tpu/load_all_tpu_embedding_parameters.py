@@ -69,10 +69,11 @@ class LoadAllTPUEmbeddingParameters(Op):
 
     InvalidArgument: `config` does not parse, has another number of tables or a table
     without an optimizer; a tensor does not have its table's shape, or is not empty
-    where the table has no such slot; `shard_id` is not below `num_shards`, or the shard
-    would be empty.
+    where the table has no such slot; `shard_id` is not below `num_shards`.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `NumTables`: at least 1.
 
     Example:
         >>> t, w, none = opwright.tpu, tf.ones([2, 1]), [tf.zeros([0, 0])]
@@ -136,8 +137,7 @@ class LoadAllTPUEmbeddingParameters(Op):
 
         InvalidArgument: `config` does not parse, has another number of tables or a
         table without an optimizer; a tensor does not have its table's shape, or is not
-        empty where the table has no such slot; `shard_id` is not below `num_shards`, or
-        the shard would be empty.
+        empty where the table has no such slot; `shard_id` is not below `num_shards`.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -263,8 +263,7 @@ def load_all_tpu_embedding_parameters(
 
     InvalidArgument: `config` does not parse, has another number of tables or a table
     without an optimizer; a tensor does not have its table's shape, or is not empty
-    where the table has no such slot; `shard_id` is not below `num_shards`, or the shard
-    would be empty.
+    where the table has no such slot; `shard_id` is not below `num_shards`.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

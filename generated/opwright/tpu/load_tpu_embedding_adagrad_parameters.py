@@ -70,8 +70,8 @@ class LoadTPUEmbeddingAdagradParameters(Op):
       w -= lr * g / sqrt(a)
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
-    shapes differ; the table is unknown, or has another optimizer; a shard would be
-    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+    shapes differ; the table is unknown, or has another optimizer. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -164,9 +164,8 @@ class LoadTPUEmbeddingAdagradParameters(Op):
           w -= lr * g / sqrt(a)
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given, or
-        the shapes differ; the table is unknown, or has another optimizer; a shard would
-        be empty. NotFound or AlreadyExists: another table has no such op, or this one
-        has two.
+        the shapes differ; the table is unknown, or has another optimizer. NotFound or
+        AlreadyExists: another table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -275,8 +274,8 @@ def load_tpu_embedding_adagrad_parameters(
       w -= lr * g / sqrt(a)
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
-    shapes differ; the table is unknown, or has another optimizer; a shard would be
-    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+    shapes differ; the table is unknown, or has another optimizer. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -77,8 +77,8 @@ class LoadTPUEmbeddingFTRLParameters(Op):
       w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
-    shapes differ; the table is unknown, or has another optimizer; a shard would be
-    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+    shapes differ; the table is unknown, or has another optimizer. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -181,9 +181,8 @@ class LoadTPUEmbeddingFTRLParameters(Op):
           w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given, or
-        the shapes differ; the table is unknown, or has another optimizer; a shard would
-        be empty. NotFound or AlreadyExists: another table has no such op, or this one
-        has two.
+        the shapes differ; the table is unknown, or has another optimizer. NotFound or
+        AlreadyExists: another table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -303,8 +302,8 @@ def load_tpu_embedding_ftrl_parameters(
       w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
-    shapes differ; the table is unknown, or has another optimizer; a shard would be
-    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+    shapes differ; the table is unknown, or has another optimizer. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -75,8 +75,8 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
     Online Learning", 2015.
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
-    shapes differ; the table is unknown, or has another optimizer; a shard would be
-    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+    shapes differ; the table is unknown, or has another optimizer. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -172,9 +172,8 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
         Regularization for Online Learning", 2015.
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given, or
-        the shapes differ; the table is unknown, or has another optimizer; a shard would
-        be empty. NotFound or AlreadyExists: another table has no such op, or this one
-        has two.
+        the shapes differ; the table is unknown, or has another optimizer. NotFound or
+        AlreadyExists: another table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -292,8 +291,8 @@ def load_tpu_embedding_mdl_adagrad_light_parameters(
     Online Learning", 2015.
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
-    shapes differ; the table is unknown, or has another optimizer; a shard would be
-    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+    shapes differ; the table is unknown, or has another optimizer. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -75,8 +75,8 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
       w = sign(p) * max(abs(p) - eta * l1, 0) / (1 + eta * l2)
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
-    shapes differ; the table is unknown, or has another optimizer; a shard would be
-    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+    shapes differ; the table is unknown, or has another optimizer. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -172,9 +172,8 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
           w = sign(p) * max(abs(p) - eta * l1, 0) / (1 + eta * l2)
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given, or
-        the shapes differ; the table is unknown, or has another optimizer; a shard would
-        be empty. NotFound or AlreadyExists: another table has no such op, or this one
-        has two.
+        the shapes differ; the table is unknown, or has another optimizer. NotFound or
+        AlreadyExists: another table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -288,8 +287,8 @@ def load_tpu_embedding_proximal_adagrad_parameters(
       w = sign(p) * max(abs(p) - eta * l1, 0) / (1 + eta * l2)
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
-    shapes differ; the table is unknown, or has another optimizer; a shard would be
-    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+    shapes differ; the table is unknown, or has another optimizer. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

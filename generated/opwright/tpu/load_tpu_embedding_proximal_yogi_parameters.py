@@ -73,8 +73,8 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
     are applied.
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
-    shapes differ; the table is unknown, or has another optimizer; a shard would be
-    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+    shapes differ; the table is unknown, or has another optimizer. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -169,9 +169,8 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
         regularization are applied.
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given, or
-        the shapes differ; the table is unknown, or has another optimizer; a shard would
-        be empty. NotFound or AlreadyExists: another table has no such op, or this one
-        has two.
+        the shapes differ; the table is unknown, or has another optimizer. NotFound or
+        AlreadyExists: another table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -285,8 +284,8 @@ def load_tpu_embedding_proximal_yogi_parameters(
     are applied.
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given, or the
-    shapes differ; the table is unknown, or has another optimizer; a shard would be
-    empty. NotFound or AlreadyExists: another table has no such op, or this one has two.
+    shapes differ; the table is unknown, or has another optimizer. NotFound or
+    AlreadyExists: another table has no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -73,8 +73,8 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
       w -= lr * g
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -164,8 +164,8 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
           w -= lr * g
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given; the
-        table is unknown, or has another optimizer; a shard would be empty. NotFound or
-        AlreadyExists: another table has no such op, or this one has two.
+        table is unknown, or has another optimizer. NotFound or AlreadyExists: another
+        table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -271,8 +271,8 @@ def load_tpu_embedding_stochastic_gradient_descent_parameters(
       w -= lr * g
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

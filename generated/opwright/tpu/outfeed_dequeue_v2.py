@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -129,7 +129,7 @@ class OutfeedDequeueV2(TensorOp[Dtype]):
                     None,
                     device_ordinal,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "shape",
                     as_shape(shape),
                 )
@@ -192,7 +192,7 @@ def outfeed_dequeue_v2(
                 name,
                 device_ordinal,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "shape",
                 as_shape(shape),
             )

@@ -44,6 +44,8 @@ class OutfeedEnqueueTuple(Op):
 
     Stateful.
 
+    `dtypes`: at least 1 value.
+
     Example:
         >>> @tf.function(jit_compile=True)
         ... def step(images, labels):

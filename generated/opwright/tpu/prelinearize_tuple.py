@@ -55,6 +55,8 @@ class PrelinearizeTuple(TensorOp[TVariant]):
     The result is opaque, and only InfeedEnqueuePrelinearizedBuffer takes it. Tensors of
     other shapes than `shapes` are refused.
 
+    `dtypes`: at least 1 value.
+
     Attributes:
         output: variant, `scalar`. The tensors' bytes, in the TPU's order.
 

@@ -69,8 +69,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
     % num_shards equal to `shard_id`, otherwise a contiguous range.
 
     InvalidArgument: `config` does not parse, has another number of tables or a table
-    without an optimizer; `shard_id` is not below `num_shards`, or the shard would be
-    empty.
+    without an optimizer; `shard_id` is not below `num_shards`.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -166,8 +165,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
         with id % num_shards equal to `shard_id`, otherwise a contiguous range.
 
         InvalidArgument: `config` does not parse, has another number of tables or a
-        table without an optimizer; `shard_id` is not below `num_shards`, or the shard
-        would be empty.
+        table without an optimizer; `shard_id` is not below `num_shards`.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -287,8 +285,7 @@ def retrieve_all_tpu_embedding_parameters(
     % num_shards equal to `shard_id`, otherwise a contiguous range.
 
     InvalidArgument: `config` does not parse, has another number of tables or a table
-    without an optimizer; `shard_id` is not below `num_shards`, or the shard would be
-    empty.
+    without an optimizer; `shard_id` is not below `num_shards`.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -81,8 +81,8 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
     fold sqrt(1 - beta2^t) / (1 - beta1^t) into a dynamic learning rate.
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -185,8 +185,8 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
         bias: fold sqrt(1 - beta2^t) / (1 - beta1^t) into a dynamic learning rate.
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given; the
-        table is unknown, or has another optimizer; a shard would be empty. NotFound or
-        AlreadyExists: another table has no such op, or this one has two.
+        table is unknown, or has another optimizer. NotFound or AlreadyExists: another
+        table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -299,8 +299,8 @@ def retrieve_tpu_embedding_adam_parameters(
     fold sqrt(1 - beta2^t) / (1 - beta1^t) into a dynamic learning rate.
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -83,8 +83,8 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
       w -= mom
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -188,8 +188,8 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
           w -= mom
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given; the
-        table is unknown, or has another optimizer; a shard would be empty. NotFound or
-        AlreadyExists: another table has no such op, or this one has two.
+        table is unknown, or has another optimizer. NotFound or AlreadyExists: another
+        table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -303,8 +303,8 @@ def retrieve_tpu_embedding_centered_rms_prop_parameters(
       w -= mom
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

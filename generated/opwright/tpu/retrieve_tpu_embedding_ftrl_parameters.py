@@ -83,8 +83,8 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
       w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -189,8 +189,8 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
           w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given; the
-        table is unknown, or has another optimizer; a shard would be empty. NotFound or
-        AlreadyExists: another table has no such op, or this one has two.
+        table is unknown, or has another optimizer. NotFound or AlreadyExists: another
+        table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -305,8 +305,8 @@ def retrieve_tpu_embedding_ftrl_parameters(
       w = (clip(z, -lr * l1, lr * l1) - z) / (p' + beta + 2 * lr * l2)
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

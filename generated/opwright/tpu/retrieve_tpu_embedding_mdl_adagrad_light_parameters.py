@@ -80,8 +80,8 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
     Online Learning", 2015.
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -183,8 +183,8 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
         Regularization for Online Learning", 2015.
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given; the
-        table is unknown, or has another optimizer; a shard would be empty. NotFound or
-        AlreadyExists: another table has no such op, or this one has two.
+        table is unknown, or has another optimizer. NotFound or AlreadyExists: another
+        table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -296,8 +296,8 @@ def retrieve_tpu_embedding_mdl_adagrad_light_parameters(
     Online Learning", 2015.
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -81,8 +81,8 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
       w = sign(p) * max(abs(p) - eta * l1, 0) / (1 + eta * l2)
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -180,8 +180,8 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
           w = sign(p) * max(abs(p) - eta * l1, 0) / (1 + eta * l2)
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given; the
-        table is unknown, or has another optimizer; a shard would be empty. NotFound or
-        AlreadyExists: another table has no such op, or this one has two.
+        table is unknown, or has another optimizer. NotFound or AlreadyExists: another
+        table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -293,8 +293,8 @@ def retrieve_tpu_embedding_proximal_adagrad_parameters(
       w = sign(p) * max(abs(p) - eta * l1, 0) / (1 + eta * l2)
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -79,8 +79,8 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
       w -= mom
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -180,8 +180,8 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
           w -= mom
 
         InvalidArgument: both or neither of `table_id` and `table_name` are given; the
-        table is unknown, or has another optimizer; a shard would be empty. NotFound or
-        AlreadyExists: another table has no such op, or this one has two.
+        table is unknown, or has another optimizer. NotFound or AlreadyExists: another
+        table has no such op, or this one has two.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -293,8 +293,8 @@ def retrieve_tpu_embedding_rms_prop_parameters(
       w -= mom
 
     InvalidArgument: both or neither of `table_id` and `table_name` are given; the table
-    is unknown, or has another optimizer; a shard would be empty. NotFound or
-    AlreadyExists: another table has no such op, or this one has two.
+    is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
+    no such op, or this one has two.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -56,10 +56,14 @@ class SendTPUEmbeddingGradients(Op):
     Follows the step's RecvTPUEmbeddingActivations, in TRAINING mode. TensorFlow's graph
     rewrite turns the op into XlaSendTPUEmbeddingGradients.
 
-    InvalidArgument: a learning rate is not a scalar, or their number is not the number
-    of distinct tags in the configuration.
+    InvalidArgument: there are other than one input for each table; a learning rate is
+    not a scalar, or their number is not the number of distinct tags in the
+    configuration. FailedPrecondition: no step awaits gradients, or a table has no
+    learning rate. Unimplemented: a table's optimizer is one whose update is not public.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+
+    `N`: at least 1.
 
     Example:
         >>> t = opwright.tpu.EmbeddingTable("t", 3, 1, opwright.tpu.Momentum(0.1), 1)
@@ -104,8 +108,11 @@ class SendTPUEmbeddingGradients(Op):
         Follows the step's RecvTPUEmbeddingActivations, in TRAINING mode. TensorFlow's
         graph rewrite turns the op into XlaSendTPUEmbeddingGradients.
 
-        InvalidArgument: a learning rate is not a scalar, or their number is not the
-        number of distinct tags in the configuration.
+        InvalidArgument: there are other than one input for each table; a learning rate
+        is not a scalar, or their number is not the number of distinct tags in the
+        configuration. FailedPrecondition: no step awaits gradients, or a table has no
+        learning rate. Unimplemented: a table's optimizer is one whose update is not
+        public.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -172,8 +179,10 @@ def send_tpu_embedding_gradients(
     Follows the step's RecvTPUEmbeddingActivations, in TRAINING mode. TensorFlow's graph
     rewrite turns the op into XlaSendTPUEmbeddingGradients.
 
-    InvalidArgument: a learning rate is not a scalar, or their number is not the number
-    of distinct tags in the configuration.
+    InvalidArgument: there are other than one input for each table; a learning rate is
+    not a scalar, or their number is not the number of distinct tags in the
+    configuration. FailedPrecondition: no step awaits gradients, or a table has no
+    learning rate. Unimplemented: a table's optimizer is one whose update is not public.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -80,6 +80,8 @@ class SortListOfSparseCoreCooTensors(Op):
 
     opwright brings kernels for CPU.
 
+    `N`: at least 1.
+
     Attributes:
         sorted_row_ids: int32, `_sorted`. Sample of each triple within the SparseCore.
         sorted_col_ids: int32, `_sorted`. Row of each triple within its shard.

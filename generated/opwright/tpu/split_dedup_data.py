@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -26,7 +27,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         MessageBytes,
         MessageLike,
@@ -225,9 +225,13 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
                     None,
                     input,
                     "integer_type",
-                    as_dtype(integer_type),
+                    (
+                        integer_type
+                        if type(integer_type) is DType
+                        else as_dtype(integer_type)
+                    ),
                     "float_type",
-                    as_dtype(float_type),
+                    float_type if type(float_type) is DType else as_dtype(float_type),
                     "tuple_mask",
                     tuple_mask,
                     "config",
@@ -325,9 +329,13 @@ def split_dedup_data(
                     name,
                     input,
                     "integer_type",
-                    as_dtype(integer_type),
+                    (
+                        integer_type
+                        if type(integer_type) is DType
+                        else as_dtype(integer_type)
+                    ),
                     "float_type",
-                    as_dtype(float_type),
+                    float_type if type(float_type) is DType else as_dtype(float_type),
                     "tuple_mask",
                     tuple_mask,
                     "config",

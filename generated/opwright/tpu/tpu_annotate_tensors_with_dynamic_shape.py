@@ -49,6 +49,8 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
 
     Stateful.
 
+    `T`: at least 1 value.
+
     Attributes:
         tpu_tensors: list of tensors of `T`, `*x[i]`. The same tensors, marked.
 

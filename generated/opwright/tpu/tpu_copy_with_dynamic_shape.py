@@ -52,6 +52,8 @@ class TPUCopyWithDynamicShape(Op):
 
     Stateful.
 
+    `T`: at least 1 value.
+
     Attributes:
         tpu_tensors: list of tensors of `T`, `*x[i]`. The tensors on the TPU, of full
             size.

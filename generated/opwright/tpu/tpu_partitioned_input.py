@@ -52,6 +52,8 @@ class TPUPartitionedInput(TensorOp[T]):
 
     TPUPartitionedInputV2 cuts along several axes; TPUPartitionedOutput is the way back.
 
+    `N`: at least 1.
+
     Attributes:
         output: `T`, `replace(x, partition_dim, x[partition_dim]*N) if partition_dim >=
             0 else *x`. The tensor of which they are parts.

@@ -57,6 +57,8 @@ class TPUPartitionedInputV2(TensorOp[T]):
     The product of the cuts must be the number of inputs, unless these come as one
     packed tensor.
 
+    `N`: at least 1.
+
     Attributes:
         output: `T`, `dims(len(x))`. The tensor of which they are parts: each axis times
             its cuts.
@@ -227,7 +229,7 @@ def tpu_partitioned_input_v2(
                 "partition_dims",
                 partition_dims,
                 "is_packed",
-                False if is_packed is False else flags[is_packed],
+                is_packed is not False and (is_packed is True or flags[is_packed]),
             )
             return _result
     except Exception as error:

@@ -406,7 +406,7 @@ def tpu_replicate_metadata(
                 "topology",
                 topology,
                 "use_tpu",
-                True if use_tpu is True else flags[use_tpu],
+                use_tpu is True or use_tpu is not False and flags[use_tpu],
                 "device_assignment",
                 device_assignment,
                 "computation_shape",
@@ -418,19 +418,17 @@ def tpu_replicate_metadata(
                 "step_marker_location",
                 step_marker_location,
                 "allow_soft_placement",
-                False if allow_soft_placement is False else flags[allow_soft_placement],
+                allow_soft_placement is not False
+                and (allow_soft_placement is True or flags[allow_soft_placement]),
                 "use_spmd_for_xla_partitioning",
-                (
-                    False
-                    if use_spmd_for_xla_partitioning is False
-                    else flags[use_spmd_for_xla_partitioning]
+                use_spmd_for_xla_partitioning is not False
+                and (
+                    use_spmd_for_xla_partitioning is True
+                    or flags[use_spmd_for_xla_partitioning]
                 ),
                 "use_shardy_partitioner",
-                (
-                    False
-                    if use_shardy_partitioner is False
-                    else flags[use_shardy_partitioner]
-                ),
+                use_shardy_partitioner is not False
+                and (use_shardy_partitioner is True or flags[use_shardy_partitioner]),
                 "tpu_compile_options_proto",
                 tpu_compile_options_proto,
             )

@@ -57,6 +57,8 @@ class TPUReplicatedInput(TensorOp[T]):
     TPUReplicatedOutput is the way back, TPUPartitionedInput the same for the cores of
     one replica.
 
+    `N`: at least 1.
+
     Attributes:
         output: `T`, `*x`. The argument, as the computation sees it.
 
@@ -249,11 +251,12 @@ def tpu_replicated_input(
                 name,
                 inputs,
                 "is_mirrored_variable",
-                False if is_mirrored_variable is False else flags[is_mirrored_variable],
+                is_mirrored_variable is not False
+                and (is_mirrored_variable is True or flags[is_mirrored_variable]),
                 "index",
                 index,
                 "is_packed",
-                False if is_packed is False else flags[is_packed],
+                is_packed is not False and (is_packed is True or flags[is_packed]),
             )
             return _result
     except Exception as error:

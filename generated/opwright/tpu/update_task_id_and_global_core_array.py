@@ -43,6 +43,8 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
 
     Stateful. TPU only: it numbers the tasks of the TPU runtime's mesh.
 
+    `task_count`: at least 1.
+
     Example:
         >>> @tf.function
         ... def number():

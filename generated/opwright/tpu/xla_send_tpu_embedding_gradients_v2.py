@@ -73,6 +73,8 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
     Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
     which TensorFlow's graph rewrite makes it of, runs here.
 
+    `NumTables`: at least 1.
+
     Example:
         >>> @tf.function(jit_compile=True)
         ... def send(gradients, data, config, setup):

@@ -218,7 +218,8 @@ class XlaSparseCoreAdagradMomentum(Op):
                     "feature_width",
                     feature_width,
                     "use_nesterov",
-                    flags[use_nesterov],
+                    use_nesterov is not False
+                    and (use_nesterov is True or flags[use_nesterov]),
                     "beta_2",
                     beta_2,
                     "exponent",
@@ -346,7 +347,8 @@ def xla_sparse_core_adagrad_momentum(
                     "feature_width",
                     feature_width,
                     "use_nesterov",
-                    flags[use_nesterov],
+                    use_nesterov is not False
+                    and (use_nesterov is True or flags[use_nesterov]),
                     "beta_2",
                     beta_2,
                     "exponent",

@@ -215,7 +215,8 @@ class XlaSparseCoreAdam(Op):
                         "feature_width",
                         feature_width,
                         "use_sum_inside_sqrt",
-                        flags[use_sum_inside_sqrt],
+                        use_sum_inside_sqrt is not False
+                        and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
                     )
                 )
                 return op
@@ -342,7 +343,8 @@ def xla_sparse_core_adam(
                     "feature_width",
                     feature_width,
                     "use_sum_inside_sqrt",
-                    flags[use_sum_inside_sqrt],
+                    use_sum_inside_sqrt is not False
+                    and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
                 )
             )
             return _result

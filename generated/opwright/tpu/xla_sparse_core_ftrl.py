@@ -231,7 +231,11 @@ class XlaSparseCoreFtrl(Op):
                     "feature_width",
                     feature_width,
                     "multiply_linear_by_learning_rate",
-                    flags[multiply_linear_by_learning_rate],
+                    multiply_linear_by_learning_rate is not False
+                    and (
+                        multiply_linear_by_learning_rate is True
+                        or flags[multiply_linear_by_learning_rate]
+                    ),
                     "l1_regularization_strength",
                     l1_regularization_strength,
                 )
@@ -369,7 +373,11 @@ def xla_sparse_core_ftrl(
                     "feature_width",
                     feature_width,
                     "multiply_linear_by_learning_rate",
-                    flags[multiply_linear_by_learning_rate],
+                    multiply_linear_by_learning_rate is not False
+                    and (
+                        multiply_linear_by_learning_rate is True
+                        or flags[multiply_linear_by_learning_rate]
+                    ),
                     "l1_regularization_strength",
                     l1_regularization_strength,
                 )

@@ -411,7 +411,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
                     accumulator,
                     momenta,
                     "use_nesterov",
-                    flags[use_nesterov],
+                    use_nesterov is not False
+                    and (use_nesterov is True or flags[use_nesterov]),
                     "exponent",
                     exponent,
                     "beta1",
@@ -659,7 +660,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
                     accumulator,
                     momenta,
                     "use_nesterov",
-                    flags[use_nesterov],
+                    use_nesterov is not False
+                    and (use_nesterov is True or flags[use_nesterov]),
                     "exponent",
                     exponent,
                     "beta1",

@@ -397,7 +397,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
                     momenta,
                     velocity,
                     "use_sum_inside_sqrt",
-                    flags[use_sum_inside_sqrt],
+                    use_sum_inside_sqrt is not False
+                    and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
                     "beta1",
                     beta1,
                     "beta2",
@@ -634,7 +635,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
                     momenta,
                     velocity,
                     "use_sum_inside_sqrt",
-                    flags[use_sum_inside_sqrt],
+                    use_sum_inside_sqrt is not False
+                    and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
                     "beta1",
                     beta1,
                     "beta2",

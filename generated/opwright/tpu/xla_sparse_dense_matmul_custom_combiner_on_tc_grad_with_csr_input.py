@@ -115,6 +115,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
     `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is a
     function of one sample that XLA compiles into a TPU program.
 
+    `N`: at least 1.
+
+    `M`: at least 1.
+
     Attributes:
         updated_tables: list of `N` tensors, each float32, `rows width`. The tables
             after the update, in the same order.

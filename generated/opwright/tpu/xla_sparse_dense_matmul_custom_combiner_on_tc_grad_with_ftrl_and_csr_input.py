@@ -410,7 +410,11 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
                     accumulator,
                     linear,
                     "multiply_linear_by_learning_rate",
-                    flags[multiply_linear_by_learning_rate],
+                    multiply_linear_by_learning_rate is not False
+                    and (
+                        multiply_linear_by_learning_rate is True
+                        or flags[multiply_linear_by_learning_rate]
+                    ),
                     "beta",
                     beta,
                     "learning_rate_power",
@@ -659,7 +663,11 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input(
                     accumulator,
                     linear,
                     "multiply_linear_by_learning_rate",
-                    flags[multiply_linear_by_learning_rate],
+                    multiply_linear_by_learning_rate is not False
+                    and (
+                        multiply_linear_by_learning_rate is True
+                        or flags[multiply_linear_by_learning_rate]
+                    ),
                     "beta",
                     beta,
                     "learning_rate_power",

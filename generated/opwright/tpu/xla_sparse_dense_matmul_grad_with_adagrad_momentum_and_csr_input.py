@@ -328,7 +328,8 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
                     momenta,
                     num_minibatches_per_physical_sparse_core,
                     "use_nesterov",
-                    flags[use_nesterov],
+                    use_nesterov is not False
+                    and (use_nesterov is True or flags[use_nesterov]),
                     "exponent",
                     exponent,
                     "beta1",
@@ -518,7 +519,8 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
                         momenta,
                         num_minibatches_per_physical_sparse_core,
                         "use_nesterov",
-                        flags[use_nesterov],
+                        use_nesterov is not False
+                        and (use_nesterov is True or flags[use_nesterov]),
                         "exponent",
                         exponent,
                         "beta1",

@@ -339,7 +339,8 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
                         velocity,
                         num_minibatches_per_physical_sparse_core,
                         "use_sum_inside_sqrt",
-                        flags[use_sum_inside_sqrt],
+                        use_sum_inside_sqrt is not False
+                        and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
                         "beta1",
                         beta1,
                         "beta2",
@@ -538,7 +539,8 @@ def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
                     velocity,
                     num_minibatches_per_physical_sparse_core,
                     "use_sum_inside_sqrt",
-                    flags[use_sum_inside_sqrt],
+                    use_sum_inside_sqrt is not False
+                    and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
                     "beta1",
                     beta1,
                     "beta2",

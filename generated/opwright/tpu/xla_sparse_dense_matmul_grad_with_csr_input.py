@@ -90,6 +90,10 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
     Gradient of `XlaSparseDenseMatmulWithCsrInput`. TPU only: its update is a function
     of one row that XLA compiles into the program of the SparseCores.
 
+    `N`: at least 1.
+
+    `M`: at least 1.
+
     `T`: int32 or float32.
 
     Attributes:

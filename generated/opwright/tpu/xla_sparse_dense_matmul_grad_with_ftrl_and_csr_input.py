@@ -340,7 +340,11 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
                     linear,
                     num_minibatches_per_physical_sparse_core,
                     "multiply_linear_by_learning_rate",
-                    flags[multiply_linear_by_learning_rate],
+                    multiply_linear_by_learning_rate is not False
+                    and (
+                        multiply_linear_by_learning_rate is True
+                        or flags[multiply_linear_by_learning_rate]
+                    ),
                     "beta",
                     beta,
                     "learning_rate_power",
@@ -536,7 +540,11 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
                     linear,
                     num_minibatches_per_physical_sparse_core,
                     "multiply_linear_by_learning_rate",
-                    flags[multiply_linear_by_learning_rate],
+                    multiply_linear_by_learning_rate is not False
+                    and (
+                        multiply_linear_by_learning_rate is True
+                        or flags[multiply_linear_by_learning_rate]
+                    ),
                     "beta",
                     beta,
                     "learning_rate_power",

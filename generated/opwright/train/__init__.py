@@ -13,371 +13,371 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.train.accumulator_apply_gradient import (
+    from .accumulator_apply_gradient import (
         AccumulatorApplyGradient as AccumulatorApplyGradient,
         accumulator_apply_gradient as accumulator_apply_gradient,
     )
-    from opwright.train.accumulator_num_accumulated import (
+    from .accumulator_num_accumulated import (
         AccumulatorNumAccumulated as AccumulatorNumAccumulated,
         accumulator_num_accumulated as accumulator_num_accumulated,
     )
-    from opwright.train.accumulator_set_global_step import (
+    from .accumulator_set_global_step import (
         AccumulatorSetGlobalStep as AccumulatorSetGlobalStep,
         accumulator_set_global_step as accumulator_set_global_step,
     )
-    from opwright.train.accumulator_take_gradient import (
+    from .accumulator_take_gradient import (
         AccumulatorTakeGradient as AccumulatorTakeGradient,
         accumulator_take_gradient as accumulator_take_gradient,
     )
-    from opwright.train.apply_ada_max import (
+    from .apply_ada_max import (
         ApplyAdaMax as ApplyAdaMax,
         apply_ada_max as apply_ada_max,
     )
-    from opwright.train.apply_adadelta import (
+    from .apply_adadelta import (
         ApplyAdadelta as ApplyAdadelta,
         apply_adadelta as apply_adadelta,
     )
-    from opwright.train.apply_adagrad import (
+    from .apply_adagrad import (
         ApplyAdagrad as ApplyAdagrad,
         apply_adagrad as apply_adagrad,
     )
-    from opwright.train.apply_adagrad_da import (
+    from .apply_adagrad_da import (
         ApplyAdagradDA as ApplyAdagradDA,
         apply_adagrad_da as apply_adagrad_da,
     )
-    from opwright.train.apply_adagrad_v2 import (
+    from .apply_adagrad_v2 import (
         ApplyAdagradV2 as ApplyAdagradV2,
         apply_adagrad_v2 as apply_adagrad_v2,
     )
-    from opwright.train.apply_adam import (
+    from .apply_adam import (
         ApplyAdam as ApplyAdam,
         apply_adam as apply_adam,
     )
-    from opwright.train.apply_add_sign import (
+    from .apply_add_sign import (
         ApplyAddSign as ApplyAddSign,
         apply_add_sign as apply_add_sign,
     )
-    from opwright.train.apply_centered_rms_prop import (
+    from .apply_centered_rms_prop import (
         ApplyCenteredRMSProp as ApplyCenteredRMSProp,
         apply_centered_rms_prop as apply_centered_rms_prop,
     )
-    from opwright.train.apply_ftrl import (
+    from .apply_ftrl import (
         ApplyFtrl as ApplyFtrl,
         apply_ftrl as apply_ftrl,
     )
-    from opwright.train.apply_ftrl_v2 import (
+    from .apply_ftrl_v2 import (
         ApplyFtrlV2 as ApplyFtrlV2,
         apply_ftrl_v2 as apply_ftrl_v2,
     )
-    from opwright.train.apply_gradient_descent import (
+    from .apply_gradient_descent import (
         ApplyGradientDescent as ApplyGradientDescent,
         apply_gradient_descent as apply_gradient_descent,
     )
-    from opwright.train.apply_momentum import (
+    from .apply_momentum import (
         ApplyMomentum as ApplyMomentum,
         apply_momentum as apply_momentum,
     )
-    from opwright.train.apply_power_sign import (
+    from .apply_power_sign import (
         ApplyPowerSign as ApplyPowerSign,
         apply_power_sign as apply_power_sign,
     )
-    from opwright.train.apply_proximal_adagrad import (
+    from .apply_proximal_adagrad import (
         ApplyProximalAdagrad as ApplyProximalAdagrad,
         apply_proximal_adagrad as apply_proximal_adagrad,
     )
-    from opwright.train.apply_proximal_gradient_descent import (
+    from .apply_proximal_gradient_descent import (
         ApplyProximalGradientDescent as ApplyProximalGradientDescent,
         apply_proximal_gradient_descent as apply_proximal_gradient_descent,
     )
-    from opwright.train.apply_rms_prop import (
+    from .apply_rms_prop import (
         ApplyRMSProp as ApplyRMSProp,
         apply_rms_prop as apply_rms_prop,
     )
-    from opwright.train.conditional_accumulator import (
+    from .conditional_accumulator import (
         ConditionalAccumulator as ConditionalAccumulator,
         conditional_accumulator as conditional_accumulator,
     )
-    from opwright.train.distributed_save import (
+    from .distributed_save import (
         DistributedSave as DistributedSave,
         distributed_save as distributed_save,
     )
-    from opwright.train.generate_vocab_remapping import (
+    from .generate_vocab_remapping import (
         GenerateVocabRemapping as GenerateVocabRemapping,
         generate_vocab_remapping as generate_vocab_remapping,
     )
-    from opwright.train.merge_v2_checkpoints import (
+    from .merge_v2_checkpoints import (
         MergeV2Checkpoints as MergeV2Checkpoints,
         merge_v2_checkpoints as merge_v2_checkpoints,
     )
-    from opwright.train.neg_train import (
+    from .neg_train import (
         NegTrain as NegTrain,
         neg_train as neg_train,
     )
-    from opwright.train.resource_accumulator_apply_gradient import (
+    from .resource_accumulator_apply_gradient import (
         ResourceAccumulatorApplyGradient as ResourceAccumulatorApplyGradient,
         resource_accumulator_apply_gradient as resource_accumulator_apply_gradient,
     )
-    from opwright.train.resource_accumulator_num_accumulated import (
+    from .resource_accumulator_num_accumulated import (
         ResourceAccumulatorNumAccumulated as ResourceAccumulatorNumAccumulated,
         resource_accumulator_num_accumulated as resource_accumulator_num_accumulated,
     )
-    from opwright.train.resource_accumulator_set_global_step import (
+    from .resource_accumulator_set_global_step import (
         ResourceAccumulatorSetGlobalStep as ResourceAccumulatorSetGlobalStep,
         resource_accumulator_set_global_step as resource_accumulator_set_global_step,
     )
-    from opwright.train.resource_accumulator_take_gradient import (
+    from .resource_accumulator_take_gradient import (
         ResourceAccumulatorTakeGradient as ResourceAccumulatorTakeGradient,
         resource_accumulator_take_gradient as resource_accumulator_take_gradient,
     )
-    from opwright.train.resource_apply_ada_max import (
+    from .resource_apply_ada_max import (
         ResourceApplyAdaMax as ResourceApplyAdaMax,
         resource_apply_ada_max as resource_apply_ada_max,
     )
-    from opwright.train.resource_apply_adadelta import (
+    from .resource_apply_adadelta import (
         ResourceApplyAdadelta as ResourceApplyAdadelta,
         resource_apply_adadelta as resource_apply_adadelta,
     )
-    from opwright.train.resource_apply_adagrad import (
+    from .resource_apply_adagrad import (
         ResourceApplyAdagrad as ResourceApplyAdagrad,
         resource_apply_adagrad as resource_apply_adagrad,
     )
-    from opwright.train.resource_apply_adagrad_da import (
+    from .resource_apply_adagrad_da import (
         ResourceApplyAdagradDA as ResourceApplyAdagradDA,
         resource_apply_adagrad_da as resource_apply_adagrad_da,
     )
-    from opwright.train.resource_apply_adagrad_v2 import (
+    from .resource_apply_adagrad_v2 import (
         ResourceApplyAdagradV2 as ResourceApplyAdagradV2,
         resource_apply_adagrad_v2 as resource_apply_adagrad_v2,
     )
-    from opwright.train.resource_apply_adam import (
+    from .resource_apply_adam import (
         ResourceApplyAdam as ResourceApplyAdam,
         resource_apply_adam as resource_apply_adam,
     )
-    from opwright.train.resource_apply_adam_with_amsgrad import (
+    from .resource_apply_adam_with_amsgrad import (
         ResourceApplyAdamWithAmsgrad as ResourceApplyAdamWithAmsgrad,
         resource_apply_adam_with_amsgrad as resource_apply_adam_with_amsgrad,
     )
-    from opwright.train.resource_apply_add_sign import (
+    from .resource_apply_add_sign import (
         ResourceApplyAddSign as ResourceApplyAddSign,
         resource_apply_add_sign as resource_apply_add_sign,
     )
-    from opwright.train.resource_apply_centered_rms_prop import (
+    from .resource_apply_centered_rms_prop import (
         ResourceApplyCenteredRMSProp as ResourceApplyCenteredRMSProp,
         resource_apply_centered_rms_prop as resource_apply_centered_rms_prop,
     )
-    from opwright.train.resource_apply_ftrl import (
+    from .resource_apply_ftrl import (
         ResourceApplyFtrl as ResourceApplyFtrl,
         resource_apply_ftrl as resource_apply_ftrl,
     )
-    from opwright.train.resource_apply_ftrl_v2 import (
+    from .resource_apply_ftrl_v2 import (
         ResourceApplyFtrlV2 as ResourceApplyFtrlV2,
         resource_apply_ftrl_v2 as resource_apply_ftrl_v2,
     )
-    from opwright.train.resource_apply_gradient_descent import (
+    from .resource_apply_gradient_descent import (
         ResourceApplyGradientDescent as ResourceApplyGradientDescent,
         resource_apply_gradient_descent as resource_apply_gradient_descent,
     )
-    from opwright.train.resource_apply_keras_momentum import (
+    from .resource_apply_keras_momentum import (
         ResourceApplyKerasMomentum as ResourceApplyKerasMomentum,
         resource_apply_keras_momentum as resource_apply_keras_momentum,
     )
-    from opwright.train.resource_apply_momentum import (
+    from .resource_apply_momentum import (
         ResourceApplyMomentum as ResourceApplyMomentum,
         resource_apply_momentum as resource_apply_momentum,
     )
-    from opwright.train.resource_apply_power_sign import (
+    from .resource_apply_power_sign import (
         ResourceApplyPowerSign as ResourceApplyPowerSign,
         resource_apply_power_sign as resource_apply_power_sign,
     )
-    from opwright.train.resource_apply_proximal_adagrad import (
+    from .resource_apply_proximal_adagrad import (
         ResourceApplyProximalAdagrad as ResourceApplyProximalAdagrad,
         resource_apply_proximal_adagrad as resource_apply_proximal_adagrad,
     )
-    from opwright.train.resource_apply_proximal_gradient_descent import (
+    from .resource_apply_proximal_gradient_descent import (
         ResourceApplyProximalGradientDescent as ResourceApplyProximalGradientDescent,
         resource_apply_proximal_gradient_descent as resource_apply_proximal_gradient_descent,
     )
-    from opwright.train.resource_apply_rms_prop import (
+    from .resource_apply_rms_prop import (
         ResourceApplyRMSProp as ResourceApplyRMSProp,
         resource_apply_rms_prop as resource_apply_rms_prop,
     )
-    from opwright.train.resource_conditional_accumulator import (
+    from .resource_conditional_accumulator import (
         ResourceConditionalAccumulator as ResourceConditionalAccumulator,
         resource_conditional_accumulator as resource_conditional_accumulator,
     )
-    from opwright.train.resource_sparse_apply_adadelta import (
+    from .resource_sparse_apply_adadelta import (
         ResourceSparseApplyAdadelta as ResourceSparseApplyAdadelta,
         resource_sparse_apply_adadelta as resource_sparse_apply_adadelta,
     )
-    from opwright.train.resource_sparse_apply_adagrad import (
+    from .resource_sparse_apply_adagrad import (
         ResourceSparseApplyAdagrad as ResourceSparseApplyAdagrad,
         resource_sparse_apply_adagrad as resource_sparse_apply_adagrad,
     )
-    from opwright.train.resource_sparse_apply_adagrad_da import (
+    from .resource_sparse_apply_adagrad_da import (
         ResourceSparseApplyAdagradDA as ResourceSparseApplyAdagradDA,
         resource_sparse_apply_adagrad_da as resource_sparse_apply_adagrad_da,
     )
-    from opwright.train.resource_sparse_apply_adagrad_v2 import (
+    from .resource_sparse_apply_adagrad_v2 import (
         ResourceSparseApplyAdagradV2 as ResourceSparseApplyAdagradV2,
         resource_sparse_apply_adagrad_v2 as resource_sparse_apply_adagrad_v2,
     )
-    from opwright.train.resource_sparse_apply_centered_rms_prop import (
+    from .resource_sparse_apply_centered_rms_prop import (
         ResourceSparseApplyCenteredRMSProp as ResourceSparseApplyCenteredRMSProp,
         resource_sparse_apply_centered_rms_prop as resource_sparse_apply_centered_rms_prop,
     )
-    from opwright.train.resource_sparse_apply_ftrl import (
+    from .resource_sparse_apply_ftrl import (
         ResourceSparseApplyFtrl as ResourceSparseApplyFtrl,
         resource_sparse_apply_ftrl as resource_sparse_apply_ftrl,
     )
-    from opwright.train.resource_sparse_apply_ftrl_v2 import (
+    from .resource_sparse_apply_ftrl_v2 import (
         ResourceSparseApplyFtrlV2 as ResourceSparseApplyFtrlV2,
         resource_sparse_apply_ftrl_v2 as resource_sparse_apply_ftrl_v2,
     )
-    from opwright.train.resource_sparse_apply_keras_momentum import (
+    from .resource_sparse_apply_keras_momentum import (
         ResourceSparseApplyKerasMomentum as ResourceSparseApplyKerasMomentum,
         resource_sparse_apply_keras_momentum as resource_sparse_apply_keras_momentum,
     )
-    from opwright.train.resource_sparse_apply_momentum import (
+    from .resource_sparse_apply_momentum import (
         ResourceSparseApplyMomentum as ResourceSparseApplyMomentum,
         resource_sparse_apply_momentum as resource_sparse_apply_momentum,
     )
-    from opwright.train.resource_sparse_apply_proximal_adagrad import (
+    from .resource_sparse_apply_proximal_adagrad import (
         ResourceSparseApplyProximalAdagrad as ResourceSparseApplyProximalAdagrad,
         resource_sparse_apply_proximal_adagrad as resource_sparse_apply_proximal_adagrad,
     )
-    from opwright.train.resource_sparse_apply_proximal_gradient_descent import (
+    from .resource_sparse_apply_proximal_gradient_descent import (
         ResourceSparseApplyProximalGradientDescent as ResourceSparseApplyProximalGradientDescent,
         resource_sparse_apply_proximal_gradient_descent as resource_sparse_apply_proximal_gradient_descent,
     )
-    from opwright.train.resource_sparse_apply_rms_prop import (
+    from .resource_sparse_apply_rms_prop import (
         ResourceSparseApplyRMSProp as ResourceSparseApplyRMSProp,
         resource_sparse_apply_rms_prop as resource_sparse_apply_rms_prop,
     )
-    from opwright.train.restore import (
+    from .restore import (
         Restore as Restore,
         restore as restore,
     )
-    from opwright.train.restore_slice import (
+    from .restore_slice import (
         RestoreSlice as RestoreSlice,
         restore_slice as restore_slice,
     )
-    from opwright.train.restore_v2 import (
+    from .restore_v2 import (
         RestoreV2 as RestoreV2,
         restore_v2 as restore_v2,
     )
-    from opwright.train.save import (
+    from .save import (
         Save as Save,
         save as save,
     )
-    from opwright.train.save_slices import (
+    from .save_slices import (
         SaveSlices as SaveSlices,
         save_slices as save_slices,
     )
-    from opwright.train.save_v2 import (
+    from .save_v2 import (
         SaveV2 as SaveV2,
         save_v2 as save_v2,
     )
-    from opwright.train.sdca_fprint import (
+    from .sdca_fprint import (
         SdcaFprint as SdcaFprint,
         sdca_fprint as sdca_fprint,
     )
-    from opwright.train.sdca_optimizer import (
+    from .sdca_optimizer import (
         SdcaOptimizer as SdcaOptimizer,
         sdca_optimizer as sdca_optimizer,
     )
-    from opwright.train.sdca_optimizer_v2 import (
+    from .sdca_optimizer_v2 import (
         SdcaOptimizerV2 as SdcaOptimizerV2,
         sdca_optimizer_v2 as sdca_optimizer_v2,
     )
-    from opwright.train.sdca_shrink_l1 import (
+    from .sdca_shrink_l1 import (
         SdcaShrinkL1 as SdcaShrinkL1,
         sdca_shrink_l1 as sdca_shrink_l1,
     )
-    from opwright.train.skipgram import (
+    from .skipgram import (
         Skipgram as Skipgram,
         skipgram as skipgram,
     )
-    from opwright.train.sparse_accumulator_apply_gradient import (
+    from .sparse_accumulator_apply_gradient import (
         SparseAccumulatorApplyGradient as SparseAccumulatorApplyGradient,
         sparse_accumulator_apply_gradient as sparse_accumulator_apply_gradient,
     )
-    from opwright.train.sparse_accumulator_take_gradient import (
+    from .sparse_accumulator_take_gradient import (
         SparseAccumulatorTakeGradient as SparseAccumulatorTakeGradient,
         sparse_accumulator_take_gradient as sparse_accumulator_take_gradient,
     )
-    from opwright.train.sparse_apply_adadelta import (
+    from .sparse_apply_adadelta import (
         SparseApplyAdadelta as SparseApplyAdadelta,
         sparse_apply_adadelta as sparse_apply_adadelta,
     )
-    from opwright.train.sparse_apply_adagrad import (
+    from .sparse_apply_adagrad import (
         SparseApplyAdagrad as SparseApplyAdagrad,
         sparse_apply_adagrad as sparse_apply_adagrad,
     )
-    from opwright.train.sparse_apply_adagrad_da import (
+    from .sparse_apply_adagrad_da import (
         SparseApplyAdagradDA as SparseApplyAdagradDA,
         sparse_apply_adagrad_da as sparse_apply_adagrad_da,
     )
-    from opwright.train.sparse_apply_adagrad_v2 import (
+    from .sparse_apply_adagrad_v2 import (
         SparseApplyAdagradV2 as SparseApplyAdagradV2,
         sparse_apply_adagrad_v2 as sparse_apply_adagrad_v2,
     )
-    from opwright.train.sparse_apply_centered_rms_prop import (
+    from .sparse_apply_centered_rms_prop import (
         SparseApplyCenteredRMSProp as SparseApplyCenteredRMSProp,
         sparse_apply_centered_rms_prop as sparse_apply_centered_rms_prop,
     )
-    from opwright.train.sparse_apply_ftrl import (
+    from .sparse_apply_ftrl import (
         SparseApplyFtrl as SparseApplyFtrl,
         sparse_apply_ftrl as sparse_apply_ftrl,
     )
-    from opwright.train.sparse_apply_ftrl_v2 import (
+    from .sparse_apply_ftrl_v2 import (
         SparseApplyFtrlV2 as SparseApplyFtrlV2,
         sparse_apply_ftrl_v2 as sparse_apply_ftrl_v2,
     )
-    from opwright.train.sparse_apply_momentum import (
+    from .sparse_apply_momentum import (
         SparseApplyMomentum as SparseApplyMomentum,
         sparse_apply_momentum as sparse_apply_momentum,
     )
-    from opwright.train.sparse_apply_proximal_adagrad import (
+    from .sparse_apply_proximal_adagrad import (
         SparseApplyProximalAdagrad as SparseApplyProximalAdagrad,
         sparse_apply_proximal_adagrad as sparse_apply_proximal_adagrad,
     )
-    from opwright.train.sparse_apply_proximal_gradient_descent import (
+    from .sparse_apply_proximal_gradient_descent import (
         SparseApplyProximalGradientDescent as SparseApplyProximalGradientDescent,
         sparse_apply_proximal_gradient_descent as sparse_apply_proximal_gradient_descent,
     )
-    from opwright.train.sparse_apply_rms_prop import (
+    from .sparse_apply_rms_prop import (
         SparseApplyRMSProp as SparseApplyRMSProp,
         sparse_apply_rms_prop as sparse_apply_rms_prop,
     )
-    from opwright.train.sparse_conditional_accumulator import (
+    from .sparse_conditional_accumulator import (
         SparseConditionalAccumulator as SparseConditionalAccumulator,
         sparse_conditional_accumulator as sparse_conditional_accumulator,
     )
-    from opwright.linalg.batch_mat_mul import (
+    from ..linalg.batch_mat_mul import (
         BatchMatMul as BatchMatMul,
         batch_mat_mul as batch_mat_mul,
     )
-    from opwright.linalg.batch_mat_mul_v2 import (
+    from ..linalg.batch_mat_mul_v2 import (
         BatchMatMulV2 as BatchMatMulV2,
         batch_mat_mul_v2 as batch_mat_mul_v2,
     )
-    from opwright.linalg.batch_mat_mul_v3 import (
+    from ..linalg.batch_mat_mul_v3 import (
         BatchMatMulV3 as BatchMatMulV3,
         batch_mat_mul_v3 as batch_mat_mul_v3,
     )
-    from opwright.data.compute_batch_size import (
+    from ..data.compute_batch_size import (
         ComputeBatchSize as ComputeBatchSize,
         compute_batch_size as compute_batch_size,
     )
-    from opwright.array.prevent_gradient import (
+    from ..array.prevent_gradient import (
         PreventGradient as PreventGradient,
         prevent_gradient as prevent_gradient,
     )
-    from opwright.functions.symbolic_gradient import (
+    from ..functions.symbolic_gradient import (
         SymbolicGradient as SymbolicGradient,
         symbolic_gradient as symbolic_gradient,
     )
-    from opwright.array.tile_grad import (
+    from ..array.tile_grad import (
         TileGrad as TileGrad,
         tile_grad as tile_grad,
     )
@@ -557,19 +557,19 @@ lazy_package(
         "sparse_conditional_accumulator": "sparse_conditional_accumulator",
     },
     {
-        "BatchMatMul": "opwright.linalg.batch_mat_mul",
-        "batch_mat_mul": "opwright.linalg.batch_mat_mul",
-        "BatchMatMulV2": "opwright.linalg.batch_mat_mul_v2",
-        "batch_mat_mul_v2": "opwright.linalg.batch_mat_mul_v2",
-        "BatchMatMulV3": "opwright.linalg.batch_mat_mul_v3",
-        "batch_mat_mul_v3": "opwright.linalg.batch_mat_mul_v3",
-        "ComputeBatchSize": "opwright.data.compute_batch_size",
-        "compute_batch_size": "opwright.data.compute_batch_size",
-        "PreventGradient": "opwright.array.prevent_gradient",
-        "prevent_gradient": "opwright.array.prevent_gradient",
-        "SymbolicGradient": "opwright.functions.symbolic_gradient",
-        "symbolic_gradient": "opwright.functions.symbolic_gradient",
-        "TileGrad": "opwright.array.tile_grad",
-        "tile_grad": "opwright.array.tile_grad",
+        "BatchMatMul": "..linalg.batch_mat_mul",
+        "batch_mat_mul": "..linalg.batch_mat_mul",
+        "BatchMatMulV2": "..linalg.batch_mat_mul_v2",
+        "batch_mat_mul_v2": "..linalg.batch_mat_mul_v2",
+        "BatchMatMulV3": "..linalg.batch_mat_mul_v3",
+        "batch_mat_mul_v3": "..linalg.batch_mat_mul_v3",
+        "ComputeBatchSize": "..data.compute_batch_size",
+        "compute_batch_size": "..data.compute_batch_size",
+        "PreventGradient": "..array.prevent_gradient",
+        "prevent_gradient": "..array.prevent_gradient",
+        "SymbolicGradient": "..functions.symbolic_gradient",
+        "symbolic_gradient": "..functions.symbolic_gradient",
+        "TileGrad": "..array.tile_grad",
+        "tile_grad": "..array.tile_grad",
     },
 )

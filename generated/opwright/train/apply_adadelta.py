@@ -66,10 +66,10 @@ class ApplyAdadelta(TensorOp[T]):
     Steps are as large as those before them, so the method needs no learning rate: 1 is
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
-    All variables have to have the shape of the gradient, or the call is refused. Eager
-    calls do not check that of `accum_update`: see to it. For the variables of graphs
-    and sessions; ResourceApplyAdadelta takes handles, and is what to use.
-    SparseApplyAdadelta takes a gradient of some rows.
+    All variables have to have the shape of the gradient, or the call is refused. The
+    kernel does not look at that of `accum_update`: where inference does not know it,
+    see to it. For the variables of graphs and sessions; ResourceApplyAdadelta takes
+    handles, and is what to use. SparseApplyAdadelta takes a gradient of some rows.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -153,9 +153,10 @@ class ApplyAdadelta(TensorOp[T]):
         are.
 
         All variables have to have the shape of the gradient, or the call is refused.
-        Eager calls do not check that of `accum_update`: see to it. For the variables of
-        graphs and sessions; ResourceApplyAdadelta takes handles, and is what to use.
-        SparseApplyAdadelta takes a gradient of some rows.
+        The kernel does not look at that of `accum_update`: where inference does not
+        know it, see to it. For the variables of graphs and sessions;
+        ResourceApplyAdadelta takes handles, and is what to use. SparseApplyAdadelta
+        takes a gradient of some rows.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -249,10 +250,10 @@ def apply_adadelta(
     Steps are as large as those before them, so the method needs no learning rate: 1 is
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
-    All variables have to have the shape of the gradient, or the call is refused. Eager
-    calls do not check that of `accum_update`: see to it. For the variables of graphs
-    and sessions; ResourceApplyAdadelta takes handles, and is what to use.
-    SparseApplyAdadelta takes a gradient of some rows.
+    All variables have to have the shape of the gradient, or the call is refused. The
+    kernel does not look at that of `accum_update`: where inference does not know it,
+    see to it. For the variables of graphs and sessions; ResourceApplyAdadelta takes
+    handles, and is what to use. SparseApplyAdadelta takes a gradient of some rows.
 
     `ApplyAdadelta.create` in the current scope, with ApplyAdadelta.Options as keywords.
 
@@ -303,7 +304,8 @@ def apply_adadelta(
                 epsilon,
                 grad,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
             )
             return _result
     except Exception as error:

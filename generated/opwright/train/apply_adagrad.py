@@ -285,9 +285,12 @@ def apply_adagrad(
                 lr,
                 grad,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
                 "update_slots",
-                True if update_slots is True else flags[update_slots],
+                update_slots is True
+                or update_slots is not False
+                and flags[update_slots],
             )
             return _result
     except Exception as error:

@@ -353,9 +353,11 @@ def apply_adam(
                 epsilon,
                 grad,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
                 "use_nesterov",
-                False if use_nesterov is False else flags[use_nesterov],
+                use_nesterov is not False
+                and (use_nesterov is True or flags[use_nesterov]),
             )
             return _result
     except Exception as error:

@@ -319,7 +319,8 @@ def apply_centered_rms_prop(
                 epsilon,
                 grad,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
             )
             return _result
     except Exception as error:

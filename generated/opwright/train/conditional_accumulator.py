@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -28,7 +29,6 @@ from typing_extensions import Never
 
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
-        DType,
         DTypeLike,
         Output,
         ShapeLike,
@@ -204,7 +204,7 @@ class ConditionalAccumulator(TensorOp[TString]):
                     "ConditionalAccumulator",
                     None,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "shape",
                     as_shape(shape),
                     "container",
@@ -307,7 +307,7 @@ def conditional_accumulator(
                 "ConditionalAccumulator",
                 name,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "shape",
                 as_shape(shape),
                 "container",

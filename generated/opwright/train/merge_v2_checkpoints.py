@@ -229,9 +229,12 @@ def merge_v2_checkpoints(
                 checkpoint_prefixes,
                 destination_prefix,
                 "delete_old_dirs",
-                True if delete_old_dirs is True else flags[delete_old_dirs],
+                delete_old_dirs is True
+                or delete_old_dirs is not False
+                and flags[delete_old_dirs],
                 "allow_missing_files",
-                False if allow_missing_files is False else flags[allow_missing_files],
+                allow_missing_files is not False
+                and (allow_missing_files is True or flags[allow_missing_files]),
             )
             return _result
     except Exception as error:

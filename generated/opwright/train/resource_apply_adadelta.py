@@ -68,10 +68,11 @@ class ResourceApplyAdadelta(Op):
     Steps are as large as those before them, so the method needs no learning rate: 1 is
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
-    All variables have to have the shape of the gradient, or the call is refused. Eager
-    calls do not check that of `accum_update`: see to it. They change in place, and the
-    op gives nothing back; reads that should see the step have to come after it.
-    ResourceSparseApplyAdadelta takes a gradient of some rows.
+    All variables have to have the shape of the gradient, or the call is refused. The
+    kernel does not look at that of `accum_update`, and eager calls have no inference:
+    see to it. They change in place, and the op gives nothing back; reads that should
+    see the step have to come after it. ResourceSparseApplyAdadelta takes a gradient of
+    some rows.
 
     Stateful.
 
@@ -150,9 +151,10 @@ class ResourceApplyAdadelta(Op):
         are.
 
         All variables have to have the shape of the gradient, or the call is refused.
-        Eager calls do not check that of `accum_update`: see to it. They change in
-        place, and the op gives nothing back; reads that should see the step have to
-        come after it. ResourceSparseApplyAdadelta takes a gradient of some rows.
+        The kernel does not look at that of `accum_update`, and eager calls have no
+        inference: see to it. They change in place, and the op gives nothing back; reads
+        that should see the step have to come after it. ResourceSparseApplyAdadelta
+        takes a gradient of some rows.
 
         Stateful.
 
@@ -243,10 +245,11 @@ def resource_apply_adadelta(
     Steps are as large as those before them, so the method needs no learning rate: 1 is
     what the paper has (Zeiler, 2012). `epsilon` decides how large the first ones are.
 
-    All variables have to have the shape of the gradient, or the call is refused. Eager
-    calls do not check that of `accum_update`: see to it. They change in place, and the
-    op gives nothing back; reads that should see the step have to come after it.
-    ResourceSparseApplyAdadelta takes a gradient of some rows.
+    All variables have to have the shape of the gradient, or the call is refused. The
+    kernel does not look at that of `accum_update`, and eager calls have no inference:
+    see to it. They change in place, and the op gives nothing back; reads that should
+    see the step have to come after it. ResourceSparseApplyAdadelta takes a gradient of
+    some rows.
 
     Stateful.
 
@@ -295,7 +298,8 @@ def resource_apply_adadelta(
                 epsilon,
                 grad,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
             )
             return _result
     except Exception as error:

@@ -311,7 +311,8 @@ def resource_apply_adagrad_da(
                 l2,
                 global_step,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
             )
             return _result
     except Exception as error:

@@ -74,9 +74,10 @@ class ResourceApplyAdamWithAmsgrad(Op):
     squares in their place they do not (Reddi et al., 2018). The caller keeps the
     powers, and multiplies them after each step.
 
-    All variables have to have the shape of the gradient, or the call is refused. Eager
-    calls do not check that of `vhat`: see to it. They change in place, and the op gives
-    nothing back; reads that should see the step have to come after it.
+    All variables have to have the shape of the gradient, or the call is refused. The
+    kernel does not look at that of `vhat`, and eager calls have no inference: see to
+    it. They change in place, and the op gives nothing back; reads that should see the
+    step have to come after it.
 
     Stateful.
 
@@ -165,8 +166,9 @@ class ResourceApplyAdamWithAmsgrad(Op):
         powers, and multiplies them after each step.
 
         All variables have to have the shape of the gradient, or the call is refused.
-        Eager calls do not check that of `vhat`: see to it. They change in place, and
-        the op gives nothing back; reads that should see the step have to come after it.
+        The kernel does not look at that of `vhat`, and eager calls have no inference:
+        see to it. They change in place, and the op gives nothing back; reads that
+        should see the step have to come after it.
 
         Stateful.
 
@@ -286,9 +288,10 @@ def resource_apply_adam_with_amsgrad(
     squares in their place they do not (Reddi et al., 2018). The caller keeps the
     powers, and multiplies them after each step.
 
-    All variables have to have the shape of the gradient, or the call is refused. Eager
-    calls do not check that of `vhat`: see to it. They change in place, and the op gives
-    nothing back; reads that should see the step have to come after it.
+    All variables have to have the shape of the gradient, or the call is refused. The
+    kernel does not look at that of `vhat`, and eager calls have no inference: see to
+    it. They change in place, and the op gives nothing back; reads that should see the
+    step have to come after it.
 
     Stateful.
 
@@ -346,7 +349,8 @@ def resource_apply_adam_with_amsgrad(
                 epsilon,
                 grad,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
             )
             return _result
     except Exception as error:

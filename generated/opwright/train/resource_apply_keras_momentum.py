@@ -285,9 +285,11 @@ def resource_apply_keras_momentum(
                 grad,
                 momentum,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
                 "use_nesterov",
-                False if use_nesterov is False else flags[use_nesterov],
+                use_nesterov is not False
+                and (use_nesterov is True or flags[use_nesterov]),
             )
             return _result
     except Exception as error:

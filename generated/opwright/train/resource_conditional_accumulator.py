@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -28,7 +29,6 @@ from typing_extensions import Never
 
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
-        DType,
         DTypeLike,
         Output,
         ShapeLike,
@@ -210,7 +210,7 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
                     "ResourceConditionalAccumulator",
                     None,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "shape",
                     as_shape(shape),
                     "container",
@@ -316,7 +316,7 @@ def resource_conditional_accumulator(
                 "ResourceConditionalAccumulator",
                 name,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "shape",
                 as_shape(shape),
                 "container",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -25,7 +26,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         StringOperand,
@@ -156,7 +156,7 @@ class Restore(TensorOp[Dt]):
                     file_pattern,
                     tensor_name,
                     "dt",
-                    as_dtype(dt),
+                    dt if type(dt) is DType else as_dtype(dt),
                     "preferred_shard",
                     opts.preferred_shard,
                 )
@@ -229,7 +229,7 @@ def restore(
                 file_pattern,
                 tensor_name,
                 "dt",
-                as_dtype(dt),
+                dt if type(dt) is DType else as_dtype(dt),
                 "preferred_shard",
                 preferred_shard,
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -27,7 +28,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         StringOperand,
@@ -172,7 +172,7 @@ class RestoreSlice(TensorOp[Dt]):
                     tensor_name,
                     shape_and_slice,
                     "dt",
-                    as_dtype(dt),
+                    dt if type(dt) is DType else as_dtype(dt),
                     "preferred_shard",
                     opts.preferred_shard,
                 )
@@ -253,7 +253,7 @@ def restore_slice(
                 tensor_name,
                 shape_and_slice,
                 "dt",
-                as_dtype(dt),
+                dt if type(dt) is DType else as_dtype(dt),
                 "preferred_shard",
                 preferred_shard,
             )

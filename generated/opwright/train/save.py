@@ -54,6 +54,8 @@ class Save(Op):
 
     Stateful.
 
+    `T`: at least 1 value.
+
     Example:
         >>> save("old.ckpt", ["w", "b"], [[1.0, 2.0], [3]])
         >>> opwright.train.restore("old.ckpt", "w", tf.float32).numpy()

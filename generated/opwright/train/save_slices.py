@@ -61,6 +61,8 @@ class SaveSlices(Op):
 
     Stateful.
 
+    `T`: at least 1 value.
+
     Example:
         >>> save_slices("w-0", ["w"], ["3 2 0,1:-"], [[[1.0, 2.0]]])
         >>> save_slices("w-1", ["w"], ["3 2 1,2:-"], [[[3.0, 4.0], [5.0, 6.0]]])

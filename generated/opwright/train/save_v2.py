@@ -64,6 +64,8 @@ class SaveV2(Op):
 
     Stateful.
 
+    `dtypes`: at least 1 value.
+
     Example:
         >>> save_v2("step-10", ["w", "b"], ["", ""], [[[1.0, 2.0]], [0.5]])
         >>> b = opwright.train.restore_v2("step-10", ["b"], [""], [tf.float32])

@@ -463,7 +463,8 @@ def sdca_optimizer(
                     "loss_type",
                     loss_type,
                     "adaptative",
-                    False if adaptative is False else flags[adaptative],
+                    adaptative is not False
+                    and (adaptative is True or flags[adaptative]),
                     "l1",
                     l1,
                     "l2",

@@ -464,7 +464,7 @@ def sdca_optimizer_v2(
                     "loss_type",
                     loss_type,
                     "adaptive",
-                    False if adaptive is False else flags[adaptive],
+                    adaptive is not False and (adaptive is True or flags[adaptive]),
                     "l1",
                     l1,
                     "l2",

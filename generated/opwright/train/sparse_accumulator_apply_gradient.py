@@ -164,7 +164,8 @@ class SparseAccumulatorApplyGradient(Op):
                     gradient_values,
                     gradient_shape,
                     "has_known_shape",
-                    flags[has_known_shape],
+                    has_known_shape is not False
+                    and (has_known_shape is True or flags[has_known_shape]),
                 )
                 return op
         except Exception as error:
@@ -249,7 +250,8 @@ def sparse_accumulator_apply_gradient(
                 gradient_values,
                 gradient_shape,
                 "has_known_shape",
-                flags[has_known_shape],
+                has_known_shape is not False
+                and (has_known_shape is True or flags[has_known_shape]),
             )
             return _result
     except Exception as error:

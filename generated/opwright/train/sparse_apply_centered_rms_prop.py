@@ -350,7 +350,8 @@ def sparse_apply_centered_rms_prop(
                 grad,
                 indices,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
             )
             return _result
     except Exception as error:

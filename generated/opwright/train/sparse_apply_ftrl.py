@@ -376,13 +376,11 @@ def sparse_apply_ftrl(
                 l2,
                 lr_power,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
                 "multiply_linear_by_lr",
-                (
-                    False
-                    if multiply_linear_by_lr is False
-                    else flags[multiply_linear_by_lr]
-                ),
+                multiply_linear_by_lr is not False
+                and (multiply_linear_by_lr is True or flags[multiply_linear_by_lr]),
             )
             return _result
     except Exception as error:

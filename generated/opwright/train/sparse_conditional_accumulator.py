@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -28,7 +29,6 @@ from typing_extensions import Never
 
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
-        DType,
         DTypeLike,
         Output,
         ShapeLike,
@@ -205,7 +205,7 @@ class SparseConditionalAccumulator(TensorOp[TString]):
                     "SparseConditionalAccumulator",
                     None,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "shape",
                     as_shape(shape),
                     "container",
@@ -308,7 +308,7 @@ def sparse_conditional_accumulator(
                 "SparseConditionalAccumulator",
                 name,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "shape",
                 as_shape(shape),
                 "container",

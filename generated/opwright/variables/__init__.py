@@ -11,207 +11,207 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.variables.assign import (
+    from .assign import (
         Assign as Assign,
         assign as assign,
     )
-    from opwright.variables.assign_add import (
+    from .assign_add import (
         AssignAdd as AssignAdd,
         assign_add as assign_add,
     )
-    from opwright.variables.assign_add_variable_op import (
+    from .assign_add_variable_op import (
         AssignAddVariableOp as AssignAddVariableOp,
         assign_add_variable_op as assign_add_variable_op,
     )
-    from opwright.variables.assign_sub import (
+    from .assign_sub import (
         AssignSub as AssignSub,
         assign_sub as assign_sub,
     )
-    from opwright.variables.assign_sub_variable_op import (
+    from .assign_sub_variable_op import (
         AssignSubVariableOp as AssignSubVariableOp,
         assign_sub_variable_op as assign_sub_variable_op,
     )
-    from opwright.variables.assign_variable_op import (
+    from .assign_variable_op import (
         AssignVariableOp as AssignVariableOp,
         assign_variable_op as assign_variable_op,
     )
-    from opwright.variables.count_up_to import (
+    from .count_up_to import (
         CountUpTo as CountUpTo,
         count_up_to as count_up_to,
     )
-    from opwright.variables.delete_session_tensor import (
+    from .delete_session_tensor import (
         DeleteSessionTensor as DeleteSessionTensor,
         delete_session_tensor as delete_session_tensor,
     )
-    from opwright.variables.destroy_resource_op import (
+    from .destroy_resource_op import (
         DestroyResourceOp as DestroyResourceOp,
         destroy_resource_op as destroy_resource_op,
     )
-    from opwright.variables.destroy_temporary_variable import (
+    from .destroy_temporary_variable import (
         DestroyTemporaryVariable as DestroyTemporaryVariable,
         destroy_temporary_variable as destroy_temporary_variable,
     )
-    from opwright.variables.disable_copy_on_read import (
+    from .disable_copy_on_read import (
         DisableCopyOnRead as DisableCopyOnRead,
         disable_copy_on_read as disable_copy_on_read,
     )
-    from opwright.variables.get_session_handle import (
+    from .get_session_handle import (
         GetSessionHandle as GetSessionHandle,
         get_session_handle as get_session_handle,
     )
-    from opwright.variables.get_session_handle_v2 import (
+    from .get_session_handle_v2 import (
         GetSessionHandleV2 as GetSessionHandleV2,
         get_session_handle_v2 as get_session_handle_v2,
     )
-    from opwright.variables.get_session_tensor import (
+    from .get_session_tensor import (
         GetSessionTensor as GetSessionTensor,
         get_session_tensor as get_session_tensor,
     )
-    from opwright.variables.is_variable_initialized import (
+    from .is_variable_initialized import (
         IsVariableInitialized as IsVariableInitialized,
         is_variable_initialized as is_variable_initialized,
     )
-    from opwright.variables.read_variable_op import (
+    from .read_variable_op import (
         ReadVariableOp as ReadVariableOp,
         read_variable_op as read_variable_op,
     )
-    from opwright.variables.resource_count_up_to import (
+    from .resource_count_up_to import (
         ResourceCountUpTo as ResourceCountUpTo,
         resource_count_up_to as resource_count_up_to,
     )
-    from opwright.variables.resource_gather import (
+    from .resource_gather import (
         ResourceGather as ResourceGather,
         resource_gather as resource_gather,
     )
-    from opwright.variables.resource_gather_nd import (
+    from .resource_gather_nd import (
         ResourceGatherNd as ResourceGatherNd,
         resource_gather_nd as resource_gather_nd,
     )
-    from opwright.variables.resource_scatter_add import (
+    from .resource_scatter_add import (
         ResourceScatterAdd as ResourceScatterAdd,
         resource_scatter_add as resource_scatter_add,
     )
-    from opwright.variables.resource_scatter_div import (
+    from .resource_scatter_div import (
         ResourceScatterDiv as ResourceScatterDiv,
         resource_scatter_div as resource_scatter_div,
     )
-    from opwright.variables.resource_scatter_max import (
+    from .resource_scatter_max import (
         ResourceScatterMax as ResourceScatterMax,
         resource_scatter_max as resource_scatter_max,
     )
-    from opwright.variables.resource_scatter_min import (
+    from .resource_scatter_min import (
         ResourceScatterMin as ResourceScatterMin,
         resource_scatter_min as resource_scatter_min,
     )
-    from opwright.variables.resource_scatter_mul import (
+    from .resource_scatter_mul import (
         ResourceScatterMul as ResourceScatterMul,
         resource_scatter_mul as resource_scatter_mul,
     )
-    from opwright.variables.resource_scatter_nd_add import (
+    from .resource_scatter_nd_add import (
         ResourceScatterNdAdd as ResourceScatterNdAdd,
         resource_scatter_nd_add as resource_scatter_nd_add,
     )
-    from opwright.variables.resource_scatter_nd_max import (
+    from .resource_scatter_nd_max import (
         ResourceScatterNdMax as ResourceScatterNdMax,
         resource_scatter_nd_max as resource_scatter_nd_max,
     )
-    from opwright.variables.resource_scatter_nd_min import (
+    from .resource_scatter_nd_min import (
         ResourceScatterNdMin as ResourceScatterNdMin,
         resource_scatter_nd_min as resource_scatter_nd_min,
     )
-    from opwright.variables.resource_scatter_nd_sub import (
+    from .resource_scatter_nd_sub import (
         ResourceScatterNdSub as ResourceScatterNdSub,
         resource_scatter_nd_sub as resource_scatter_nd_sub,
     )
-    from opwright.variables.resource_scatter_nd_update import (
+    from .resource_scatter_nd_update import (
         ResourceScatterNdUpdate as ResourceScatterNdUpdate,
         resource_scatter_nd_update as resource_scatter_nd_update,
     )
-    from opwright.variables.resource_scatter_sub import (
+    from .resource_scatter_sub import (
         ResourceScatterSub as ResourceScatterSub,
         resource_scatter_sub as resource_scatter_sub,
     )
-    from opwright.variables.resource_scatter_update import (
+    from .resource_scatter_update import (
         ResourceScatterUpdate as ResourceScatterUpdate,
         resource_scatter_update as resource_scatter_update,
     )
-    from opwright.variables.resource_strided_slice_assign import (
+    from .resource_strided_slice_assign import (
         ResourceStridedSliceAssign as ResourceStridedSliceAssign,
         resource_strided_slice_assign as resource_strided_slice_assign,
     )
-    from opwright.variables.scatter_add import (
+    from .scatter_add import (
         ScatterAdd as ScatterAdd,
         scatter_add as scatter_add,
     )
-    from opwright.variables.scatter_div import (
+    from .scatter_div import (
         ScatterDiv as ScatterDiv,
         scatter_div as scatter_div,
     )
-    from opwright.variables.scatter_max import (
+    from .scatter_max import (
         ScatterMax as ScatterMax,
         scatter_max as scatter_max,
     )
-    from opwright.variables.scatter_min import (
+    from .scatter_min import (
         ScatterMin as ScatterMin,
         scatter_min as scatter_min,
     )
-    from opwright.variables.scatter_mul import (
+    from .scatter_mul import (
         ScatterMul as ScatterMul,
         scatter_mul as scatter_mul,
     )
-    from opwright.variables.scatter_nd_add import (
+    from .scatter_nd_add import (
         ScatterNdAdd as ScatterNdAdd,
         scatter_nd_add as scatter_nd_add,
     )
-    from opwright.variables.scatter_nd_max import (
+    from .scatter_nd_max import (
         ScatterNdMax as ScatterNdMax,
         scatter_nd_max as scatter_nd_max,
     )
-    from opwright.variables.scatter_nd_min import (
+    from .scatter_nd_min import (
         ScatterNdMin as ScatterNdMin,
         scatter_nd_min as scatter_nd_min,
     )
-    from opwright.variables.scatter_nd_sub import (
+    from .scatter_nd_sub import (
         ScatterNdSub as ScatterNdSub,
         scatter_nd_sub as scatter_nd_sub,
     )
-    from opwright.variables.scatter_nd_update import (
+    from .scatter_nd_update import (
         ScatterNdUpdate as ScatterNdUpdate,
         scatter_nd_update as scatter_nd_update,
     )
-    from opwright.variables.scatter_sub import (
+    from .scatter_sub import (
         ScatterSub as ScatterSub,
         scatter_sub as scatter_sub,
     )
-    from opwright.variables.scatter_update import (
+    from .scatter_update import (
         ScatterUpdate as ScatterUpdate,
         scatter_update as scatter_update,
     )
-    from opwright.variables.strided_slice_assign import (
+    from .strided_slice_assign import (
         StridedSliceAssign as StridedSliceAssign,
         strided_slice_assign as strided_slice_assign,
     )
-    from opwright.variables.temporary_variable import (
+    from .temporary_variable import (
         TemporaryVariable as TemporaryVariable,
         temporary_variable as temporary_variable,
     )
-    from opwright.variables.var_handle_op import (
+    from .var_handle_op import (
         VarHandleOp as VarHandleOp,
         var_handle_op as var_handle_op,
     )
-    from opwright.variables.var_is_initialized_op import (
+    from .var_is_initialized_op import (
         VarIsInitializedOp as VarIsInitializedOp,
         var_is_initialized_op as var_is_initialized_op,
     )
-    from opwright.variables.variable import (
+    from .variable import (
         Variable as Variable,
         variable as variable,
     )
-    from opwright.variables.variable_shape import (
+    from .variable_shape import (
         VariableShape as VariableShape,
         variable_shape as variable_shape,
     )
-    from opwright.variables.variable_v2 import (
+    from .variable_v2 import (
         VariableV2 as VariableV2,
         variable_v2 as variable_v2,
     )

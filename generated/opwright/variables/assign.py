@@ -244,9 +244,11 @@ def assign(
                 ref,
                 value,
                 "validate_shape",
-                True if validate_shape is True else flags[validate_shape],
+                validate_shape is True
+                or validate_shape is not False
+                and flags[validate_shape],
                 "use_locking",
-                True if use_locking is True else flags[use_locking],
+                use_locking is True or use_locking is not False and flags[use_locking],
             )
             return _result
     except Exception as error:

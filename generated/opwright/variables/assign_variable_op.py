@@ -231,7 +231,8 @@ def assign_variable_op(
                 resource,
                 value,
                 "validate_shape",
-                False if validate_shape is False else flags[validate_shape],
+                validate_shape is not False
+                and (validate_shape is True or flags[validate_shape]),
             )
             return _result
     except Exception as error:

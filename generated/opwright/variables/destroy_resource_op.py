@@ -194,7 +194,9 @@ def destroy_resource_op(
                 name,
                 resource,
                 "ignore_lookup_error",
-                True if ignore_lookup_error is True else flags[ignore_lookup_error],
+                ignore_lookup_error is True
+                or ignore_lookup_error is not False
+                and flags[ignore_lookup_error],
             )
             return _result
     except Exception as error:

@@ -49,8 +49,10 @@ class DestroyTemporaryVariable(TensorOp[T]):
     """Gives the value of a temporary variable, and destroys it.
 
     TemporaryVariable makes a variable for one run of a graph, this op ends it. All ops
-    that use the variable must come before, by control dependencies, as it is gone for
-    them. For reference variables, in graphs and sessions.
+    that use the variable must come before, by control dependencies: nothing refuses one
+    that comes later, but its memory is gone, or is that of `value`, which changes too.
+    Another `var_name` than the variable's is refused. For reference variables, in
+    graphs and sessions.
 
     Attributes:
         value: `T`, `*x`. What it held at last.
@@ -84,8 +86,10 @@ class DestroyTemporaryVariable(TensorOp[T]):
         """Gives the value of a temporary variable, and destroys it.
 
         TemporaryVariable makes a variable for one run of a graph, this op ends it. All
-        ops that use the variable must come before, by control dependencies, as it is
-        gone for them. For reference variables, in graphs and sessions.
+        ops that use the variable must come before, by control dependencies: nothing
+        refuses one that comes later, but its memory is gone, or is that of `value`,
+        which changes too. Another `var_name` than the variable's is refused. For
+        reference variables, in graphs and sessions.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,8 +142,10 @@ def destroy_temporary_variable(
     """Gives the value of a temporary variable, and destroys it.
 
     TemporaryVariable makes a variable for one run of a graph, this op ends it. All ops
-    that use the variable must come before, by control dependencies, as it is gone for
-    them. For reference variables, in graphs and sessions.
+    that use the variable must come before, by control dependencies: nothing refuses one
+    that comes later, but its memory is gone, or is that of `value`, which changes too.
+    Another `var_name` than the variable's is refused. For reference variables, in
+    graphs and sessions.
 
     `DestroyTemporaryVariable.create` in the current scope.
 

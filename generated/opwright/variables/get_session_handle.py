@@ -42,9 +42,10 @@ class GetSessionHandle(TensorOp[TString]):
 
     The tensor stays where it was computed, so a later run of the session can start from
     it without a copy to Python and back: GetSessionTensor gives it back,
-    DeleteSessionTensor frees it. Python's session makes an object of the string, which
-    frees the tensor when it goes; its `handle` is the string. Eager mode has no session
-    and refuses the call. GetSessionHandleV2 gives a resource.
+    DeleteSessionTensor frees it. Python's session makes an object of the string, whose
+    `handle` is the string; of objects that are gone, the session frees the tensors, ten
+    at a time. Eager mode has no session and refuses the call. GetSessionHandleV2 gives
+    a resource.
 
     Stateful.
 
@@ -79,8 +80,9 @@ class GetSessionHandle(TensorOp[TString]):
         The tensor stays where it was computed, so a later run of the session can start
         from it without a copy to Python and back: GetSessionTensor gives it back,
         DeleteSessionTensor frees it. Python's session makes an object of the string,
-        which frees the tensor when it goes; its `handle` is the string. Eager mode has
-        no session and refuses the call. GetSessionHandleV2 gives a resource.
+        whose `handle` is the string; of objects that are gone, the session frees the
+        tensors, ten at a time. Eager mode has no session and refuses the call.
+        GetSessionHandleV2 gives a resource.
 
         Stateful.
 
@@ -123,9 +125,10 @@ def get_session_handle(
 
     The tensor stays where it was computed, so a later run of the session can start from
     it without a copy to Python and back: GetSessionTensor gives it back,
-    DeleteSessionTensor frees it. Python's session makes an object of the string, which
-    frees the tensor when it goes; its `handle` is the string. Eager mode has no session
-    and refuses the call. GetSessionHandleV2 gives a resource.
+    DeleteSessionTensor frees it. Python's session makes an object of the string, whose
+    `handle` is the string; of objects that are gone, the session frees the tensors, ten
+    at a time. Eager mode has no session and refuses the call. GetSessionHandleV2 gives
+    a resource.
 
     Stateful.
 

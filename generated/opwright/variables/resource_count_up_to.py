@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -23,7 +24,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         TIndex,
@@ -126,7 +126,7 @@ class ResourceCountUpTo(TensorOp[T]):
                     "limit",
                     limit,
                     "T",
-                    as_dtype(T),
+                    T if type(T) is DType else as_dtype(T),
                 )
                 return op
         except Exception as error:
@@ -185,7 +185,7 @@ def resource_count_up_to(
                 "limit",
                 limit,
                 "T",
-                as_dtype(T),
+                T if type(T) is DType else as_dtype(T),
             )
             return _result
     except Exception as error:

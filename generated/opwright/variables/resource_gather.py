@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -195,7 +195,7 @@ class ResourceGather(TensorOp[Dtype]):
                     "validate_indices",
                     opts.validate_indices,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -285,9 +285,11 @@ def resource_gather(
                 "batch_dims",
                 batch_dims,
                 "validate_indices",
-                True if validate_indices is True else flags[validate_indices],
+                validate_indices is True
+                or validate_indices is not False
+                and flags[validate_indices],
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

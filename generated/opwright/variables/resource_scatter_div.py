@@ -60,9 +60,9 @@ class ResourceScatterDiv(Op):
     index that is there several times, one division follows the other. Integers are cut
     off towards zero; on the CPU a divisor 0 is refused, for floats as well.
 
-    An index that is not in range is refused; rows before it are changed by then. They
-    take the variable's handle and give nothing back; reads that should see the change
-    have to come after it.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. They take the variable's handle and give nothing
+    back; reads that should see the change have to come after it.
 
     Stateful.
 
@@ -110,9 +110,9 @@ class ResourceScatterDiv(Op):
         an index that is there several times, one division follows the other. Integers
         are cut off towards zero; on the CPU a divisor 0 is refused, for floats as well.
 
-        An index that is not in range is refused; rows before it are changed by then.
-        They take the variable's handle and give nothing back; reads that should see the
-        change have to come after it.
+        On the CPU an index that is not in range is refused, and rows before it are
+        changed by then; GPUs leave its row out. They take the variable's handle and
+        give nothing back; reads that should see the change have to come after it.
 
         Stateful.
 
@@ -173,9 +173,9 @@ def resource_scatter_div(
     index that is there several times, one division follows the other. Integers are cut
     off towards zero; on the CPU a divisor 0 is refused, for floats as well.
 
-    An index that is not in range is refused; rows before it are changed by then. They
-    take the variable's handle and give nothing back; reads that should see the change
-    have to come after it.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. They take the variable's handle and give nothing
+    back; reads that should see the change have to come after it.
 
     Stateful.
 

@@ -61,9 +61,10 @@ class ResourceScatterMax(Op):
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, the greatest value counts.
 
-    An index that is not in range is refused; rows before it are changed by then. They
-    take the variable's handle and give nothing back; reads that should see the change
-    have to come after it. ResourceScatterNdMax takes indices into several axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. They take the variable's handle and give nothing
+    back; reads that should see the change have to come after it. ResourceScatterNdMax
+    takes indices into several axes.
 
     Stateful.
 
@@ -110,10 +111,10 @@ class ResourceScatterMax(Op):
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, the greatest value counts.
 
-        An index that is not in range is refused; rows before it are changed by then.
-        They take the variable's handle and give nothing back; reads that should see the
-        change have to come after it. ResourceScatterNdMax takes indices into several
-        axes.
+        On the CPU an index that is not in range is refused, and rows before it are
+        changed by then; GPUs leave its row out. They take the variable's handle and
+        give nothing back; reads that should see the change have to come after it.
+        ResourceScatterNdMax takes indices into several axes.
 
         Stateful.
 
@@ -173,9 +174,10 @@ def resource_scatter_max(
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, the greatest value counts.
 
-    An index that is not in range is refused; rows before it are changed by then. They
-    take the variable's handle and give nothing back; reads that should see the change
-    have to come after it. ResourceScatterNdMax takes indices into several axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. They take the variable's handle and give nothing
+    back; reads that should see the change have to come after it. ResourceScatterNdMax
+    takes indices into several axes.
 
     Stateful.
 

@@ -59,9 +59,9 @@ class ResourceScatterMul(Op):
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, the factors are multiplied.
 
-    An index that is not in range is refused; rows before it are changed by then. They
-    take the variable's handle and give nothing back; reads that should see the change
-    have to come after it.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. They take the variable's handle and give nothing
+    back; reads that should see the change have to come after it.
 
     Stateful.
 
@@ -108,9 +108,9 @@ class ResourceScatterMul(Op):
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, the factors are multiplied.
 
-        An index that is not in range is refused; rows before it are changed by then.
-        They take the variable's handle and give nothing back; reads that should see the
-        change have to come after it.
+        On the CPU an index that is not in range is refused, and rows before it are
+        changed by then; GPUs leave its row out. They take the variable's handle and
+        give nothing back; reads that should see the change have to come after it.
 
         Stateful.
 
@@ -170,9 +170,9 @@ def resource_scatter_mul(
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, the factors are multiplied.
 
-    An index that is not in range is refused; rows before it are changed by then. They
-    take the variable's handle and give nothing back; reads that should see the change
-    have to come after it.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. They take the variable's handle and give nothing
+    back; reads that should see the change have to come after it.
 
     Stateful.
 

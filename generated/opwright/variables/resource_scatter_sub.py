@@ -59,9 +59,10 @@ class ResourceScatterSub(Op):
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, all are subtracted.
 
-    An index that is not in range is refused; rows before it are changed by then. They
-    take the variable's handle and give nothing back; reads that should see the change
-    have to come after it. ResourceScatterNdSub takes indices into several axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. They take the variable's handle and give nothing
+    back; reads that should see the change have to come after it. ResourceScatterNdSub
+    takes indices into several axes.
 
     Stateful.
 
@@ -108,10 +109,10 @@ class ResourceScatterSub(Op):
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, all are subtracted.
 
-        An index that is not in range is refused; rows before it are changed by then.
-        They take the variable's handle and give nothing back; reads that should see the
-        change have to come after it. ResourceScatterNdSub takes indices into several
-        axes.
+        On the CPU an index that is not in range is refused, and rows before it are
+        changed by then; GPUs leave its row out. They take the variable's handle and
+        give nothing back; reads that should see the change have to come after it.
+        ResourceScatterNdSub takes indices into several axes.
 
         Stateful.
 
@@ -171,9 +172,10 @@ def resource_scatter_sub(
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, all are subtracted.
 
-    An index that is not in range is refused; rows before it are changed by then. They
-    take the variable's handle and give nothing back; reads that should see the change
-    have to come after it. ResourceScatterNdSub takes indices into several axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. They take the variable's handle and give nothing
+    back; reads that should see the change have to come after it. ResourceScatterNdSub
+    takes indices into several axes.
 
     Stateful.
 

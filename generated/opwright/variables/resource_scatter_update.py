@@ -60,9 +60,10 @@ class ResourceScatterUpdate(Op):
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, any of the rows may stay.
 
-    An index that is not in range is refused; rows before it are changed by then. They
-    take the variable's handle and give nothing back; reads that should see the change
-    have to come after it. ResourceScatterNdUpdate takes indices into several axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. They take the variable's handle and give nothing
+    back; reads that should see the change have to come after it.
+    ResourceScatterNdUpdate takes indices into several axes.
 
     Stateful.
 
@@ -105,10 +106,10 @@ class ResourceScatterUpdate(Op):
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, any of the rows may stay.
 
-        An index that is not in range is refused; rows before it are changed by then.
-        They take the variable's handle and give nothing back; reads that should see the
-        change have to come after it. ResourceScatterNdUpdate takes indices into several
-        axes.
+        On the CPU an index that is not in range is refused, and rows before it are
+        changed by then; GPUs leave its row out. They take the variable's handle and
+        give nothing back; reads that should see the change have to come after it.
+        ResourceScatterNdUpdate takes indices into several axes.
 
         Stateful.
 
@@ -168,9 +169,10 @@ def resource_scatter_update(
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, any of the rows may stay.
 
-    An index that is not in range is refused; rows before it are changed by then. They
-    take the variable's handle and give nothing back; reads that should see the change
-    have to come after it. ResourceScatterNdUpdate takes indices into several axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. They take the variable's handle and give nothing
+    back; reads that should see the change have to come after it.
+    ResourceScatterNdUpdate takes indices into several axes.
 
     Stateful.
 

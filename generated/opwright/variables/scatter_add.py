@@ -64,10 +64,10 @@ class ScatterAdd(TensorOp[T]):
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, all are added.
 
-    An index that is not in range is refused; rows before it are changed by then. This
-    one is for reference variables, of graphs and sessions; ResourceScatterAdd takes the
-    handles of all others, and is what to use. ScatterNdAdd takes indices into several
-    axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. This one is for reference variables, of graphs and
+    sessions; ResourceScatterAdd takes the handles of all others, and is what to use.
+    ScatterNdAdd takes indices into several axes.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -140,10 +140,10 @@ class ScatterAdd(TensorOp[T]):
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, all are added.
 
-        An index that is not in range is refused; rows before it are changed by then.
-        This one is for reference variables, of graphs and sessions; ResourceScatterAdd
-        takes the handles of all others, and is what to use. ScatterNdAdd takes indices
-        into several axes.
+        On the CPU an index that is not in range is refused, and rows before it are
+        changed by then; GPUs leave its row out. This one is for reference variables, of
+        graphs and sessions; ResourceScatterAdd takes the handles of all others, and is
+        what to use. ScatterNdAdd takes indices into several axes.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -222,10 +222,10 @@ def scatter_add(
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, all are added.
 
-    An index that is not in range is refused; rows before it are changed by then. This
-    one is for reference variables, of graphs and sessions; ResourceScatterAdd takes the
-    handles of all others, and is what to use. ScatterNdAdd takes indices into several
-    axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. This one is for reference variables, of graphs and
+    sessions; ResourceScatterAdd takes the handles of all others, and is what to use.
+    ScatterNdAdd takes indices into several axes.
 
     `ScatterAdd.create` in the current scope, with ScatterAdd.Options as keywords.
 
@@ -267,7 +267,8 @@ def scatter_add(
                 indices,
                 updates,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
             )
             return _result
     except Exception as error:

@@ -66,9 +66,9 @@ class ScatterDiv(TensorOp[T]):
     off towards zero; a divisor 0 gives infinity or nan for floats, and for integers it
     ends the process on the CPU.
 
-    An index that is not in range is refused; rows before it are changed by then. This
-    one is for reference variables, of graphs and sessions; ResourceScatterDiv takes the
-    handles of all others, and is what to use.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. This one is for reference variables, of graphs and
+    sessions; ResourceScatterDiv takes the handles of all others, and is what to use.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -143,9 +143,10 @@ class ScatterDiv(TensorOp[T]):
         are cut off towards zero; a divisor 0 gives infinity or nan for floats, and for
         integers it ends the process on the CPU.
 
-        An index that is not in range is refused; rows before it are changed by then.
-        This one is for reference variables, of graphs and sessions; ResourceScatterDiv
-        takes the handles of all others, and is what to use.
+        On the CPU an index that is not in range is refused, and rows before it are
+        changed by then; GPUs leave its row out. This one is for reference variables, of
+        graphs and sessions; ResourceScatterDiv takes the handles of all others, and is
+        what to use.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -226,9 +227,9 @@ def scatter_div(
     off towards zero; a divisor 0 gives infinity or nan for floats, and for integers it
     ends the process on the CPU.
 
-    An index that is not in range is refused; rows before it are changed by then. This
-    one is for reference variables, of graphs and sessions; ResourceScatterDiv takes the
-    handles of all others, and is what to use.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. This one is for reference variables, of graphs and
+    sessions; ResourceScatterDiv takes the handles of all others, and is what to use.
 
     `ScatterDiv.create` in the current scope, with ScatterDiv.Options as keywords.
 
@@ -270,7 +271,8 @@ def scatter_div(
                 indices,
                 updates,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
             )
             return _result
     except Exception as error:

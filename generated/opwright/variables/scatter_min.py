@@ -64,10 +64,10 @@ class ScatterMin(TensorOp[T]):
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, the least value counts.
 
-    An index that is not in range is refused; rows before it are changed by then. This
-    one is for reference variables, of graphs and sessions; ResourceScatterMin takes the
-    handles of all others, and is what to use. ScatterNdMin takes indices into several
-    axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. This one is for reference variables, of graphs and
+    sessions; ResourceScatterMin takes the handles of all others, and is what to use.
+    ScatterNdMin takes indices into several axes.
 
     `T`: float16, bfloat16, float32, float64, int32 or int64.
 
@@ -139,10 +139,10 @@ class ScatterMin(TensorOp[T]):
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, the least value counts.
 
-        An index that is not in range is refused; rows before it are changed by then.
-        This one is for reference variables, of graphs and sessions; ResourceScatterMin
-        takes the handles of all others, and is what to use. ScatterNdMin takes indices
-        into several axes.
+        On the CPU an index that is not in range is refused, and rows before it are
+        changed by then; GPUs leave its row out. This one is for reference variables, of
+        graphs and sessions; ResourceScatterMin takes the handles of all others, and is
+        what to use. ScatterNdMin takes indices into several axes.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -221,10 +221,10 @@ def scatter_min(
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, the least value counts.
 
-    An index that is not in range is refused; rows before it are changed by then. This
-    one is for reference variables, of graphs and sessions; ResourceScatterMin takes the
-    handles of all others, and is what to use. ScatterNdMin takes indices into several
-    axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. This one is for reference variables, of graphs and
+    sessions; ResourceScatterMin takes the handles of all others, and is what to use.
+    ScatterNdMin takes indices into several axes.
 
     `ScatterMin.create` in the current scope, with ScatterMin.Options as keywords.
 
@@ -266,7 +266,8 @@ def scatter_min(
                 indices,
                 updates,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
             )
             return _result
     except Exception as error:

@@ -64,9 +64,9 @@ class ScatterMul(TensorOp[T]):
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, the factors are multiplied.
 
-    An index that is not in range is refused; rows before it are changed by then. This
-    one is for reference variables, of graphs and sessions; ResourceScatterMul takes the
-    handles of all others, and is what to use.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. This one is for reference variables, of graphs and
+    sessions; ResourceScatterMul takes the handles of all others, and is what to use.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -139,9 +139,10 @@ class ScatterMul(TensorOp[T]):
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, the factors are multiplied.
 
-        An index that is not in range is refused; rows before it are changed by then.
-        This one is for reference variables, of graphs and sessions; ResourceScatterMul
-        takes the handles of all others, and is what to use.
+        On the CPU an index that is not in range is refused, and rows before it are
+        changed by then; GPUs leave its row out. This one is for reference variables, of
+        graphs and sessions; ResourceScatterMul takes the handles of all others, and is
+        what to use.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -220,9 +221,9 @@ def scatter_mul(
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, the factors are multiplied.
 
-    An index that is not in range is refused; rows before it are changed by then. This
-    one is for reference variables, of graphs and sessions; ResourceScatterMul takes the
-    handles of all others, and is what to use.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. This one is for reference variables, of graphs and
+    sessions; ResourceScatterMul takes the handles of all others, and is what to use.
 
     `ScatterMul.create` in the current scope, with ScatterMul.Options as keywords.
 
@@ -264,7 +265,8 @@ def scatter_mul(
                 indices,
                 updates,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
             )
             return _result
     except Exception as error:

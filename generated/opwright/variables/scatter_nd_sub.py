@@ -293,7 +293,8 @@ def scatter_nd_sub(
                 indices,
                 updates,
                 "use_locking",
-                False if use_locking is False else flags[use_locking],
+                use_locking is not False
+                and (use_locking is True or flags[use_locking]),
                 "bad_indices_policy",
                 bad_indices_policy,
             )

@@ -291,7 +291,7 @@ def scatter_nd_update(
                 indices,
                 updates,
                 "use_locking",
-                True if use_locking is True else flags[use_locking],
+                use_locking is True or use_locking is not False and flags[use_locking],
                 "bad_indices_policy",
                 bad_indices_policy,
             )

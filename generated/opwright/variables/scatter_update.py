@@ -64,10 +64,10 @@ class ScatterUpdate(TensorOp[T]):
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, any of the rows may stay.
 
-    An index that is not in range is refused; rows before it are changed by then. This
-    one is for reference variables, of graphs and sessions; ResourceScatterUpdate takes
-    the handles of all others, and is what to use. ScatterNdUpdate takes indices into
-    several axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. This one is for reference variables, of graphs and
+    sessions; ResourceScatterUpdate takes the handles of all others, and is what to use.
+    ScatterNdUpdate takes indices into several axes.
 
     `Tindices`: int32 or int64.
 
@@ -137,10 +137,10 @@ class ScatterUpdate(TensorOp[T]):
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, any of the rows may stay.
 
-        An index that is not in range is refused; rows before it are changed by then.
-        This one is for reference variables, of graphs and sessions;
-        ResourceScatterUpdate takes the handles of all others, and is what to use.
-        ScatterNdUpdate takes indices into several axes.
+        On the CPU an index that is not in range is refused, and rows before it are
+        changed by then; GPUs leave its row out. This one is for reference variables, of
+        graphs and sessions; ResourceScatterUpdate takes the handles of all others, and
+        is what to use. ScatterNdUpdate takes indices into several axes.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -220,10 +220,10 @@ def scatter_update(
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, any of the rows may stay.
 
-    An index that is not in range is refused; rows before it are changed by then. This
-    one is for reference variables, of graphs and sessions; ResourceScatterUpdate takes
-    the handles of all others, and is what to use. ScatterNdUpdate takes indices into
-    several axes.
+    On the CPU an index that is not in range is refused, and rows before it are changed
+    by then; GPUs leave its row out. This one is for reference variables, of graphs and
+    sessions; ResourceScatterUpdate takes the handles of all others, and is what to use.
+    ScatterNdUpdate takes indices into several axes.
 
     `ScatterUpdate.create` in the current scope, with ScatterUpdate.Options as keywords.
 
@@ -266,7 +266,7 @@ def scatter_update(
                 indices,
                 updates,
                 "use_locking",
-                True if use_locking is True else flags[use_locking],
+                use_locking is True or use_locking is not False and flags[use_locking],
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         ShapeLike,
@@ -159,7 +159,7 @@ class TemporaryVariable(TensorOp[Dtype]):
                     "shape",
                     as_shape(shape),
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "var_name",
                     opts.var_name,
                 )
@@ -232,7 +232,7 @@ def temporary_variable(
                 "shape",
                 as_shape(shape),
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "var_name",
                 var_name,
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from opwright_runtime.gencode import (
         AnyDTypeLike,
-        DType,
         Output,
         ShapeLike,
         StringLike,
@@ -196,7 +196,7 @@ class VarHandleOp(TensorOp[TResource]):
                     "debug_name",
                     opts.debug_name,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "shape",
                     as_shape(shape),
                     "allowed_devices",
@@ -294,7 +294,7 @@ def var_handle_op(
                 "debug_name",
                 debug_name,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "shape",
                 as_shape(shape),
                 "allowed_devices",

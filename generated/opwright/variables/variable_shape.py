@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TInt32,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         TIndex,
@@ -140,7 +140,7 @@ class VariableShape(TensorOp[OutType]):
                     None,
                     input,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
                 return op
         except Exception as error:
@@ -213,7 +213,7 @@ def variable_shape(
                 name,
                 input,
                 "out_type",
-                as_dtype(out_type),
+                out_type if type(out_type) is DType else as_dtype(out_type),
             )
             return _result
     except Exception as error:

@@ -11,215 +11,215 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.xla.assign_variable_xla_concat_nd import (
+    from .assign_variable_xla_concat_nd import (
         AssignVariableXlaConcatND as AssignVariableXlaConcatND,
         assign_variable_xla_concat_nd as assign_variable_xla_concat_nd,
     )
-    from opwright.xla.read_variable_xla_split_nd import (
+    from .read_variable_xla_split_nd import (
         ReadVariableXlaSplitND as ReadVariableXlaSplitND,
         read_variable_xla_split_nd as read_variable_xla_split_nd,
     )
-    from opwright.xla.xla_all_reduce import (
+    from .xla_all_reduce import (
         XlaAllReduce as XlaAllReduce,
         xla_all_reduce as xla_all_reduce,
     )
-    from opwright.xla.xla_broadcast_helper import (
+    from .xla_broadcast_helper import (
         XlaBroadcastHelper as XlaBroadcastHelper,
         xla_broadcast_helper as xla_broadcast_helper,
     )
-    from opwright.xla.xla_call_module import (
+    from .xla_call_module import (
         XlaCallModule as XlaCallModule,
         xla_call_module as xla_call_module,
     )
-    from opwright.xla.xla_cluster_output import (
+    from .xla_cluster_output import (
         XlaClusterOutput as XlaClusterOutput,
         xla_cluster_output as xla_cluster_output,
     )
-    from opwright.xla.xla_concat_nd import (
+    from .xla_concat_nd import (
         XlaConcatND as XlaConcatND,
         xla_concat_nd as xla_concat_nd,
     )
-    from opwright.xla.xla_conv import (
+    from .xla_conv import (
         XlaConv as XlaConv,
         xla_conv as xla_conv,
     )
-    from opwright.xla.xla_conv_v2 import (
+    from .xla_conv_v2 import (
         XlaConvV2 as XlaConvV2,
         xla_conv_v2 as xla_conv_v2,
     )
-    from opwright.xla.xla_custom_call import (
+    from .xla_custom_call import (
         XlaCustomCall as XlaCustomCall,
         xla_custom_call as xla_custom_call,
     )
-    from opwright.xla.xla_custom_call_v2 import (
+    from .xla_custom_call_v2 import (
         XlaCustomCallV2 as XlaCustomCallV2,
         xla_custom_call_v2 as xla_custom_call_v2,
     )
-    from opwright.xla.xla_dequantize import (
+    from .xla_dequantize import (
         XlaDequantize as XlaDequantize,
         xla_dequantize as xla_dequantize,
     )
-    from opwright.xla.xla_dot import (
+    from .xla_dot import (
         XlaDot as XlaDot,
         xla_dot as xla_dot,
     )
-    from opwright.xla.xla_dot_v2 import (
+    from .xla_dot_v2 import (
         XlaDotV2 as XlaDotV2,
         xla_dot_v2 as xla_dot_v2,
     )
-    from opwright.xla.xla_dynamic_slice import (
+    from .xla_dynamic_slice import (
         XlaDynamicSlice as XlaDynamicSlice,
         xla_dynamic_slice as xla_dynamic_slice,
     )
-    from opwright.xla.xla_dynamic_update_slice import (
+    from .xla_dynamic_update_slice import (
         XlaDynamicUpdateSlice as XlaDynamicUpdateSlice,
         xla_dynamic_update_slice as xla_dynamic_update_slice,
     )
-    from opwright.xla.xla_einsum import (
+    from .xla_einsum import (
         XlaEinsum as XlaEinsum,
         xla_einsum as xla_einsum,
     )
-    from opwright.xla.xla_gather import (
+    from .xla_gather import (
         XlaGather as XlaGather,
         xla_gather as xla_gather,
     )
-    from opwright.xla.xla_host_compute import (
+    from .xla_host_compute import (
         XlaHostCompute as XlaHostCompute,
         xla_host_compute as xla_host_compute,
     )
-    from opwright.xla.xla_if import (
+    from .xla_if import (
         XlaIf as XlaIf,
         xla_if as xla_if,
     )
-    from opwright.xla.xla_key_value_sort import (
+    from .xla_key_value_sort import (
         XlaKeyValueSort as XlaKeyValueSort,
         xla_key_value_sort as xla_key_value_sort,
     )
-    from opwright.xla.xla_launch import (
+    from .xla_launch import (
         XlaLaunch as XlaLaunch,
         xla_launch as xla_launch,
     )
-    from opwright.xla.xla_launch_v2 import (
+    from .xla_launch_v2 import (
         XlaLaunchV2 as XlaLaunchV2,
         xla_launch_v2 as xla_launch_v2,
     )
-    from opwright.xla.xla_optimization_barrier import (
+    from .xla_optimization_barrier import (
         XlaOptimizationBarrier as XlaOptimizationBarrier,
         xla_optimization_barrier as xla_optimization_barrier,
     )
-    from opwright.xla.xla_pad import (
+    from .xla_pad import (
         XlaPad as XlaPad,
         xla_pad as xla_pad,
     )
-    from opwright.xla.xla_recv import (
+    from .xla_recv import (
         XlaRecv as XlaRecv,
         xla_recv as xla_recv,
     )
-    from opwright.xla.xla_recv_from_host import (
+    from .xla_recv_from_host import (
         XlaRecvFromHost as XlaRecvFromHost,
         xla_recv_from_host as xla_recv_from_host,
     )
-    from opwright.xla.xla_reduce import (
+    from .xla_reduce import (
         XlaReduce as XlaReduce,
         xla_reduce as xla_reduce,
     )
-    from opwright.xla.xla_reduce_precision import (
+    from .xla_reduce_precision import (
         XlaReducePrecision as XlaReducePrecision,
         xla_reduce_precision as xla_reduce_precision,
     )
-    from opwright.xla.xla_reduce_scatter import (
+    from .xla_reduce_scatter import (
         XlaReduceScatter as XlaReduceScatter,
         xla_reduce_scatter as xla_reduce_scatter,
     )
-    from opwright.xla.xla_reduce_window import (
+    from .xla_reduce_window import (
         XlaReduceWindow as XlaReduceWindow,
         xla_reduce_window as xla_reduce_window,
     )
-    from opwright.xla.xla_remove_dynamic_dimension_size import (
+    from .xla_remove_dynamic_dimension_size import (
         XlaRemoveDynamicDimensionSize as XlaRemoveDynamicDimensionSize,
         xla_remove_dynamic_dimension_size as xla_remove_dynamic_dimension_size,
     )
-    from opwright.xla.xla_replica_id import (
+    from .xla_replica_id import (
         XlaReplicaId as XlaReplicaId,
         xla_replica_id as xla_replica_id,
     )
-    from opwright.xla.xla_rng_bit_generator import (
+    from .xla_rng_bit_generator import (
         XlaRngBitGenerator as XlaRngBitGenerator,
         xla_rng_bit_generator as xla_rng_bit_generator,
     )
-    from opwright.xla.xla_scatter import (
+    from .xla_scatter import (
         XlaScatter as XlaScatter,
         xla_scatter as xla_scatter,
     )
-    from opwright.xla.xla_select_and_scatter import (
+    from .xla_select_and_scatter import (
         XlaSelectAndScatter as XlaSelectAndScatter,
         xla_select_and_scatter as xla_select_and_scatter,
     )
-    from opwright.xla.xla_self_adjoint_eig import (
+    from .xla_self_adjoint_eig import (
         XlaSelfAdjointEig as XlaSelfAdjointEig,
         xla_self_adjoint_eig as xla_self_adjoint_eig,
     )
-    from opwright.xla.xla_send import (
+    from .xla_send import (
         XlaSend as XlaSend,
         xla_send as xla_send,
     )
-    from opwright.xla.xla_send_to_host import (
+    from .xla_send_to_host import (
         XlaSendToHost as XlaSendToHost,
         xla_send_to_host as xla_send_to_host,
     )
-    from opwright.xla.xla_set_bound import (
+    from .xla_set_bound import (
         XlaSetBound as XlaSetBound,
         xla_set_bound as xla_set_bound,
     )
-    from opwright.xla.xla_set_dynamic_dimension_size import (
+    from .xla_set_dynamic_dimension_size import (
         XlaSetDynamicDimensionSize as XlaSetDynamicDimensionSize,
         xla_set_dynamic_dimension_size as xla_set_dynamic_dimension_size,
     )
-    from opwright.xla.xla_sharding import (
+    from .xla_sharding import (
         XlaSharding as XlaSharding,
         xla_sharding as xla_sharding,
     )
-    from opwright.xla.xla_sort import (
+    from .xla_sort import (
         XlaSort as XlaSort,
         xla_sort as xla_sort,
     )
-    from opwright.xla.xla_sparse_activations_unstack import (
+    from .xla_sparse_activations_unstack import (
         XlaSparseActivationsUnstack as XlaSparseActivationsUnstack,
         xla_sparse_activations_unstack as xla_sparse_activations_unstack,
     )
-    from opwright.xla.xla_sparse_gradients_stack import (
+    from .xla_sparse_gradients_stack import (
         XlaSparseGradientsStack as XlaSparseGradientsStack,
         xla_sparse_gradients_stack as xla_sparse_gradients_stack,
     )
-    from opwright.xla.xla_split_nd import (
+    from .xla_split_nd import (
         XlaSplitND as XlaSplitND,
         xla_split_nd as xla_split_nd,
     )
-    from opwright.xla.xla_spmd_full_to_shard_shape import (
+    from .xla_spmd_full_to_shard_shape import (
         XlaSpmdFullToShardShape as XlaSpmdFullToShardShape,
         xla_spmd_full_to_shard_shape as xla_spmd_full_to_shard_shape,
     )
-    from opwright.xla.xla_spmd_shard_to_full_shape import (
+    from .xla_spmd_shard_to_full_shape import (
         XlaSpmdShardToFullShape as XlaSpmdShardToFullShape,
         xla_spmd_shard_to_full_shape as xla_spmd_shard_to_full_shape,
     )
-    from opwright.xla.xla_svd import (
+    from .xla_svd import (
         XlaSvd as XlaSvd,
         xla_svd as xla_svd,
     )
-    from opwright.xla.xla_variadic_reduce import (
+    from .xla_variadic_reduce import (
         XlaVariadicReduce as XlaVariadicReduce,
         xla_variadic_reduce as xla_variadic_reduce,
     )
-    from opwright.xla.xla_variadic_reduce_v2 import (
+    from .xla_variadic_reduce_v2 import (
         XlaVariadicReduceV2 as XlaVariadicReduceV2,
         xla_variadic_reduce_v2 as xla_variadic_reduce_v2,
     )
-    from opwright.xla.xla_variadic_sort import (
+    from .xla_variadic_sort import (
         XlaVariadicSort as XlaVariadicSort,
         xla_variadic_sort as xla_variadic_sort,
     )
-    from opwright.xla.xla_while import (
+    from .xla_while import (
         XlaWhile as XlaWhile,
         xla_while as xla_while,
     )

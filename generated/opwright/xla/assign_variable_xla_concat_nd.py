@@ -66,6 +66,8 @@ class AssignVariableXlaConcatND(Op):
 
     Stateful.
 
+    `N`: at least 1.
+
     Example:
         >>> @tf.function(jit_compile=True)
         ... def write(weights, shards):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         TResource,
@@ -162,7 +162,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
                     None,
                     resource,
                     "T",
-                    as_dtype(T),
+                    T if type(T) is DType else as_dtype(T),
                     "N",
                     N,
                     "num_splits",
@@ -243,7 +243,7 @@ def read_variable_xla_split_nd(
                 name,
                 resource,
                 "T",
-                as_dtype(T),
+                T if type(T) is DType else as_dtype(T),
                 "N",
                 N,
                 "num_splits",

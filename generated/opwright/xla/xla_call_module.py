@@ -380,19 +380,13 @@ def xla_call_module(
                 "function_list",
                 function_list,
                 "has_token_input_output",
-                (
-                    False
-                    if has_token_input_output is False
-                    else flags[has_token_input_output]
-                ),
+                has_token_input_output is not False
+                and (has_token_input_output is True or flags[has_token_input_output]),
                 "disabled_checks",
                 disabled_checks,
                 "use_shardy_partitioner",
-                (
-                    False
-                    if use_shardy_partitioner is False
-                    else flags[use_shardy_partitioner]
-                ),
+                use_shardy_partitioner is not False
+                and (use_shardy_partitioner is True or flags[use_shardy_partitioner]),
             )
             return _result
     except Exception as error:

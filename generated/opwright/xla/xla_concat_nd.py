@@ -54,6 +54,8 @@ class XlaConcatND(TensorOp[T]):
     for model parallelism on TPUs make it; programs do not call it. ConcatV2 joins along
     one axis.
 
+    `N`: at least 1.
+
     Attributes:
         output: `T`, `dims(2)`. The tensor that they make.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -27,7 +28,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -235,7 +235,11 @@ class XlaConvV2(TensorOp[PreferredElementType]):
                     "precision_config",
                     precision_config,
                     "preferred_element_type",
-                    as_dtype(preferred_element_type),
+                    (
+                        preferred_element_type
+                        if type(preferred_element_type) is DType
+                        else as_dtype(preferred_element_type)
+                    ),
                     "batch_group_count",
                     opts.batch_group_count,
                 )
@@ -357,7 +361,11 @@ def xla_conv_v2(
                 "precision_config",
                 precision_config,
                 "preferred_element_type",
-                as_dtype(preferred_element_type),
+                (
+                    preferred_element_type
+                    if type(preferred_element_type) is DType
+                    else as_dtype(preferred_element_type)
+                ),
                 "batch_group_count",
                 batch_group_count,
             )

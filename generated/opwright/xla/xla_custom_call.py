@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Output,
         ShapeLike,
@@ -138,7 +138,7 @@ class XlaCustomCall(TensorOp[Dtype]):
                     "backend_config",
                     backend_config,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "shape",
                     as_shape(shape),
                 )
@@ -215,7 +215,7 @@ def xla_custom_call(
                 "backend_config",
                 backend_config,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "shape",
                 as_shape(shape),
             )

@@ -140,7 +140,8 @@ class XlaCustomCallV2(Op):
                     "backend_config",
                     backend_config,
                     "has_side_effect",
-                    flags[has_side_effect],
+                    has_side_effect is not False
+                    and (has_side_effect is True or flags[has_side_effect]),
                     "result_dtypes",
                     as_dtypes(result_dtypes),
                     "result_shapes",
@@ -223,7 +224,8 @@ def xla_custom_call_v2(
                 "backend_config",
                 backend_config,
                 "has_side_effect",
-                flags[has_side_effect],
+                has_side_effect is not False
+                and (has_side_effect is True or flags[has_side_effect]),
                 "result_dtypes",
                 as_dtypes(result_dtypes),
                 "result_shapes",

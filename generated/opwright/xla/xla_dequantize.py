@@ -136,7 +136,8 @@ class XlaDequantize(TensorOp[TBfloat16]):
                     "mode",
                     mode,
                     "transpose_output",
-                    flags[transpose_output],
+                    transpose_output is not False
+                    and (transpose_output is True or flags[transpose_output]),
                 )
                 return op
         except Exception as error:
@@ -219,7 +220,8 @@ def xla_dequantize(
                 "mode",
                 mode,
                 "transpose_output",
-                flags[transpose_output],
+                transpose_output is not False
+                and (transpose_output is True or flags[transpose_output]),
             )
             return _result
     except Exception as error:

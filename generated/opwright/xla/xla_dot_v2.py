@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -25,7 +26,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -164,7 +164,11 @@ class XlaDotV2(TensorOp[PreferredElementType]):
                     "precision_config",
                     precision_config,
                     "preferred_element_type",
-                    as_dtype(preferred_element_type),
+                    (
+                        preferred_element_type
+                        if type(preferred_element_type) is DType
+                        else as_dtype(preferred_element_type)
+                    ),
                 )
                 return op
         except Exception as error:
@@ -245,7 +249,11 @@ def xla_dot_v2(
                 "precision_config",
                 precision_config,
                 "preferred_element_type",
-                as_dtype(preferred_element_type),
+                (
+                    preferred_element_type
+                    if type(preferred_element_type) is DType
+                    else as_dtype(preferred_element_type)
+                ),
             )
             return _result
     except Exception as error:

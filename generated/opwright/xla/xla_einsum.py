@@ -54,8 +54,10 @@ class XlaEinsum(TensorOp[T]):
     are summed over, as in "ij,jk->ik". One dot product of XLA does it, without
     transposing or reshaping before.
 
-    Tensors must be two, and a letter may not be twice in one of them; Einsum takes all
-    that, and every dtype.
+    A letter that a factor has twice stands for its diagonal, one that the result has
+    twice puts the values on a diagonal of zeros, and "..." stands for any axes. Tensors
+    must be two, sizes of a letter equal (1 is not broadcast), and the arrow has to be
+    there; Einsum takes any number of tensors, broadcasts, and has more dtypes.
 
     `T`: complex64, bfloat16 or float32.
 
@@ -92,8 +94,11 @@ class XlaEinsum(TensorOp[T]):
         lacks are summed over, as in "ij,jk->ik". One dot product of XLA does it,
         without transposing or reshaping before.
 
-        Tensors must be two, and a letter may not be twice in one of them; Einsum takes
-        all that, and every dtype.
+        A letter that a factor has twice stands for its diagonal, one that the result
+        has twice puts the values on a diagonal of zeros, and "..." stands for any axes.
+        Tensors must be two, sizes of a letter equal (1 is not broadcast), and the arrow
+        has to be there; Einsum takes any number of tensors, broadcasts, and has more
+        dtypes.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -143,8 +148,10 @@ def xla_einsum(
     are summed over, as in "ij,jk->ik". One dot product of XLA does it, without
     transposing or reshaping before.
 
-    Tensors must be two, and a letter may not be twice in one of them; Einsum takes all
-    that, and every dtype.
+    A letter that a factor has twice stands for its diagonal, one that the result has
+    twice puts the values on a diagonal of zeros, and "..." stands for any axes. Tensors
+    must be two, sizes of a letter equal (1 is not broadcast), and the arrow has to be
+    there; Einsum takes any number of tensors, broadcasts, and has more dtypes.
 
     `XlaEinsum.create` in the current scope.
 

@@ -159,7 +159,8 @@ class XlaGather(TensorOp[T]):
                     "dimension_numbers",
                     dimension_numbers,
                     "indices_are_sorted",
-                    flags[indices_are_sorted],
+                    indices_are_sorted is not False
+                    and (indices_are_sorted is True or flags[indices_are_sorted]),
                 )
                 return op
         except Exception as error:
@@ -240,7 +241,8 @@ def xla_gather(
                 "dimension_numbers",
                 dimension_numbers,
                 "indices_are_sorted",
-                flags[indices_are_sorted],
+                indices_are_sorted is not False
+                and (indices_are_sorted is True or flags[indices_are_sorted]),
             )
             return _result
     except Exception as error:

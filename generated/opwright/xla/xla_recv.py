@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         ShapeLike,
@@ -122,7 +122,7 @@ class XlaRecv(TensorOp[Dtype]):
                     "XlaRecv",
                     None,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                     "tensor_name",
                     tensor_name,
                     "shape",
@@ -187,7 +187,7 @@ def xla_recv(
                 "XlaRecv",
                 name,
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
                 "tensor_name",
                 tensor_name,
                 "shape",

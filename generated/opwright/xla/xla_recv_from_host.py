@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -24,7 +25,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         ShapeLike,
@@ -119,7 +119,7 @@ class XlaRecvFromHost(TensorOp[Toutput]):
                     "XlaRecvFromHost",
                     None,
                     "Toutput",
-                    as_dtype(Toutput),
+                    Toutput if type(Toutput) is DType else as_dtype(Toutput),
                     "shape",
                     as_shape(shape),
                     "key",
@@ -179,7 +179,7 @@ def xla_recv_from_host(
                 "XlaRecvFromHost",
                 name,
                 "Toutput",
-                as_dtype(Toutput),
+                Toutput if type(Toutput) is DType else as_dtype(Toutput),
                 "shape",
                 as_shape(shape),
                 "key",

@@ -162,7 +162,8 @@ class XlaScatter(TensorOp[T]):
                     "dimension_numbers",
                     dimension_numbers,
                     "indices_are_sorted",
-                    flags[indices_are_sorted],
+                    indices_are_sorted is not False
+                    and (indices_are_sorted is True or flags[indices_are_sorted]),
                 )
                 return op
         except Exception as error:
@@ -246,7 +247,8 @@ def xla_scatter(
                 "dimension_numbers",
                 dimension_numbers,
                 "indices_are_sorted",
-                flags[indices_are_sorted],
+                indices_are_sorted is not False
+                and (indices_are_sorted is True or flags[indices_are_sorted]),
             )
             return _result
     except Exception as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -26,14 +27,7 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import (
-        AnyDType,
-        AnyOperand,
-        DType,
-        DTypeLike,
-        Output,
-        TType,
-    )
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DTypeLike, Output, TType
 
 __all__ = ["XlaSparseActivationsUnstack", "xla_sparse_activations_unstack"]
 
@@ -156,9 +150,10 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
                     "features",
                     features,
                     "interleaved",
-                    flags[interleaved],
+                    interleaved is not False
+                    and (interleaved is True or flags[interleaved]),
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -243,9 +238,10 @@ def xla_sparse_activations_unstack(
                 "features",
                 features,
                 "interleaved",
-                flags[interleaved],
+                interleaved is not False
+                and (interleaved is True or flags[interleaved]),
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -24,14 +25,7 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import (
-        AnyDType,
-        AnyOperand,
-        DType,
-        DTypeLike,
-        Output,
-        TType,
-    )
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DTypeLike, Output, TType
 
 __all__ = ["XlaSparseGradientsStack", "xla_sparse_gradients_stack"]
 
@@ -59,6 +53,8 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
 
     TensorFlow 2.20 brought it. TPU only: which tables are stacked, and how, is settled
     within a compiled TPU program.
+
+    `num_tables`: at least 1.
 
     Attributes:
         stacked_gradients: `dtype`, `_samples _width`. Gradients of all features.
@@ -131,9 +127,10 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
                     None,
                     unstacked_gradients,
                     "interleaved",
-                    flags[interleaved],
+                    interleaved is not False
+                    and (interleaved is True or flags[interleaved]),
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -196,9 +193,10 @@ def xla_sparse_gradients_stack(
                 name,
                 unstacked_gradients,
                 "interleaved",
-                flags[interleaved],
+                interleaved is not False
+                and (interleaved is True or flags[interleaved]),
                 "dtype",
-                as_dtype(dtype),
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

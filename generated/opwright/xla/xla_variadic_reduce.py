@@ -63,6 +63,8 @@ class XlaVariadicReduce(Op, Generic[T]):
     All tensors have one shape. XlaVariadicReduceV2 takes different dtypes as well, and
     has taken its place.
 
+    `N`: at least 1.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
     bool.
@@ -121,7 +123,8 @@ class XlaVariadicReduce(Op, Generic[T]):
                 combine, all of one shape.
             init_value: list of `N` tensors, each `T`, `scalar`. Where each combination
                 starts: a neutral element.
-            dimensions_to_reduce: list(int). Axes that are combined, from 0.
+            dimensions_to_reduce: list(int). Axes that are combined, from 0. A negative
+                one is refused in a graph, and ends the process in eager code.
             reducer: func. Combines an element of each tensor with another one of each.
 
         Returns:
@@ -193,7 +196,8 @@ def xla_variadic_reduce(
             combine, all of one shape.
         init_value: list of `N` tensors, each `T`, `scalar`. Where each combination
             starts: a neutral element.
-        dimensions_to_reduce: list(int). Axes that are combined, from 0.
+        dimensions_to_reduce: list(int). Axes that are combined, from 0. A negative one
+            is refused in a graph, and ends the process in eager code.
         reducer: func. Combines an element of each tensor with another one of each.
         name: what the op is called in a graph.
 

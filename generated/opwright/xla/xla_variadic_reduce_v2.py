@@ -55,6 +55,8 @@ class XlaVariadicReduceV2(Op):
 
     All tensors have one shape. XlaReduce is for a single tensor.
 
+    `T`: at least 1 value.
+
     Attributes:
         outputs: list of tensors of `T`, `remove(x, dimensions_to_reduce)`. The combined
             elements of each tensor.

@@ -56,6 +56,8 @@ class XlaVariadicSort(Op):
 
     XlaSort and XlaKeyValueSort do without a function.
 
+    `T`: at least 1 value.
+
     Attributes:
         outputs: list of tensors of `T`, `*x`. The tensors in order.
 
@@ -138,7 +140,7 @@ class XlaVariadicSort(Op):
                     "comparator",
                     comparator,
                     "is_stable",
-                    flags[is_stable],
+                    is_stable is not False and (is_stable is True or flags[is_stable]),
                 )
                 return op
         except Exception as error:
@@ -211,7 +213,7 @@ def xla_variadic_sort(
                 "comparator",
                 comparator,
                 "is_stable",
-                flags[is_stable],
+                is_stable is not False and (is_stable is True or flags[is_stable]),
             )
             return _result
     except Exception as error:

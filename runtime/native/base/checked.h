@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <type_traits>
 
 namespace opwright {
@@ -55,6 +56,12 @@ template <class To, class From>
 template <class Container>
 decltype(auto) ItemOf(Container& container, int64_t index) {
   return container[static_cast<size_t>(index)];
+}
+
+// Zeros, as many as a number that has a sign says. Throws std::bad_alloc.
+template <class T>
+std::unique_ptr<T[]> Array(int64_t count) {
+  return std::make_unique<T[]>(static_cast<size_t>(count));
 }
 
 }  // namespace opwright

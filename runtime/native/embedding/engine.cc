@@ -107,16 +107,32 @@ Status Engine::RefuseBackwardOnly(int64_t core, const CallRef& call) const {
 Engine::Ticket Engine::Enqueue(ExecutionContext* exec, int64_t core, Batch batch,
                                OnRoom on_room, const CallRef& call) {
   const auto kept = std::make_shared<const Batch>(std::move(batch));
+  const auto refuse = [&] {
+    Status status = RefuseIfClosed();
+    if (status.ok()) status = RefuseIfLost();
+    if (status.ok()) status = RefuseIfFailed(call);
+    return status;
+  };
   Calls calls;
   Ticket ticket = 0;
   Status status;
   {
+    // Before others are asked for what it needs.
     std::unique_lock<std::mutex> lock(mutex_);
-    status = RefuseIfClosed();
-    if (status.ok()) status = RefuseIfLost();
-    if (status.ok()) status = RefuseIfFailed(call);
+    status = refuse();
+  }
+  PreparedRef prepared;
+  try {
+    if (status.ok()) prepared = store_->PrepareAhead(exec, kept);
+  } catch (const std::bad_alloc&) {
+    // It is prepared when it is its turn.
+  }
+  if (status.ok()) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    status = refuse();
     if (status.ok()) {
-      senders_.push_back({last_ticket_ + 1, core, call, kept, std::move(on_room)});
+      senders_.push_back(
+          {last_ticket_ + 1, core, call, kept, std::move(prepared), std::move(on_room)});
       ticket = ++last_ticket_;
       static_cast<void>(Advance(exec, &lock, &calls));
     }
@@ -200,14 +216,14 @@ std::string Engine::WhatFor(Ticket ticket) {
 
 Status Engine::Lookup(ExecutionContext* exec, const Turn& turn, float* const* outputs) {
   Status status;
-  PreparedRef prepared;
+  PreparedRef prepared = turn.prepared;
   try {
-    StatusOr<PreparedRef> made = store_->Prepare(exec, turn.batch);
-    status = made.status();
-    if (status.ok()) {
-      prepared = *std::move(made);
-      status = store_->Lookup(exec, *prepared, outputs);
+    if (!prepared) {
+      StatusOr<PreparedRef> made = store_->Prepare(exec, turn.batch);
+      status = made.status();
+      if (status.ok()) prepared = *std::move(made);
     }
+    if (status.ok()) status = store_->Lookup(exec, *prepared, outputs);
   } catch (const std::bad_alloc&) {
     status = ResourceExhaustedError("no memory for a lookup");
   }
@@ -222,7 +238,7 @@ Status Engine::Lookup(ExecutionContext* exec, const Turn& turn, float* const* ou
       part->looked_up = true;
       part->prepared = std::move(prepared);
     } else if (!status.ok() && (part || !training) && !(turn.call && turn.call->failed())) {
-      queues_[turn.core].push_front({turn.batch, turn.call});
+      queues_[turn.core].push_front({turn.batch, turn.call, std::move(prepared)});
       if (part) *part = {};
       RemoveEmptySteps();
     }
@@ -310,6 +326,7 @@ Status Engine::Send(ExecutionContext* exec, int64_t core,
     }
     if (backward_only) {
       part = Begin(core, call, next->batch);
+      part->prepared = next->prepared;
       part->looked_up = true;
       queues_[core].erase(next);
     }
@@ -649,6 +666,7 @@ void Engine::AdmitReceivers(Calls* calls, bool* more) {
     } else {
       ready.turn.batch = next->batch;
       ready.turn.call = next->call;
+      ready.turn.prepared = next->prepared;
     }
     calls->reserve(calls->size() + 1);
     if (!backward_only) {
@@ -677,7 +695,7 @@ void Engine::AdmitSenders(Calls* calls, bool* more) {
       continue;
     }
     calls->reserve(calls->size() + 1);
-    queue.push_back({std::move(one->batch), std::move(one->call)});
+    queue.push_back({std::move(one->batch), std::move(one->call), std::move(one->prepared)});
     Ready ready;
     ready.on_room = std::move(one->on_room);
     calls->push_back(std::move(ready));

@@ -60,7 +60,8 @@ class Engine {
   struct Turn {
     int64_t core = 0;
     std::shared_ptr<const Batch> batch;
-    CallRef call;  // That enqueued it.
+    CallRef call;          // That enqueued it.
+    PreparedRef prepared;  // Null: its lookup prepares it.
   };
   using OnTurn = std::function<void(Status, Turn)>;
   using OnRoom = std::function<void(Status)>;
@@ -112,6 +113,7 @@ class Engine {
   struct Queued {
     std::shared_ptr<const Batch> batch;
     CallRef call;
+    PreparedRef prepared;  // Null: later.
   };
   using Queue = std::deque<Queued>;
   // What a core has of a step.
@@ -137,6 +139,7 @@ class Engine {
     int64_t core;
     CallRef call;
     std::shared_ptr<const Batch> batch;
+    PreparedRef prepared;
     OnRoom on_room;
   };
   struct Ready;

@@ -1,9 +1,9 @@
 // Where the tables of an engine and their slots are kept and computed with: what a device
 // has to do. The engine decides when.
 //
-// Pointers to numbers are to the store's own memory. A store may queue work and return before
-// it is done, in the order of the calls; ids and gradients may be let go once a call that uses
-// them has returned.
+// Activations and gradients are in the store's own memory, all else in the host's. A store may
+// queue work and return before it is done, in the order of the calls; what callers bring may be
+// let go once a call that uses it has returned.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +53,11 @@ class TableStore {
   // Makes of a batch what the next two take; several may be made at once.
   virtual StatusOr<PreparedRef> Prepare(ExecutionContext* exec,
                                         std::shared_ptr<const Batch> batch) = 0;
+  // The same before it is the batch's turn, if there is something to gain and room for it;
+  // else null, and Prepare comes later.
+  virtual PreparedRef PrepareAhead(ExecutionContext*, std::shared_ptr<const Batch>) {
+    return nullptr;
+  }
 
   // Fills the output of each feature: [samples, dimension]. Several lookups may be made at
   // once, as nothing else may.

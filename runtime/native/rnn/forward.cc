@@ -31,7 +31,7 @@ class ForwardPass {
         panels_(plan_.panels),
         projected_(plan_.projected),
         cuts_(plan_.PanelCuts(exec, panels_.count())),
-        direct_(spec.time * spec.batch <= kDirectRows && spec.projection == 0),
+        direct_(spec.time * spec.batch <= kDirectRows && spec.projection == 0 && !call.keras),
         packing_(spec, kernels_, direct_) {
     Allocate();
   }
@@ -65,7 +65,8 @@ class ForwardPass {
 
   void Allocate() {
     if (!spec_.training && !direct_ && call_.cache) {
-      cached_ = PackedWeights<T>(*call_.cache, spec_, call_.params, exec_);
+      cached_ = call_.keras ? PackedWeights<T>(*call_.cache, spec_, *call_.keras, exec_)
+                            : PackedWeights<T>(*call_.cache, spec_, call_.params, exec_);
       block_ = cached_.get();
     } else {
       block_ = exec_.Allocate<S>(packing_.LargestSize());

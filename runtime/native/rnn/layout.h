@@ -46,6 +46,21 @@ inline int64_t WeightsPerLayer(const StackSpec& stack) {
 std::vector<CanonicalParam> CanonicalWeights(const StackSpec& stack);
 std::vector<CanonicalParam> CanonicalBiases(const StackSpec& stack);
 
+// One layer and direction as Keras has it: matrices lie by what they are multiplied with, so
+// that a row holds all gates of all units. Its GRU's gates are z, r, h, this library's r, z, n.
+template <class T>
+struct KerasWeights {
+  const T* kernel;            // [layer_input, gates, units]
+  const T* recurrent_kernel;  // [units, gates, units]
+  const T* bias;              // [biases, gates, units]
+  int64_t biases;             // 0: none. 1: the sum of both. 2: the input's, the recurrent one.
+};
+
+// Where Keras has a gate.
+inline int64_t KerasGate(Cell cell, int64_t gate) {
+  return cell == Cell::kGru && gate < 2 ? 1 - gate : gate;
+}
+
 // What training keeps for the backward pass: a header, then arrays, all of the element type and
 // all of it written. Kernels of every device keep the same, so that one may go on where another
 // began.

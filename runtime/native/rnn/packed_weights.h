@@ -61,9 +61,7 @@ class Packing {
 
   void Pack(int64_t layer, const T* params, S* block, ExecutionContext& exec) const {
     const int64_t panels = packs_ ? panels_.count() : 0;
-    const double size = Operations(8, stack_.dirs(), panels_.padded_units(),
-                                   Inputs(layer) + stack_.hidden(), stack_.gates());
-    ParallelFor(exec, stack_.dirs() * panels, size, [&](int64_t i) {
+    ParallelFor(exec, stack_.dirs() * panels, Operations(layer), [&](int64_t i) {
       const int64_t dir = i / panels;
       const int64_t panel = i % panels;
       const LayerParams& at = layout_[layer * stack_.dirs() + dir];
@@ -84,7 +82,31 @@ class Packing {
     }
   }
 
+  // Of the only layer, in one direction.
+  void Pack(const KerasWeights<T>& weights, S* block, ExecutionContext& exec) const {
+    const Weights<S> to = At(block, 0, 0);
+    ParallelFor(exec, panels_.count(), Operations(0), [&](int64_t panel) {
+      PackKerasRows(panels_, 0, panel, weights.kernel, Inputs(0),
+                    to.input + panel * input_stride(0));
+      PackKerasRows(panels_, panels_.recurrent_vector(), panel, weights.recurrent_kernel,
+                    stack_.hidden(), to.recurrent + panel * recurrent_stride());
+    });
+    const int64_t rows = stack_.gates() * stack_.units;
+    std::vector<T> biases(static_cast<size_t>(2 * rows));
+    for (int64_t bias = 0; bias < weights.biases; ++bias) {
+      for (int64_t gate = 0; gate < stack_.gates(); ++gate) {
+        std::copy_n(weights.bias + bias * rows + KerasGate(stack_.cell, gate) * stack_.units,
+                    stack_.units, biases.data() + bias * rows + gate * stack_.units);
+      }
+    }
+    PackBiases(panels_, biases.data(), biases.data() + rows, to.biases);
+  }
+
  private:
+  double Operations(int64_t layer) const {
+    return rnn::Operations(8, stack_.dirs(), panels_.padded_units(),
+                           Inputs(layer) + stack_.hidden(), stack_.gates());
+  }
   int64_t Inputs(int64_t layer) const {
     return stack_.has_input_weights(layer) ? stack_.layer_input(layer) : 0;
   }
@@ -107,15 +129,15 @@ class Packing {
   const bool packs_;
 };
 
-// All layers' blocks, one after the other: those of an earlier call, or packed for this one.
-template <class T>
-std::shared_ptr<Compute<T>> PackedWeights(WeightCache& cache, const StackSpec& stack,
-                                          const T* params, ExecutionContext& exec) {
+// All layers' blocks, one after the other: those of an earlier call with such parameters, or
+// made for this one by pack(packing, blocks). `params` is where the parameters lie.
+template <class T, class Pack>
+std::shared_ptr<Compute<T>> KeptBlocks(WeightCache& cache, const StackSpec& stack,
+                                       const Digest& digest, const T* params,
+                                       const Pack& pack) {
   using S = Compute<T>;
   const Kernels<T>& kernels = SelectKernels<T>();
-  const WeightCache::Key key{
-      stack, kernels.lanes,
-      DigestOf(kernels.compress, ParamsSize(stack) * static_cast<int64_t>(sizeof(T)), params)};
+  const WeightCache::Key key{stack, kernels.lanes, digest};
   if (auto found = cache.Find(key)) return std::static_pointer_cast<S>(std::move(found));
 
   const Packing<T> packing(stack, kernels, false);
@@ -127,13 +149,43 @@ std::shared_ptr<Compute<T>> PackedWeights(WeightCache& cache, const StackSpec& s
   const size_t before = kAlignment - reinterpret_cast<uintptr_t>(memory) % kAlignment;
   const std::shared_ptr<S> blocks(reinterpret_cast<S*>(static_cast<char*>(memory) + before),
                                   [memory](S*) { ::operator delete(memory); });
-  S* block = blocks.get();
-  for (int64_t layer = 0; layer < stack.layers; ++layer) {
-    packing.Pack(layer, params, block, exec);
-    block += packing.Size(layer);
-  }
+  pack(packing, blocks.get());
   cache.Keep(key, params, blocks, bytes);
   return blocks;
+}
+
+template <class T>
+std::shared_ptr<Compute<T>> PackedWeights(WeightCache& cache, const StackSpec& stack,
+                                          const T* params, ExecutionContext& exec) {
+  const Digest digest = DigestOf(SelectKernels<T>().compress,
+                                 ParamsSize(stack) * static_cast<int64_t>(sizeof(T)), params);
+  const auto pack = [&](const Packing<T>& packing, Compute<T>* block) {
+    for (int64_t layer = 0; layer < stack.layers; ++layer) {
+      packing.Pack(layer, params, block, exec);
+      block += packing.Size(layer);
+    }
+  };
+  return KeptBlocks<T>(cache, stack, digest, params, pack);
+}
+
+template <class T>
+std::shared_ptr<Compute<T>> PackedWeights(WeightCache& cache, const StackSpec& stack,
+                                          const KerasWeights<T>& weights,
+                                          ExecutionContext& exec) {
+  const CompressBlocks compress = SelectKernels<T>().compress;
+  const int64_t rows = stack.gates() * stack.units;
+  const T* const arrays[] = {weights.kernel, weights.recurrent_kernel, weights.bias};
+  const int64_t sizes[] = {stack.input_size * rows, stack.units * rows, weights.biases * rows};
+  // Of each array, and how many biases there are.
+  Digest digests[4] = {{}, {}, {}, {{static_cast<uint64_t>(weights.biases), 0}}};
+  ParallelFor(exec, 3, static_cast<double>(sizes[0] + sizes[1]), [&](int64_t i) {
+    digests[i] = DigestOf(compress, sizes[i] * static_cast<int64_t>(sizeof(T)), arrays[i]);
+  });
+  const auto pack = [&](const Packing<T>& packing, Compute<T>* block) {
+    packing.Pack(weights, block, exec);
+  };
+  return KeptBlocks<T>(cache, stack, DigestOf(compress, sizeof digests, digests),
+                       weights.kernel, pack);
 }
 
 }  // namespace opwright::rnn

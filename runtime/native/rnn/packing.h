@@ -7,6 +7,7 @@
 
 #include "base/float16.h"
 #include "rnn/kernels/kernels.h"
+#include "rnn/layout.h"
 #include "rnn/spec.h"
 
 namespace opwright::rnn {
@@ -105,6 +106,30 @@ void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* we
         __builtin_prefetch(from + std::min(columns - block - 1, kBlock));
         for (int64_t k = 0; k < count; ++k) to[k * width] = Load(from[k]);
       }
+    }
+  }
+}
+
+// The same of a matrix as Keras has it: out[k][vector][lane] = weights[k][row].
+template <class T>
+void PackKerasRows(const Panels& panels, int first_vector, int64_t panel, const T* weights,
+                   int64_t columns, Compute<T>* out) {
+  const int64_t lanes = panels.lanes_of(panel);
+  const int64_t gates = panels.plain() ? 1 : panels.cell == Cell::kGru ? 3 : 4;
+  int64_t first[4], present[4];
+  for (int vector = 0; vector < panels.vectors(); ++vector) {
+    const int64_t row = panels.row(panel, first_vector + vector, 0);
+    const int64_t before = panels.plain() ? vector * lanes : 0;
+    present[vector] = row < 0 ? 0 : std::min(lanes, panels.units_of(panel) - before);
+    first[vector] = row < 0 ? 0
+                            : KerasGate(panels.cell, row / panels.units) * panels.units +
+                                  row % panels.units;
+  }
+  for (int64_t k = 0; k < columns; ++k, weights += gates * panels.units) {
+    for (int vector = 0; vector < panels.vectors(); ++vector, out += lanes) {
+      const T* const from = weights + first[vector];
+      for (int64_t lane = 0; lane < present[vector]; ++lane) out[lane] = Load(from[lane]);
+      for (int64_t lane = present[vector]; lane < lanes; ++lane) out[lane] = 0;
     }
   }
 }

@@ -9,6 +9,7 @@
 
 #include "base/execution_context.h"
 #include "base/float16.h"
+#include "rnn/layout.h"
 #include "rnn/spec.h"
 
 namespace opwright::rnn {
@@ -28,6 +29,8 @@ struct ForwardCall {
   T* reserve;   // Training only: ReserveLayout::size elements.
   uint64_t nonce;
   WeightCache* cache;  // Used in inference; null for none.
+  // In place of params, of one layer and direction, in inference, with a cache.
+  const KerasWeights<T>* keras;
 };
 
 template <class T>

@@ -55,7 +55,7 @@ struct Gradients {
 
 template <class T>
 Outputs<T> RunForward(const CallSpec& spec, const Given<T>& given, uint64_t nonce, Pool& pool,
-                      WeightCache* cache = nullptr) {
+                      WeightCache* cache = nullptr, const KerasWeights<T>* keras = nullptr) {
   Outputs<T> made;
   made.y.resize(given.dy.size());
   made.hn.resize(given.h.size());
@@ -73,6 +73,7 @@ Outputs<T> RunForward(const CallSpec& spec, const Given<T>& given, uint64_t nonc
   call.reserve = made.reserve.data();
   call.nonce = nonce;
   call.cache = cache;
+  call.keras = keras;
   PoolContext exec(pool);
   Forward(spec, call, exec);
   return made;
@@ -209,6 +210,85 @@ TEST(Stack, InstructionSetsAgreeInFloat) { CheckAgreement<float>(1e-3); }
 TEST(Stack, InstructionSetsAgreeInDouble) { CheckAgreement<double>(1e-9); }
 TEST(Stack, InstructionSetsAgreeInHalf) { CheckAgreement<Half>(0.1); }
 TEST(Stack, InstructionSetsAgreeInBFloat16) { CheckAgreement<BFloat16>(0.3); }
+
+// A layer's parameters as Keras has them.
+struct OfKeras {
+  std::vector<float> kernel, recurrent, bias;
+  int64_t biases;
+
+  OfKeras(const CallSpec& spec, const Given<float>& given, int64_t biases) : biases(biases) {
+    const auto gates = [&](int64_t at, int64_t columns) {
+      std::vector<float> made;
+      for (int64_t k = 0; k < columns; ++k) {
+        for (int64_t gate = 0; gate < spec.gates(); ++gate) {
+          const int64_t first = at + KerasGate(spec.cell, gate) * spec.units * columns + k;
+          for (int64_t unit = 0; unit < spec.units; ++unit) {
+            made.push_back(given.params[static_cast<size_t>(first + unit * columns)]);
+          }
+        }
+      }
+      return made;
+    };
+    const LayerParams layout = ParamsLayout(spec)[0];
+    kernel = gates(layout.input_weights, spec.input_size);
+    recurrent = gates(layout.recurrent_weights, spec.units);
+    bias = gates(layout.input_bias, 1);
+    const std::vector<float> other = gates(layout.recurrent_bias, 1);
+    if (biases == 2) bias.insert(bias.end(), other.begin(), other.end());
+    if (biases == 0) bias.clear();
+  }
+
+  KerasWeights<float> weights() const {
+    return {kernel.data(), recurrent.data(), bias.data(), biases};
+  }
+};
+
+TEST(Stack, TakesWeightsOfKeras) {
+  Random random{testing::Seed()};
+  Pool pool(3);
+  WeightCache cache;
+  for (int64_t round = 0; round < LargeRounds(60); ++round) {
+    CallSpec spec = DrawCall(random, round);
+    spec.bidirectional = spec.skip_input = spec.training = false;
+    spec.layers = 1;
+    spec.projection = 0;
+    Given<float> given(spec, testing::Seed());
+    const LayerParams layout = ParamsLayout(spec)[0];
+    const int64_t biases = random.Below(3);
+    for (int64_t i = 0; i < spec.gates() * spec.units; ++i) {
+      if (biases < 1) given.params[static_cast<size_t>(layout.input_bias + i)] = 0;
+      if (biases < 2) given.params[static_cast<size_t>(layout.recurrent_bias + i)] = 0;
+    }
+    ForEachIsa([&](const char* isa) {
+      OfKeras keras(spec, given, biases);
+      const KerasWeights<float> weights = keras.weights();
+      const auto agree = [&](const Given<float>& wanted_of) {
+        const Outputs<float> wanted = RunForward(spec, wanted_of, 0, pool);
+        const Outputs<float> found = RunForward(spec, given, 0, pool, &cache, &weights);
+        const auto wide = [](const std::vector<float>& v) {
+          return std::vector<double>(v.begin(), v.end());
+        };
+        ExpectClose(isa, wide(found.y), wide(wanted.y), 1e-5);
+        ExpectClose(isa, wide(found.hn), wide(wanted.hn), 1e-5);
+        ExpectClose(isa, wide(found.cn), wide(wanted.cn), 1e-5);
+      };
+      agree(given);
+      agree(given);  // From what was kept.
+      // A change in place of each array is noticed.
+      Given<float> changed = given;
+      const auto change = [&](std::vector<float>& array, int64_t at, int64_t gate_size) {
+        if (array.empty()) return;
+        array[0] += 1;
+        at += KerasGate(spec.cell, 0) * gate_size;
+        changed.params[static_cast<size_t>(at)] += 1;
+        agree(changed);
+      };
+      change(keras.kernel, layout.input_weights, spec.units * spec.input_size);
+      change(keras.recurrent, layout.recurrent_weights, spec.units * spec.units);
+      change(keras.bias, layout.input_bias, spec.units);
+    });
+  }
+}
 
 // The gradients say how the loss moves with everything that a call reads: along one direction
 // in all of it at once, by differences in double. Dropout's masks stay, as the nonce does.

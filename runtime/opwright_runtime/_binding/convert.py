@@ -49,23 +49,29 @@ def tensors(info: OpInfo, inputs: Sequence[Any], *, eager: bool) -> list[Any]:
 def flattened(
     info: OpInfo, values: Sequence[Any]
 ) -> tuple[list[tf.Tensor], dict[str, Any]]:
-    """Tensors by argument as one flat list, and the attrs inferred from them."""
+    """Tensors by argument as one flat list, and the attrs that its lists settle."""
     flat: list[tf.Tensor] = []
-    inferred: dict[str, Any] = {}
+    inferred: dict[str, object] = {}
     for arg, value in zip(info.inputs, values, strict=True):
         if not arg.is_list:
             flat.append(value)
-            if arg.type_attr is not None:
-                inferred.setdefault(arg.type_attr, value.dtype.base_dtype)
             continue
         flat += value
         if arg.type_list_attr is not None:
             inferred[arg.type_list_attr] = tuple(t.dtype.base_dtype for t in value)
         elif inferred.setdefault(arg.count or "", len(value)) != len(value):
             raise ValueError(f"{arg.name!r} has another length than a list before it")
-        if arg.type_attr is not None and value:
-            inferred.setdefault(arg.type_attr, value[0].dtype.base_dtype)
     return flat, inferred
+
+
+def dtypes(info: OpInfo, values: Sequence[Any]) -> dict[str, tf.DType]:
+    """The dtypes that tensors by argument settle."""
+    found: dict[str, tf.DType] = {}
+    for arg, value in zip(info.inputs, values, strict=True):
+        tensors = value if arg.is_list else [value]
+        if arg.type_attr is not None and tensors:
+            found.setdefault(arg.type_attr, tensors[0].dtype.base_dtype)
+    return found
 
 
 def _infer(dtypes: dict[str, Any], type_attr: str, values: Any) -> None:

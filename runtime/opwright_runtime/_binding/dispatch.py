@@ -170,6 +170,7 @@ def _run_slowly(
 ) -> Sequence[Any]:
     """For what the fast path cannot carry: a tensor-valued attr, a symbolic input."""
     flat, inferred = convert.flattened(info, tensors)
+    inferred.update(convert.dtypes(info, tensors))
     inferred.update(values)
     sent: list[Any] = []
     for attr in info.attrs:
@@ -202,15 +203,11 @@ def _add(
 ) -> Made:
     name = scope.op_name or info.name
     flat, inferred = _symbolic(info, graph, inputs)
-    if (
-        flat is None
-        or not scope.plain
-        or info.has_ref
-        or graph is not ops.get_default_graph()
-    ):
-        operation = _create_within(info, scope, graph, name, inputs, attrs)
-    else:
+    is_current = scope.graph is None or graph is ops.get_default_graph()
+    if flat is not None and scope.plain and is_current and not info.has_ref:
         operation = _create(info, graph, name, flat, inferred, attrs)
+    else:
+        operation = _create_within(info, scope, graph, name, inputs, attrs)
     outputs = operation.outputs
     if op_callbacks.should_invoke_op_callbacks():
         outputs = _called_back(operation, outputs)
@@ -301,10 +298,14 @@ def _create(
     # TensorFlow's C++ fills in defaults and the dtypes that are inferred from inputs.
     protos = {}
     for attr_name, value in inferred.items():
-        kind = info.attr[attr_name].kind
-        if kind != "type":
-            protos[attr_name] = attr_values.proto(kind, value)
-    for attr_name, value in _normalised(info, attrs).items():
+        protos[attr_name] = attr_values.proto(info.attr[attr_name].kind, value)
+    # Most attrs are the default itself, which is quicker to see than to normalise.
+    changed = {
+        attr_name: value
+        for attr_name, value in attrs.items()
+        if value is None or value is not info.attr[attr_name].default
+    }
+    for attr_name, value in _normalised(info, changed).items():
         attr = info.attr[attr_name]
         if not attr_values.is_default(attr, value):
             protos[attr_name] = attr_values.proto(attr.kind, value)

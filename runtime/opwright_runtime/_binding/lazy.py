@@ -39,7 +39,7 @@ class _LazyPackage(ModuleType):
             module = self._exports
         else:
             raise _not_here(self.__name__, name, sys._getframe(1))
-        value = getattr(import_module(module), name)
+        value = getattr(import_module(module, self.__name__), name)
         self.__dict__[name] = value
         return value
 
@@ -70,9 +70,12 @@ class _LazyPackage(ModuleType):
 
 def _not_here(package: str, name: str, caller: FrameType) -> Exception:
     """The error for a name that a package lacks: which one has it, if another does."""
-    table = sys.modules.get(f"{package.partition('.')[0]}._table")
+    root = package
+    while root and f"{root}._table" not in sys.modules:
+        root = root.rpartition(".")[0]
+    table = sys.modules.get(f"{root}._table")
     for module, cls in () if table is None else table.OPS.values():
-        group, _, function = module.rpartition(".")
+        group, _, function = f"{root}{module}".rpartition(".")
         if name in (cls, function) and group != package:
             text = f"{name!r} is not in {package}: write `from {group} import {name}`"
             # `from package import name` asks first whether the package has it, and
@@ -96,9 +99,9 @@ def lazy_package(
 ) -> None:
     """Makes `package` find each name of `modules` in that module of its own.
 
-    The names of `elsewhere` it finds in modules of other packages, and the public names
-    of the module `exports` there. A package already imported is changed in place; its
-    other names stay.
+    The names of `elsewhere` it finds in modules of other packages, maybe relative to
+    it, and the public names of the module `exports` there. A package already imported
+    is changed in place; its other names stay.
     """
     elsewhere = elsewhere or {}
     _make_lazy(package, _modules=modules, _elsewhere=elsewhere, _exports=exports)
@@ -122,9 +125,12 @@ def _make_lazy(module: str, **facts: object) -> None:
 
 
 def registry(
-    ops: Mapping[str, tuple[str, str]],
+    package: str, ops: Mapping[str, tuple[str, str]]
 ) -> tuple[Callable[[str], type[Op]], Callable[[], list[str]]]:
-    """`op_class` and `op_names` over a table of OP_NAME to module and class."""
+    """`op_class` and `op_names` over a table of OP_NAME to module and class.
+
+    Modules are relative to `package`.
+    """
 
     def op_class(name: str) -> type[Op]:
         """The class of the op called `name`, `Namespace>Op` included.
@@ -138,7 +144,7 @@ def registry(
             from opwright_runtime._binding import diagnosis
 
             raise diagnosis.unknown(name, ops) from None
-        found: type[Op] = getattr(import_module(module), cls)
+        found: type[Op] = getattr(import_module(module, package), cls)
         return found
 
     def op_names() -> list[str]:

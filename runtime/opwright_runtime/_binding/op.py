@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import tensorflow as tf
 
 from opwright_runtime import errors, kernels
-from opwright_runtime._binding import dispatch, opdef
-from opwright_runtime._binding.scope import Scope
+from opwright_runtime._binding import dispatch, opdef, skew
+from opwright_runtime._binding.scope import HERE, Scope
 from opwright_runtime._binding.view import OpInputs
 from opwright_runtime._internals import context
 
@@ -51,6 +51,7 @@ class Op:
     SHAPES: ClassVar[Mapping[str, str]] = {}
     NATIVE: ClassVar[tuple[str, ...]] = ()
     SINCE: ClassVar[Mapping[str, str]] = {}
+    MADE_FOR: ClassVar[Mapping[str, str]] = {}
     Outputs: ClassVar[Any]
     Inputs: ClassVar[type[OpInputs]] = OpInputs
     Options: ClassVar[type[OpOptions]]
@@ -71,6 +72,8 @@ class Op:
             cls.Outputs.__name__ = cls.__name__
         if "create" in cls.__dict__:
             explained(cls.__dict__["create"].__func__)
+            if cls.MADE_FOR:
+                skew.guard(cls.__dict__["create"].__func__, cls._info)
 
     def __init__(self, *arguments: object, **options: object) -> None:
         from opwright_runtime._binding import diagnosis
@@ -207,8 +210,9 @@ class Op:
         fast_path_error: Exception | None,
     ) -> Any:
         """What the op's function returns: tensors, in place of an op."""
+        scope = HERE if name is None else HERE.with_name(name)
         operation, outputs = dispatch.make(
-            cls._info(), Scope.current(name), inputs, attrs, fast_path_error
+            cls._info(), scope, inputs, attrs, fast_path_error
         )
         if len(outputs) == 1:
             return outputs[0]
@@ -232,6 +236,8 @@ class Op:
     def _info(cls) -> opdef.OpInfo:
         info = cls.__dict__.get("_cached_info")
         if info is None:
+            if cls.MADE_FOR:
+                skew.check(cls.OP_NAME, cls.MADE_FOR, cls.__module__)
             info = opdef.op_info(
                 *(cls.OP_NAME, cls.PYTHON_NAMES, cls.MESSAGES, cls.NATIVE),
                 *(cls.SHAPES, cls.SINCE),

@@ -61,7 +61,7 @@ class Scope:
             name: the op's name, as `with_name` takes it.
         """
         if context.executing_eagerly():
-            return _EAGER if name is None else _EAGER.with_name(name)
+            return HERE if name is None else HERE.with_name(name)
         return _new(ops.get_default_graph(), name, "", (), ())
 
     def sub_scope(self, name: str) -> Scope:
@@ -199,7 +199,8 @@ def _new(
     return scope
 
 
-_EAGER = _new(None, None, "", (), ())
+HERE = _new(None, None, "", (), ())
+"""The eager scope. In graphs its ops go where their inputs are, as `tf.raw_ops`' do."""
 
 
 def _operation(control: Any) -> Any:

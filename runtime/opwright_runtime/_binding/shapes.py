@@ -33,22 +33,21 @@ class MisfitError(Exception):
 
 
 class MismatchError(MisfitError):
-    """What does not fit is one tensor, or its size at `axis`, and why."""
+    """What does not fit is one tensor, or its size at `axis`, and why.
 
-    def __init__(self, tensor: Tensor, axis: int | None, expected: str) -> None:
-        what = tensor.words(axis)
-        super().__init__(f"{tensor.label} has {what}{expected}")
+    `what` is what it has, where that is neither its rank nor a size.
+    """
+
+    def __init__(
+        self,
+        tensor: Tensor,
+        axis: int | None,
+        expected: str,
+        what: str | None = None,
+    ) -> None:
+        super().__init__(f"{tensor.label} has {what or tensor.words(axis)}{expected}")
         self.tensor = tensor
         self.axis = axis
-
-
-class MisshapenError(MismatchError):
-    """A tensor is of none of the forms that it may have."""
-
-    def __init__(self, tensor: Tensor, forms: str) -> None:
-        super().__init__(tensor, None, f"; it must be {forms}")
-        shape = list(tensor.sizes)
-        self.args = (f"{tensor.label} has shape {shape}; it must be {forms}",)
 
 
 @dataclass(frozen=True)
@@ -623,7 +622,9 @@ class _Evaluation:
         if refused is None:
             return
         if len(options) > 1:
-            raise MisshapenError(tensor, " or ".join(map(_written, options)))
+            forms = " or ".join(map(_written, options))
+            shape = f"shape {list(tensor.sizes)}"
+            raise MismatchError(tensor, None, f"; it must be {forms}", shape)
         raise refused
 
     def ambiguous(

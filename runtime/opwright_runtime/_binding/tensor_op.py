@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 else:
 
-    class TensorOp(Op, TensorType):
+    class _TensorOpType(type):
+        def __repr__(cls) -> str:
+            # What TensorFlow asks for a tensor of its own class shows the type it got.
+            return f"{super().__repr__()}, whose as_output() is a tf.Tensor"
+
+    class TensorOp(Op, TensorType, metaclass=_TensorOpType):
         """An op with one output: usable as that tensor, wherever TensorFlow takes one.
 
         Operators, comparison, indexing, truth, iteration, formatting, conversion to

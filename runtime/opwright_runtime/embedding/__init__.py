@@ -7,6 +7,7 @@ from opwright_runtime.embedding.configuration import (
     EmbeddingFeature,
     EmbeddingTable,
 )
+from opwright_runtime.embedding.hosts import embedding_bytes_sent
 from opwright_runtime.embedding.live_tables import LiveTable, table
 from opwright_runtime.embedding.optimizers import (
     Adadelta,
@@ -41,6 +42,7 @@ __all__ = [
     "RMSProp",
     "TPUEmbeddingConfiguration",
     "drop_embedding_batches",
+    "embedding_bytes_sent",
     "embedding_step",
     "embedding_step_count",
     "software_strategy",

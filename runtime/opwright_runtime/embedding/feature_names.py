@@ -14,8 +14,8 @@ import tensorflow as tf
 from opwright_runtime._internals import nest, tpu_embedding_class
 
 
-def name_features(strategy_class: type) -> None:
-    """Features of every TPUEmbedding under such a strategy have names from now on."""
+def name_features(strategies: tuple[type, ...]) -> None:
+    """Features of every TPUEmbedding under such strategies have names from now on."""
     make = tpu_embedding_class._create_config_proto
     if hasattr(make, "__wrapped__"):
         return
@@ -25,7 +25,7 @@ def name_features(strategy_class: type) -> None:
         self: tf.tpu.experimental.embedding.TPUEmbedding,
     ) -> object:
         config = make(self)
-        if isinstance(self._strategy, strategy_class):
+        if isinstance(self._strategy, strategies):
             paths = nest.flatten_with_joined_string_paths(self._feature_config)
             for descriptor, (path, _) in zip(
                 config.feature_descriptor, paths, strict=True

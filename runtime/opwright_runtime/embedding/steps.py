@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from opwright_runtime import native
+
+T = TypeVar("T")
 
 _thread = threading.local()
 
@@ -59,6 +62,26 @@ def embedding_step() -> Iterator[None]:
 def in_embedding_step() -> bool:
     """Whether this thread is in an `embedding_step`."""
     return bool(_steps())
+
+
+def in_step_of_this_thread(fn: Callable[..., T]) -> Callable[..., T]:
+    """The same function, for another thread that is waited for.
+
+    What it runs eagerly belongs to the step that the calling thread is in, if any.
+    """
+    library = native.library()
+    step = library.opwright_embedding_step_of_thread()
+    if step is None:
+        return fn
+
+    def joined(*args: Any, **kwargs: Any) -> T:
+        library.opwright_embedding_join_step(step)
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            library.opwright_embedding_leave_step()
+
+    return joined
 
 
 def embedding_step_count() -> int:

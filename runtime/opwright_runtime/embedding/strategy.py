@@ -1,20 +1,24 @@
-"""A TPU strategy without a TPU: programs with `TPUEmbedding` run on the CPU."""
+"""A TPU strategy without a TPU: programs with `TPUEmbedding` run on CPU or GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import tensorflow as tf
 
 from opwright_runtime import native
-from opwright_runtime._internals import (
-    distribute_lib,
-    one_device,
-    tpu_strategy,
-)
+from opwright_runtime._internals import distribute_lib, tpu_strategy
+from opwright_runtime.embedding.cores import Cores, need_logical_cpus
 from opwright_runtime.embedding.feature_names import name_features
-from opwright_runtime.embedding.fetched_data import Distributed, fetched
+from opwright_runtime.embedding.hosts import (
+    Host,
+    OneHost,
+    Resolver,
+    forget_hosts,
+    meet,
+    see_one_host,
+)
 from opwright_runtime.embedding.run_context import (
     as_inputs,
     jit_compile_error,
@@ -25,83 +29,35 @@ from opwright_runtime.embedding.steps import (
     embedding_step,
     in_embedding_step,
 )
-
-Options: TypeAlias = tf.distribute.InputOptions | None
-# What TPUEmbedding takes for the only core. There is no such device: its ops are placed
-# on the CPU, the only one that they have kernels for.
-_CORE = "/job:localhost/replica:0/task:0/device:TPU:0"
-
-
-class _HardwareFeature:
-    """What libraries ask before they choose between TPUEmbedding and later kinds."""
-
-    embedding_feature = tf.tpu.experimental.HardwareFeature.EmbeddingFeature.V1
-
-    @property
-    def num_embedding_devices_per_chip(self) -> int:
-        raise NotImplementedError(
-            "software_strategy is a TPU without SparseCores, which TPUEmbeddingV2 is "
-            "for: make a tf.tpu.experimental.embedding.TPUEmbedding with the same "
-            "features and optimizer. The SparseCore ops run through their classes in "
-            "opwright.tpu, and opwright.tpu.table shows a table as it is."
-        )
-
-
-class _SoftwareExtended(one_device.OneDeviceExtended):  # type: ignore[misc]
-    """One CPU device, which shows itself as a TPU system of one host and one core."""
-
-    num_hosts = 1
-    num_replicas_per_host = 1
-    worker_devices = (_CORE,)
-    tpu_hardware_feature = _HardwareFeature()
-    _device_assignment = None
-    _tpu_cluster_resolver = None
-
-    def __init__(self, strategy: SoftwareTPUStrategy, strict: bool) -> None:
-        super().__init__(strategy, "/cpu:0")
-        self._strict = strict
-
-    def _create_variable(
-        self, next_creator: Callable[..., tf.Variable], **kwargs: object
-    ) -> tf.Variable:
-        # As TPUStrategy: what is no replica's business is its creator's, who takes what
-        # else there is. A table is no variable that another could lie beside.
-        if kwargs.pop("skip_mirrored_creator", False):
-            return next_creator(**kwargs)
-        return super()._create_variable(next_creator, **kwargs)
-
-    def _experimental_distribute_dataset(
-        self, dataset: tf.data.Dataset, options: Options
-    ) -> Distributed:
-        made = super()._experimental_distribute_dataset(dataset, options)
-        return self._fetched(made, dataset.element_spec, options)
-
-    def _distribute_datasets_from_function(
-        self, dataset_fn: Callable[..., tf.data.Dataset], options: Options
-    ) -> Distributed:
-        made = super()._distribute_datasets_from_function(dataset_fn, options)
-        return self._fetched(made, made.element_spec, options)
-
-    def _fetched(
-        self, dataset: Distributed, element_spec: object, options: Options
-    ) -> Distributed:
-        """Data go to the TPU where the program does not say otherwise."""
-        fetches = not options or options.experimental_fetch_to_device
-        if not self._strict or not fetches:
-            return dataset
-        tpu_strategy.TPUExtended._check_spec(self, element_spec)
-        return fetched(dataset)
+from opwright_runtime.embedding.tpu_system import OneCore
 
 
 class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
-    """A `tf.distribute.TPUStrategy` of one core, which is this machine's CPU.
+    """A `tf.distribute.TPUStrategy` whose cores are this machine's CPU, or a GPU.
 
-    Functions run as they are: nothing is replicated, nothing compiled with XLA.
+    With one core functions run as they are; with several they run once for each, in one
+    graph. With several hosts each has one core. Nothing is compiled with XLA.
     """
 
-    def __init__(self, strict: bool = True) -> None:
+    _collective_key_base = 0  # What the parts of other strategies look for.
+
+    def __init__(
+        self,
+        cores: int = 1,
+        strict: bool = True,
+        resolver: Resolver | None = None,
+        patience: float = 60.0,
+        device: str = "/cpu:0",
+    ) -> None:
+        extended: Host | OneCore | Cores
+        if resolver is not None:
+            extended = Host(self, resolver, patience, strict)
+        elif cores == 1:
+            extended = OneCore(self, strict, device)
+        else:
+            extended = Cores(self, cores, strict)
         # Not TPUStrategyV2's, which looks for TPUs.
-        distribute_lib.Strategy.__init__(self, _SoftwareExtended(self, strict))
+        distribute_lib.Strategy.__init__(self, extended)
         self._strict = strict
 
     def run(
@@ -111,7 +67,7 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
         kwargs: Mapping[str, object] | None = None,
         options: object = None,
     ) -> Any:
-        """Calls `fn` in a replica's context, on the CPU.
+        """Calls `fn` in each replica's context, on the strategy's device.
 
         Eagerly it is one step. When `fn` raises, batches that are enqueued are dropped,
         and so are those that were received without sending their gradients; where that
@@ -121,8 +77,13 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
         Args:
             fn: what to call; a `tf.function` traces as it does elsewhere.
             args: its arguments.
-            kwargs: its keyword arguments.
+            kwargs: its keyword arguments. Of a `tf.distribute.DistributedValues` in
+                these two, each replica gets its own.
             options: taken, and of no effect: they are about XLA.
+
+        Returns:
+            What `fn` returns; with several cores, of each tensor the `PerReplica` of
+            theirs.
 
         Raises:
             NotImplementedError: ops of TPU embeddings, here or in `fn`, stand in a
@@ -162,7 +123,72 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
             raise
 
 
-def software_strategy(*, strict: bool = True) -> SoftwareTPUStrategy:
+def _one_device_a_replica(name: str) -> Callable[..., Any]:
+    """A method of TPUStrategy's for replicas of several cores, which refuses."""
+
+    def refuse(self: SoftwareTPUStrategy, *args: object, **kwargs: object) -> Any:
+        raise NotImplementedError(
+            f"{name}: a replica of software_strategy is one device. Several cores a "
+            "replica, among which XLA divides a program (SPMD), take a TPU. Leave the "
+            "call away: the value is whole on its replica's device; cores=... gives "
+            "more replicas"
+        )
+
+    return refuse
+
+
+for _name in (
+    "experimental_assign_to_logical_device",
+    "experimental_replicate_to_logical_devices",
+    "experimental_split_to_logical_devices",
+):
+    setattr(SoftwareTPUStrategy, _name, _one_device_a_replica(_name))
+
+
+def _need_one_gpu(cores: int, resolver: Resolver | None) -> None:
+    """Refuses what tables on the GPU "/gpu:0" cannot have, in words.
+
+    TensorFlow puts the op that configures TPUs on the first GPU, as it does all that
+    have no device: with one GPU, that is the one.
+    """
+    if cores != 1:
+        raise ValueError(
+            f"software_strategy: a GPU is one core, not {cores}; leave cores away, or "
+            "device, to have several on the CPU"
+        )
+    if resolver is not None:
+        raise ValueError(
+            "software_strategy: tables on a GPU are not shared out over hosts; leave "
+            "resolver away, or device"
+        )
+    if not native.cuda():
+        raise RuntimeError(
+            f"software_strategy: {native.LIBRARY} has no kernels for GPUs; build it "
+            "with `make native CUDA=ON`"
+        )
+    gpus = tf.config.get_visible_devices("GPU")
+    if not gpus:
+        raise RuntimeError(
+            "software_strategy: TensorFlow sees no GPU; "
+            'tf.config.list_physical_devices("GPU") says which it could see'
+        )
+    if len(gpus) > 1:
+        raise RuntimeError(
+            "software_strategy: tables lie on one GPU, and TensorFlow sees "
+            f"{len(gpus)}; choose one, at the program's beginning: "
+            'tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[:1], '
+            '"GPU")'
+        )
+
+
+def software_strategy(
+    resolver: Resolver | None = None,
+    *,
+    device: str = "/cpu:0",
+    cores: int = 1,
+    strict: bool = True,
+    patience: float = 60.0,
+) -> SoftwareTPUStrategy:
     """A strategy under which `tf.tpu.experimental.embedding.TPUEmbedding` runs here.
 
     It stands where `tf.distribute.TPUStrategy(resolver)` stands, and the program stays
@@ -171,33 +197,77 @@ def software_strategy(*, strict: bool = True) -> SoftwareTPUStrategy:
     it has no tables, or, configured alike, those of the other.
 
     Args:
+        resolver: of a cluster, whose tasks share the rows of tables out among them:
+            each is a process that runs the program with its part of a batch, as under
+            `tf.distribute.MultiWorkerMirroredStrategy`. The call waits for all of them.
+        device: "/gpu:0" for tables and steps on the one GPU that TensorFlow sees, with
+            a library that has kernels for GPUs: docs/gpu.md.
+        cores: how many replicas `run` has, each a core to TPUEmbedding, with a batch of
+            its own. The tables are one, and a step updates them by all cores'
+            gradients. Cores are logical CPU devices; several are configured here, if
+            TensorFlow has not run an op before.
         strict: refuse what TensorFlow refuses on a TPU, in its words: `enqueue` within
             control flow or a `tf.function` that `run` calls, or with inputs that are
             not those of the function which `run` calls; ids of a data set that was
             distributed without `experimental_fetch_to_device=False`, and ragged or
             sparse ones already when it is distributed.
+        patience: seconds after which a host that does not answer is given up, which
+            ends the steps of all others with an error that names it.
 
     Raises:
         NativeLibraryError: the native kernels are not built.
-        RuntimeError: soft device placement is off, a graph is being built, or a GPU is
-            visible to a library with kernels for GPUs.
+        ValueError: `cores` is not a whole number of at least 1, or not 1 with a
+            cluster or a GPU; the resolver does not say which of its tasks this process
+            is; `device` is another one, or a GPU with a cluster.
+        RuntimeError: a strategy for a cluster comes after the program's first op,
+            TensorFlow runs with fewer logical CPU devices than `cores`, soft
+            device placement is off, a graph is being built, a GPU is visible to a
+            library with kernels for GPUs and the device is the CPU; or the device is a
+            GPU and TensorFlow sees none, or several, or the library has no kernels.
     """
+    if not isinstance(cores, int) or isinstance(cores, bool) or cores < 1:
+        raise ValueError(
+            f"software_strategy: cores must be an int of at least 1, not {cores!r}"
+        )
+    if resolver is not None and cores != 1:
+        raise ValueError(
+            f"software_strategy: a host of a cluster has one core, not {cores}; start "
+            "as many tasks as there shall be replicas"
+        )
+    if not patience > 0:
+        raise ValueError(
+            f"software_strategy: patience must be seconds, more than 0, not {patience}"
+        )
+    if device not in ("/cpu:0", "/gpu:0"):
+        raise ValueError(
+            f"software_strategy: device must be '/cpu:0' or '/gpu:0', not {device!r}; "
+            "the GPU that TensorFlow is left with by tf.config.set_visible_devices is "
+            "'/gpu:0', whichever it is"
+        )
     native.load()
     if not tf.executing_eagerly():
         raise RuntimeError("software_strategy: call it eagerly, not in a graph")
     if not tf.config.get_soft_device_placement():
         raise RuntimeError(
             "software_strategy: ops that TPUEmbedding places on TPUs must fall back to "
-            "the CPU; call tf.config.set_soft_device_placement(True)"
+            "the devices that there are; call tf.config.set_soft_device_placement(True)"
         )
-    if native.cuda() and tf.config.get_visible_devices("GPU"):
+    if device != "/cpu:0":
+        _need_one_gpu(cores, resolver)
+    elif native.cuda() and tf.config.get_visible_devices("GPU"):
         raise RuntimeError(
             "software_strategy: TensorFlow would spread its ops over the CPU and a "
-            "GPU, which this build of opwright has kernels for; call "
-            'tf.config.set_visible_devices([], "GPU") first'
+            "GPU, which this build of opwright has kernels for; say device='/gpu:0', "
+            'or call tf.config.set_visible_devices([], "GPU") first'
         )
-    with tf.device("/cpu:0"):
+    need_logical_cpus(cores)
+    forget_hosts()
+    strategy = SoftwareTPUStrategy(cores, strict, resolver, patience, device)
+    with tf.device(device):
         tf.raw_ops.ShutdownDistributedTPU()
         tf.raw_ops.ConfigureDistributedTPU()
-    name_features(SoftwareTPUStrategy)
-    return SoftwareTPUStrategy(strict)
+    name_features((SoftwareTPUStrategy, OneHost))
+    if resolver is not None:
+        see_one_host()
+        meet(strategy)
+    return strategy

@@ -31,11 +31,11 @@ _SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.sigmoid)
 _RELU = (keras.activations.relu, keras.ops.relu, tf.nn.relu)
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
-# A call packs its weights anew, which takes as long as the kernels save in some steps:
-# in four, and in one more for so many numbers, in inference and in training. Timed on
-# two cores by benchmarks/keras_layers.py --few-steps.
+# A call in training packs its weights anew, one in inference reads them to see whether
+# they are those that were packed before. That takes as long as the kernels save in some
+# steps: in four, and in one more for so many numbers, in inference and in training.
 _FREE_STEPS = 4
-_NUMBERS_A_STEP = {False: 1 << 17, True: 1 << 19}
+_NUMBERS_A_STEP = {False: 1 << 20, True: 1 << 19}
 
 
 class _OnKernels:
@@ -198,30 +198,6 @@ def _pays(cell: _Keras, steps: int | None, training: bool) -> bool:
     return steps is None or numbers <= (steps - _FREE_STEPS) * room
 
 
-def _params(mode: RnnMode, cell: _Keras) -> _Tensor:
-    """The weights of a cell as the ops' params."""
-
-    def gates(variable: _Keras, transposed: bool) -> list[_Tensor]:
-        tensor: _Tensor = keras.ops.convert_to_tensor(variable, cell.compute_dtype)
-        tensor = tf.transpose(tensor) if transposed else tensor
-        if mode != "gru":
-            return [tensor]
-        z, r, h = tf.split(tensor, 3, axis=0 if transposed else -1)
-        return [r, z, h]
-
-    matrices = [
-        gate
-        for variable in (cell.kernel, cell.recurrent_kernel)
-        for gate in gates(variable, transposed=True)
-    ]
-    if cell.bias is None:
-        biases = [tf.zeros([2 * GATES[mode] * cell.units], matrices[0].dtype)]
-    else:
-        bias = tf.concat(gates(cell.bias, transposed=False), axis=-1)
-        biases = [bias] if mode == "gru" else [tf.zeros_like(bias), bias]
-    return tf.concat([tf.reshape(part, [-1]) for part in matrices + biases], axis=0)
-
-
 def _run(
     mode: RnnMode,
     cell: _Keras,
@@ -231,19 +207,99 @@ def _run(
     training: bool,
 ) -> tuple[_Tensor, list[_Tensor]]:
     """All outputs of a cell, zero past the lengths, and the final states."""
+
+    def read(variable: _Keras) -> _Tensor:
+        return keras.ops.convert_to_tensor(variable, cell.compute_dtype)
+
+    # Keras may hand on a variable of TensorFlow as it is.
+    kernel = tf.convert_to_tensor(read(cell.kernel))
+    recurrent = tf.convert_to_tensor(read(cell.recurrent_kernel))
+    rows = GATES[mode] * cell.units
+    if cell.bias is None:
+        bias = tf.zeros([0, rows], kernel.dtype)
+    else:
+        bias = tf.reshape(read(cell.bias), [-1, rows])
+    run = _train if training else _infer
+    y, *states = run(mode, lengths, x, kernel, recurrent, bias, *states)
+    return y, states
+
+
+def _infer(mode: RnnMode, lengths: _Tensor, *inputs: _Tensor) -> list[_Tensor]:
+    """As `_train`, without what a backward pass needs; one runs it anew."""
+
+    def infer(*inputs: _Tensor) -> _Tensor:
+        def gradient(*upstream: _Tensor) -> _Tensor:
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                outputs = _train(mode, lengths, *inputs)
+            return tape.gradient(outputs, [*inputs], [*upstream])
+
+        x, kernel, recurrent, bias, *states = inputs
+        outputs = native.ops().opwright_keras_rnn(
+            input=x,
+            input_h=states[0],
+            input_c=states[-1],
+            kernel=kernel,
+            recurrent_kernel=recurrent,
+            bias=bias,
+            sequence_lengths=lengths,
+            rnn_mode=mode,
+        )
+        return outputs[: 1 + len(states)], gradient
+
+    return [*tf.custom_gradient(infer)(*inputs)]
+
+
+def _train(
+    mode: RnnMode,
+    lengths: _Tensor,
+    x: _Tensor,
+    kernel: _Tensor,
+    recurrent: _Tensor,
+    bias: _Tensor,
+    *states: _Tensor,
+) -> list[_Tensor]:
+    """All outputs, then the final states; from Keras's weights."""
     operands = [x, lengths, *(tf.expand_dims(state, 1) for state in states)]
     # The op wants a sequence at least; an empty batch gets one.
     batch = None if x.shape[0] else tf.shape(x)[0]
     if batch is not None:
         more = tf.maximum(0, 1 - batch)
         operands = [_pad(one, axis=0, after=more) for one in operands]
-    x, lengths, *states = operands
-    run = _train if training else _infer
-    results = run(mode, lengths, x, _params(mode, cell), *states)
+    x, lengths, *padded = operands
+    y, h, c, _, _ = tf.raw_ops.CudnnRNNV3(
+        input=x,
+        input_h=padded[0],
+        input_c=padded[-1] if mode == "lstm" else tf.zeros([], x.dtype),
+        params=_params(mode, kernel, recurrent, bias),
+        sequence_lengths=lengths,
+        rnn_mode=mode,
+        time_major=False,
+    )
+    results = [y, h, c][: 1 + len(states)]
     if batch is not None:
         results = [one[:batch] for one in results]
-    y, *states = results
-    return y, [tf.squeeze(state, 1) for state in states]
+    y, *last = results
+    return [y, *(tf.squeeze(state, 1) for state in last)]
+
+
+def _params(
+    mode: RnnMode, kernel: _Tensor, recurrent: _Tensor, bias: _Tensor
+) -> _Tensor:
+    """Keras's weights as the op's params; `bias` is [0, 1 or 2, gates * units]."""
+
+    def gates(tensor: _Tensor, axis: int) -> list[_Tensor]:
+        if mode != "gru":
+            return [tensor]
+        z, r, h = tf.split(tensor, 3, axis=axis)
+        return [r, z, h]
+
+    parts = [
+        gate for one in (kernel, recurrent) for gate in gates(tf.transpose(one), axis=0)
+    ]
+    missing = tf.zeros([2 - bias.shape[0], bias.shape[1]], bias.dtype)
+    parts += [missing, tf.concat(gates(bias, axis=-1), axis=-1)]
+    return tf.concat([tf.reshape(part, [-1]) for part in parts], axis=0)
 
 
 def _pad(
@@ -253,52 +309,6 @@ def _pad(
     paddings: list[list[_Tensor]] = [[0, 0] for _ in tensor.shape]
     paddings[axis] = [before, after]
     return tf.pad(tensor, paddings)
-
-
-def _train(
-    mode: RnnMode, lengths: _Tensor, x: _Tensor, params: _Tensor, *states: _Tensor
-) -> _Tensor:
-    """The op's outputs: all of the last layer, then the final states."""
-    return _op(mode, lengths, x, params, [*states], is_training=True)
-
-
-def _infer(
-    mode: RnnMode, lengths: _Tensor, x: _Tensor, params: _Tensor, *states: _Tensor
-) -> _Tensor:
-    """The same without what a backward pass needs; one runs it anew."""
-
-    def infer(*inputs: _Tensor) -> _Tensor:
-        def gradient(*upstream: _Tensor) -> _Tensor:
-            with tf.GradientTape() as tape:
-                tape.watch(inputs)
-                outputs = _train(mode, lengths, *inputs)
-            return tape.gradient(outputs, [*inputs], [*upstream])
-
-        x, params, *states = inputs
-        return _op(mode, lengths, x, params, [*states], is_training=False), gradient
-
-    return tf.custom_gradient(infer)(x, params, *states)
-
-
-def _op(
-    mode: RnnMode,
-    lengths: _Tensor,
-    x: _Tensor,
-    params: _Tensor,
-    states: list[_Tensor],
-    is_training: bool,
-) -> _Tensor:
-    y, h, c, _, _ = tf.raw_ops.CudnnRNNV3(
-        input=x,
-        input_h=states[0],
-        input_c=states[-1] if mode == "lstm" else tf.zeros([], x.dtype),
-        params=params,
-        sequence_lengths=lengths,
-        rnn_mode=mode,
-        is_training=is_training,
-        time_major=False,
-    )
-    return (y, h, c) if mode == "lstm" else (y, h)
 
 
 class _Steps:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from typing_extensions import NotRequired
+from typing_extensions import NotRequired, TypedDict
 
 from opwright_runtime.errors import OpError, OpInputError, bad_argument
 
@@ -28,7 +28,8 @@ DIRECTIONS: tuple[Direction, Direction] = ("unidirectional", "bidirectional")
 _OP = "CudnnRNNV3"
 
 
-class RnnOptions(TypedDict):
+# Closed: pyright hands on what another may hold to `**_unknown` of an op's function.
+class RnnOptions(TypedDict, closed=True):
     """The options of a CudnnRNN op that its params decide."""
 
     rnn_mode: RnnMode

@@ -12,7 +12,6 @@ in memory, when something is searched for the first time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -24,7 +23,6 @@ from opwright_runtime.search.documents import documents, package
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.op import Op
-    from opwright_runtime.search.documents import Document
     from opwright_runtime.search.index import Index
 
 __all__ = ["Found", "Results", "for_tf", "search"]
@@ -90,7 +88,7 @@ def search(query: str, limit: int = 10) -> Results:
 
 def described(name: str) -> Found:
     """The op of that name with what is printed of it."""
-    document = _documents()[name]
+    document = documents()[name]
     return Found(name, document.function, document.summary)
 
 
@@ -110,11 +108,6 @@ def for_tf(name: str) -> tuple[type[Op], ...]:
     if found is None:
         raise tf_names.unknown(name)
     return tuple(map(package().op_class, found))
-
-
-@cache
-def _documents() -> Mapping[str, Document]:
-    return {document.name: document for document in documents()}
 
 
 @cache

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -19,8 +19,6 @@ _DOCSTRING = re.compile(
     r'^class \w+\([^\n]*\):\n    """((?:(?!""").)*?)"""\n\n    OP_NAME = "([^"]+)"',
     re.MULTILINE | re.DOTALL,
 )
-#: What a class says that TensorFlow alone describes.
-_EMPTY = "TensorFlow's `"
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Document:
         """The parts of its name: `batch mat mul v3 batchmatmul`."""
         return " ".join(split(self.name))
 
-    @property
+    @cached_property
     def stems(self) -> frozenset[str]:
         """The words of its name alone."""
         return frozenset(stem(part.lower()) for part in parts_of(self.name))
@@ -56,9 +54,7 @@ class Document:
 
     @property
     def is_removed(self) -> bool:
-        return self.summary.startswith("Removed;") or (
-            f"{self.name} was removed in GraphDef version" in self.description
-        )
+        return f"{self.name} was removed in GraphDef version" in self.description
 
 
 def parts_of(name: str) -> list[str]:
@@ -82,22 +78,21 @@ def package() -> Any:
 
 
 @cache
-def documents() -> Sequence[Document]:
-    """Every op of `opwright`."""
+def documents() -> Mapping[str, Document]:
+    """Every op of `opwright`, by its name."""
     callers = tf_names.callers()
     folder = Path(package().__file__).parent
-    found = []
+    found = {}
     for name, (module, _) in import_module("opwright._table").OPS.items():
         *groups, last = module.split(".")[1:]
         source = folder.joinpath(*groups, f"{last}.py").read_text("utf-8")
         text = _docstring(source)
         summary, _, rest = text.partition("\n")
-        if summary.startswith(_EMPTY):
-            summary = ""
-        found.append(
-            Document(name, module, summary.strip(), _prose(rest), callers.get(name, ()))
+        found[name] = Document(
+            *(name, f"opwright{module}", summary.strip(), _prose(rest)),
+            callers.get(name, ()),
         )
-    return tuple(found)
+    return found
 
 
 def _docstring(source: str) -> str:
@@ -108,7 +103,4 @@ def _docstring(source: str) -> str:
 def _prose(text: str) -> str:
     """A docstring without what every one has, and without code."""
     text = re.split(r"\n    (?:Example|Raises):\n", text)[0]
-    rows = (row.strip() for row in text.split("\n"))
-    return " ".join(
-        row for row in rows if row and not row.startswith("TensorFlow's own")
-    )
+    return " ".join(text.split())

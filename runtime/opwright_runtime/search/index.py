@@ -8,7 +8,7 @@ fields by how much a word there says.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import tantivy
@@ -25,6 +25,7 @@ a an and are as at be by do each every for from get give given how i in into is 
 make of on one op ops or out over per tensor tensors tensorflow tf that the them then
 this to two up use using value values want what which with
 """
+_COMMON_WORDS: Final = frozenset(_COMMON.split())
 #: How much less an op counts that is gone, or of which there is a newer one.
 _REMOVED: Final = 0.3
 _OLDER: Final = 0.9
@@ -39,23 +40,23 @@ _CONSIDERED: Final = 100
 class Index:
     """Ops by their words."""
 
-    def __init__(self, documents: Sequence[Document]) -> None:
-        self._documents = {document.name: document for document in documents}
+    def __init__(self, documents: Mapping[str, Document]) -> None:
+        self._documents = documents
         self._newest: dict[str, int] = {}
-        for document in documents:
+        for document in documents.values():
             if not document.is_removed:
                 known = self._newest.get(document.family, 0)
                 self._newest[document.family] = max(known, document.version)
-        self._named: dict[str, list[str]] = {}
-        for document in documents:
-            for name in (document.name, document.family, *split(document.name)):
-                self._named.setdefault(name.lower(), []).append(document.name)
+        self._named: dict[str, list[Document]] = {}
+        for document in documents.values():
+            for name in {document.name.lower(), document.family.lower()}:
+                self._named.setdefault(name, []).append(document)
         schema = tantivy.SchemaBuilder().add_text_field("op", stored=True)
         for name in _FIELDS:
             schema.add_text_field(name, tokenizer_name="en_stem")
         self._index = tantivy.Index(schema.build())
         writer = self._index.writer(num_threads=1)
-        for document in documents:
+        for document in documents.values():
             writer.add_document(tantivy.Document(op=document.name, **_fields(document)))
         writer.commit()
         self._index.reload()
@@ -71,18 +72,16 @@ class Index:
     def _by_name(self, query: str) -> list[str]:
         """Ops of just that name, in any spelling; the newest first."""
         plain = re.sub(r"[\s_]", "", query.rpartition(".")[2]).lower()
-        found = [
-            document
-            for document in map(self._documents.get, self._named.get(plain, ()))
-            if document and plain in (document.name.lower(), document.family.lower())
-        ]
-        found.sort(key=lambda one: (one.name.lower() != plain, -self._weight(one)))
+        found = sorted(
+            self._named.get(plain, ()),
+            key=lambda one: (one.name.lower() != plain, -self._weight(one)),
+        )
         return [document.name for document in found]
 
     def _scores(self, query: str) -> dict[str, float]:
         scores: dict[str, float] = {}
         said = _words(query)
-        telling = [word for word in said if word not in _COMMON.split()]
+        telling = [word for word in said if word not in _COMMON_WORDS]
         ways: list[tuple[Sequence[str], Sequence[str], float]]
         ways = [((), telling or said, 1.0)]
         for expression, left, weight in others(said):

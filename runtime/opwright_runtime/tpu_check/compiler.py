@@ -17,7 +17,7 @@ from opwright_runtime.tpu_check.findings import CHIPS, Compilation, TpuCheckErro
 
 # For a machine without a TPU, and for one whose TPU is in use: ask no metadata server,
 # take no lock, leave no log files, and never start the device.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_PLATFORMS": "cpu",
     "TPU_LOG_DIR": "disabled",
@@ -62,7 +62,7 @@ def _compile(module: Path, chip: str, timeout: float) -> Compilation:
     try:
         done = subprocess.run(
             command,
-            env={**os.environ, **_ENVIRONMENT, "PYTHONPATH": path},
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

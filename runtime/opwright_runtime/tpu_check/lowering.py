@@ -189,7 +189,7 @@ def _blockers(traced: Traced, message: str) -> tuple[Blocker, ...]:
     """What a refusal is about: not the first unsupported op only, but all."""
     if unsupported := _unsupported(traced):
         return unsupported
-    reason = _sentence(message)
+    reason = sentence(message)
     named = {name for pair in _NODE.findall(message) for name in pair}
     for op in _operations(traced.function.graph, set()):
         if op.name in named:
@@ -202,7 +202,7 @@ def _unsupported(traced: Traced) -> tuple[Blocker, ...]:
     return tuple(
         _blocker(traced, op, reason)
         for op in _operations(traced.function.graph, set())
-        if (reason := _no_kernel(op))
+        if (reason := no_kernel(op))
     )
 
 
@@ -223,7 +223,7 @@ def _operations(graph: Any, seen: set[str]) -> Iterator[Any]:
                     yield from _operations(function.graph, seen)
 
 
-def _no_kernel(op: Any) -> str | None:
+def no_kernel(op: Any) -> str | None:
     """Why no kernel of XLA's fits an op; None if one does."""
     rows = [row for row in kernels(op.type) if row.device == "XLA"]
     if op.type == "Placeholder" or any(_fits(op, row.dtypes) for row in rows):
@@ -248,7 +248,7 @@ def _dtype(op: Any, attr: str) -> tf.DType:
     return tf.as_dtype(value[0] if isinstance(value, list) else value)
 
 
-def _sentence(message: str) -> str:
+def sentence(message: str) -> str:
     """The sentence of a message that says what is wrong."""
     text = message.removeprefix("Failed getting HLO text: '")
     return text.strip().splitlines()[0].strip().removesuffix("'")

@@ -29,12 +29,18 @@ from odd_ops.attrs import (
     OddEnums,
     OddMinimum,
     OddTexts,
+    odd_bytes,
     odd_enums,
     odd_function,
+    odd_function_default,
     odd_functions,
+    odd_half,
     odd_lists,
     odd_minimum,
+    odd_named_dims,
+    odd_nan,
     odd_numbers,
+    odd_packed,
     odd_required,
     odd_shapes,
     odd_tensor_lists,
@@ -52,12 +58,14 @@ from odd_ops.names import (
     OddCollisions,
     OddMembers,
     OddReserved,
+    Op_,
     any,
     if_,
     iterator,
     lambda_,
     odd_collisions,
     odd_reserved,
+    op,
     unpack,
 )
 from odd_ops.names.spaces import AddonsOddSpace, addons_odd_space
@@ -106,7 +114,7 @@ def said(text: Any) -> dict[str, str]:
 
 
 def test_the_package_knows_its_ops() -> None:
-    assert len(odd_ops.op_names()) == 34
+    assert len(odd_ops.op_names()) == 56
     assert odd_ops.op_class("Addons>OddSpace") is AddonsOddSpace
     assert [odd_ops.op_class(name).OP_NAME for name in odd_ops.op_names()] == list(
         odd_ops.op_names()
@@ -218,6 +226,27 @@ def test_numbers(run: Run) -> None:
         "tiny": "1e-07",
         "least": "-9223372036854775808",
     }
+
+
+def test_what_opdefs_once_could_not_say(run: Run) -> None:
+    assert said(run(lambda: odd_nan())) == {"f": "nan", "fs": "[1, nan]"}
+    assert said(run(lambda: odd_bytes())) == {
+        "s": r'"\377\000\""',
+        "ss": r'["\376", "a"]',
+    }
+    assert said(run(lambda: odd_named_dims())) == {"shape": "[?,2]"}
+    assert said(run(lambda: odd_function_default()))["f"].startswith("f")
+    half = run(lambda: odd_half())
+    assert (half.dtype, half.tolist()) == (
+        np.float16,
+        np.float16([1, 0.1, 0.1]).tolist(),
+    )
+    packed = run(lambda: odd_packed())
+    assert packed.astype(np.float32).tolist() == [[1, 0.10009765625]]
+    y, z = run(lambda: op(2.5))
+    assert (y, z) == (2.5, 0)
+    assert odd_ops.op_class("Op") is Op_
+    assert Op_.create(Scope.current(), 1.5).y == 1.5
 
 
 def test_texts(run: Run) -> None:

@@ -20,6 +20,7 @@ except OpUnknownError as error:
 else:
     raise AssertionError("Mix is known before its library is loaded")
 
+assert Mix.kernels() == ()
 tf.load_op_library(sys.argv[1])
 
 signal = tf.constant([1.0, -2.0])
@@ -40,6 +41,7 @@ with tf.Graph().as_default() as graph:
     op = AddonsGain.create(Scope.current("loud"), [1.0])
     assert graph.get_operation_by_name("loud").type == "Addons>Gain"
     assert AddonsGain.from_operation(op.op).inputs.gain == 2.0
-assert [kernel.device for kernel in Mix.kernels()] == ["CPU", "CPU"]  # float, double
+found = [(kernel.device, kernel.provider) for kernel in Mix.kernels()]
+assert found == [("CPU", "audio_ops.so")] * 2, found  # float, double
 assert AddonsGain.op_def.options[0].name == "gain"
 assert "opwright" not in sys.modules

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/full_type_util.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -162,6 +163,50 @@ REGISTER_OP("OddTexts")
     .SetShapeFn(ScalarShape);
 CPU_KERNEL("OddTexts", SayAttrs);
 
+REGISTER_OP("OddNan")
+    .Output("said: string")
+    .Attr("f: float = nan")
+    .Attr("fs: list(float) = [1, nan]")
+    .SetShapeFn(ScalarShape);
+CPU_KERNEL("OddNan", SayAttrs);
+
+REGISTER_OP("OddBytes")
+    .Output("said: string")
+    .Attr(R"(s: string = '\xff\x00"')")
+    .Attr(R"(ss: list(string) = ['\xfe', 'a'])")
+    .SetShapeFn(ScalarShape);
+CPU_KERNEL("OddBytes", SayAttrs);
+
+REGISTER_OP("OddNamedDims")
+    .Output("said: string")
+    .Attr("shape: shape = { dim { size: -1 name: 'rows' } dim { size: 2 } }")
+    .SetShapeFn(ScalarShape);
+CPU_KERNEL("OddNamedDims", SayAttrs);
+
+REGISTER_OP("OddFunctionDefault")
+    .Output("said: string")
+    .Attr("f: func = { name: 'f' attr { key: 'n' value { i: 1 } } }")
+    .SetShapeFn(ScalarShape);
+CPU_KERNEL("OddFunctionDefault", SayAttrs);
+
+REGISTER_OP("OddHalf")
+    .Output("output: half")
+    .Attr(
+        "value: tensor = { dtype: DT_HALF tensor_shape { dim { size: 3 } } "
+        "half_val: 15360 half_val: 11878 }");
+CPU_KERNEL("OddHalf", TensorAttr);
+
+REGISTER_OP("OddPacked")
+    .Output("output: bfloat16")
+    .Attr(
+        "value: tensor = { dtype: DT_BFLOAT16 tensor_shape { dim { size: 1 } "
+        "dim { size: 2 } } tensor_content: '\\200\\077\\315\\075' }")
+    .Attr("zeros: tensor = { dtype: DT_FLOAT tensor_shape { dim { size: 2 } } }")
+    .Attr(
+        "complex: tensor = { dtype: DT_COMPLEX64 tensor_shape {} "
+        "scomplex_val: 0.5 scomplex_val: inf }");
+CPU_KERNEL("OddPacked", TensorAttr);
+
 REGISTER_OP("OddEnums")
     .Output("said: string")
     .Attr("must: {'a', 'b c', ''}")
@@ -177,6 +222,33 @@ REGISTER_OP("OddMinimum")
     .Attr("sizes: list(int) >= 2 = [1, 2]")
     .SetShapeFn(ScalarShape);
 CPU_KERNEL("OddMinimum", SayAttrs);
+
+REGISTER_OP("OddListDefaults")
+    .Output("said: string")
+    .Attr("shapes: list(shape) >= 1 = [{}, { dim { size: -1 name: 'n' } }]")
+    .Attr("functions: list(func) = [{ name: 'f' }]")
+    .Attr("tensors: list(tensor) = [{ dtype: DT_INT32 tensor_shape {} int_val: 1 }]")
+    .Attr("dtypes: list({float, int32, bfloat16}) >= 2 = [DT_INT32, DT_INT32]")
+    .SetShapeFn(ScalarShape);
+CPU_KERNEL("OddListDefaults", SayAttrs);
+
+REGISTER_OP("OddHuge")
+    .Output("said: string")
+    .Attr("most: int = 9223372036854775807")
+    .Attr("least: int >= -9223372036854775808 = 0")
+    .Attr("last: int >= 9223372036854775807 = 9223372036854775807")
+    .Attr("most_float: float = 3.4028235e38")
+    .Attr("least_float: float = 1.4e-45")
+    .Attr("negative: float = -0.0")
+    .SetShapeFn(ScalarShape);
+CPU_KERNEL("OddHuge", SayAttrs);
+
+REGISTER_OP("OddChoices")
+    .Output("said: string")
+    .Attr(R"(mode: {'it\'s', '"so"', 'a, b', 'back\\slash', '{x}', 'é', ' '} = 'it\'s')")
+    .Attr(R"(modes: list({'"', '\'', 'true', '0'}) = ['"', '\''])")
+    .SetShapeFn(ScalarShape);
+CPU_KERNEL("OddChoices", SayAttrs);
 
 // Inputs and outputs.
 
@@ -226,6 +298,89 @@ REGISTER_OP("OddMixed")
     .Attr("Tin: list(type) >= 0")
     .Attr("Tmade: list({float, int32, string})");
 CPU_KERNEL("OddMixed", PassOn);
+
+REGISTER_OP("OddMany")
+    .Input("a01: float")
+    .Input("a02: float")
+    .Input("a03: float")
+    .Input("a04: float")
+    .Input("a05: float")
+    .Input("a06: float")
+    .Input("a07: float")
+    .Input("a08: float")
+    .Input("a09: float")
+    .Input("a10: float")
+    .Input("a11: float")
+    .Input("a12: float")
+    .Input("a13: float")
+    .Input("a14: float")
+    .Input("a15: float")
+    .Input("a16: float")
+    .Input("a17: float")
+    .Input("a18: float")
+    .Input("a19: float")
+    .Input("a20: float")
+    .Input("a21: float")
+    .Input("a22: float")
+    .Input("a23: float")
+    .Input("a24: float")
+    .Input("a25: float")
+    .Input("a26: float")
+    .Input("a27: float")
+    .Input("a28: float")
+    .Input("a29: float")
+    .Input("a30: float")
+    .Input("a31: float")
+    .Input("a32: float")
+    .Input("a33: float")
+    .Input("a34: float")
+    .Input("a35: float")
+    .Input("a36: float")
+    .Input("a37: float")
+    .Input("a38: float")
+    .Input("a39: float")
+    .Input("a40: float")
+    .Output("y: float");
+CPU_KERNEL("OddMany", PassOn);
+
+REGISTER_OP("OddListDefault")
+    .Input("values: Ts")
+    .Output("y: Ts")
+    .Attr("Ts: list({float, int32}) >= 2 = [DT_FLOAT, DT_INT32]");
+CPU_KERNEL("OddListDefault", PassOn);
+
+REGISTER_OP("OddRefs")
+    .Input("refs: Ref(N * T)")
+    .Input("one: Ref(float)")
+    .Output("same: Ref(N * T)")
+    .Attr("N: int >= 2")
+    .Attr("T: {float, half}");
+
+REGISTER_OP("OddHandles")
+    .Input("handle: resource")
+    .Input("data: variant")
+    .Input("handles: N * resource")
+    .Output("same: resource")
+    .Output("more: variant")
+    .Attr("N: int >= 0")
+    .SetIsStateful()
+    .SetIsDistributedCommunication();
+CPU_KERNEL("OddHandles", PassOn);
+
+REGISTER_OP("OddDtypes")
+    .Input("a: qint8")
+    .Input("b: complex128")
+    .Input("c: uint64")
+    .Input("d: int4")
+    .Input("e: float8_e5m2")
+    .Output("y: T")
+    .Attr("T: {qint32, uint4, half, resource, variant} = DT_HALF");
+
+REGISTER_OP("OddFull")
+    .Input("x: T")
+    .Output("y: variant")
+    .Attr("T: type")
+    .SetTypeConstructor(tensorflow::full_type::UnaryGeneric(tensorflow::TFT_ARRAY));
 
 // dtypes that are arguments.
 
@@ -299,8 +454,38 @@ CPU_KERNEL("OddMembers", SayAttrs);
 REGISTER_OP("Lambda").Input("x: float").Output("y: float");
 CPU_KERNEL("Lambda", PassOn);
 
+// What every generated file has of its own.
+REGISTER_OP("Op").Input("x: float").Output("y: float").Output("z: float");
+CPU_KERNEL("Op", PassOn);
+
 REGISTER_OP("Addons>OddSpace").Input("x: float").Output("y: float");
 CPU_KERNEL("Addons>OddSpace", PassOn);
+
+REGISTER_OP("OddBuiltins")
+    .Input("type: float")
+    .Input("list: int32")
+    .Input("str: T")
+    .Output("tuple: float")
+    .Output("print: int32")
+    .Output("staticmethod: T")
+    .Attr("T: type")
+    .Attr("isinstance: int = 0")
+    .Attr("tf: int = 0")
+    .Attr("np: int = 0")
+    .Attr("None: int = 3");
+CPU_KERNEL("OddBuiltins", PassOn);
+
+REGISTER_OP("OddCase")
+    .Input("t: T")
+    .Input("n: N * int32")
+    .Output("y: T")
+    .Output("y_: float")
+    .Attr("T: type")
+    .Attr("N: int");
+CPU_KERNEL("OddCase", PassOn);
+
+REGISTER_OP("Odd>Deep>Space_2").Input("x: float").Output("y: float");
+CPU_KERNEL("Odd>Deep>Space_2", PassOn);
 
 // What is written about an op.
 
@@ -317,5 +502,75 @@ REGISTER_OP("OddDeprecated")
     .SetIsCommutative()
     .Deprecated(7, "Use \"OddProse\" instead");
 CPU_KERNEL("OddDeprecated", PassOn);
+
+REGISTER_OP("OddAggregate")
+    .Input("x: N * T")
+    .Output("sum: T")
+    .Attr("N: int >= 1")
+    .Attr("T: {float, double}")
+    .SetIsAggregate()
+    .Deprecated(0, "");
+
+REGISTER_OP("OddMarkdown")
+    .Input("x: float")
+    .Output("y: float")
+    .Attr("mode: {'a', 'b'} = 'a'")
+    .Doc(R"doc(
+Schätzt `x`: “quoted” \ and '''three''' and """three""".
+
+# A title
+
+Text with *stars*, a [link](https://example.com/a_b?c=d&e=%20), `code \n` and a
+second row: \frac{a}{b} \u0041 {braces} {{ two }} %s $HOME <b>&amp;</b>
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+* one
+  goes on
+* two
+  - nested
+
+> said by somebody
+
+```python
+odd_markdown(1.0)  # """
+```
+
+    indented code \x
+
+mode: 'a' is `"a"`;
+  'b' is \b.
+x: ünïcode 𝒳, "quoted" at the end"
+y: ends in a backslash \
+)doc");
+CPU_KERNEL("OddMarkdown", PassOn);
+
+REGISTER_OP("OddSections")
+    .Input("x: N * T")
+    .Output("sum: T")
+    .Output("count: int32")
+    .Attr("N: int >= 2")
+    .Attr("T: {float, half}")
+    .Attr("scale: float = 0.5")
+    .Attr("size: int >= 1")
+    .Doc(R"doc(
+Adds what it is given
+
+and scales that. Twice.
+
+  Args:
+    x: What is added.
+    scale: What the sum is
+      multiplied with.
+    size (int): Of what.
+  Returns:
+    sum: All of it.
+    count: How many there were.
+
+  Raises:
+    Nothing at all.
+)doc");
 
 }  // namespace odd_ops

@@ -1,62 +1,45 @@
 #include "opwright_cuda.h"
 
-#include <exception>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "c/try.h"
 #include "embedding/cuda/check.h"
+#include "embedding/cuda/staging.h"
 #include "embedding/cuda/tables.h"
 
 struct opwright_cuda_table {
+  ~opwright_cuda_table() {
+    tables.reset();  // Waits for the device.
+    if (image) opwright::embedding::cuda::DeviceMemory()->Free(image);
+  }
+
   std::unique_ptr<opwright::embedding::cuda::DeviceErrorBuffer> errors;
-  std::unique_ptr<opwright::embedding::cuda::Table> table;
+  std::unique_ptr<opwright::embedding::cuda::Tables> tables;
+  opwright::embedding::cuda::Staging staging;
+  char* image = nullptr;  // On the device: what the lookup has that is under way.
 };
 
 namespace {
 
 using opwright::InvalidArgumentError;
+using opwright::ResourceExhaustedError;
 using opwright::Status;
-using opwright::StatusCode;
 using opwright::StatusOr;
+using opwright::Try;
 using opwright::embedding::TableConfig;
 using opwright::embedding::cuda::DeviceErrorBuffer;
 using opwright::embedding::cuda::DeviceErrors;
 using opwright::embedding::cuda::DeviceMemory;
+using opwright::embedding::cuda::Fence;
 using opwright::embedding::cuda::kChunkBytes;
+using opwright::embedding::cuda::LookupCall;
 using opwright::embedding::cuda::Source;
-using opwright::embedding::cuda::Table;
-
-thread_local std::string last_error;
-
-int32_t CodeOf(StatusCode code) {
-  switch (code) {
-    case StatusCode::kOk: return OPWRIGHT_CUDA_OK;
-    case StatusCode::kInvalidArgument: return OPWRIGHT_CUDA_INVALID_ARGUMENT;
-    case StatusCode::kFailedPrecondition: return OPWRIGHT_CUDA_FAILED_PRECONDITION;
-    case StatusCode::kUnimplemented: return OPWRIGHT_CUDA_UNIMPLEMENTED;
-    case StatusCode::kResourceExhausted: return OPWRIGHT_CUDA_OUT_OF_MEMORY;
-    case StatusCode::kInternal: return OPWRIGHT_CUDA_INTERNAL;
-  }
-  return OPWRIGHT_CUDA_INTERNAL;
-}
-
-// No exception leaves the library.
-template <class Call>
-int32_t Try(const Call& call) {
-  try {
-    const Status status = call();
-    if (status.ok()) return OPWRIGHT_CUDA_OK;
-    last_error = status.message();
-    return CodeOf(status.code());
-  } catch (const std::bad_alloc&) {
-    last_error = "the host is out of memory";
-    return OPWRIGHT_CUDA_OUT_OF_MEMORY;
-  } catch (const std::exception& error) {
-    last_error = error.what();
-    return OPWRIGHT_CUDA_INTERNAL;
-  }
-}
+using opwright::embedding::cuda::Staging;
+using opwright::embedding::cuda::Tables;
+using opwright::embedding::cuda::UpdateRoom;
 
 cudaStream_t StreamOf(void* stream) { return static_cast<cudaStream_t>(stream); }
 
@@ -64,8 +47,8 @@ Source SourceOf(const opwright_cuda_bags& bags) {
   Source source;
   source.samples = bags.samples;
   source.count = bags.count;
-  source.offsets = bags.offsets;
-  source.indices = bags.indices;
+  source.offsets = {bags.offsets, true};
+  source.indices = {bags.indices, true};
   source.per_sample_weights = bags.per_sample_weights;
   source.scales = bags.scales;
   return source;
@@ -99,24 +82,35 @@ Status ConfigOf(const opwright_cuda_config& from, TableConfig* table) {
   return {};
 }
 
+// When the stream has come so far; what became of the call.
+Status GiveBack(Staging::Lease block, const Status& status, void* stream) {
+  const auto fence = Fence::At(StreamOf(stream));
+  block.GiveBack(fence.ok() ? *fence : nullptr);
+  return status.ok() ? fence.status() : status;
+}
+
 }  // namespace
 
-const char* opwright_cuda_error(void) { return last_error.c_str(); }
+const char* opwright_cuda_error(void) { return opwright::LastError().c_str(); }
 
 int32_t opwright_cuda_create(const opwright_cuda_config* config, void* stream,
                              opwright_cuda_table** table) {
   return Try([&]() -> Status {
     TableConfig parsed;
     OPWRIGHT_RETURN_IF_ERROR(ConfigOf(*config, &parsed));
+    OPWRIGHT_RETURN_IF_ERROR(opwright::embedding::cuda::CheckThisMachine());
     auto made = std::make_unique<opwright_cuda_table>();
     auto errors = DeviceErrorBuffer::Create(DeviceMemory(), StreamOf(stream));
     OPWRIGHT_RETURN_IF_ERROR(errors.status());
     made->errors = *std::move(errors);
     auto created =
-        Table::Create(parsed, config->chunk_bytes ? config->chunk_bytes : kChunkBytes,
-                      DeviceMemory(), made->errors->device(), StreamOf(stream));
+        Tables::Create({parsed}, config->chunk_bytes ? config->chunk_bytes : kChunkBytes,
+                       DeviceMemory(), made->errors->device(), StreamOf(stream));
     OPWRIGHT_RETURN_IF_ERROR(created.status());
-    made->table = *std::move(created);
+    made->tables = *std::move(created);
+    const int64_t bytes = opwright::embedding::cuda::LookupImageBytes(1);
+    made->image = static_cast<char*>(DeviceMemory()->Allocate(bytes));
+    if (!made->image) return ResourceExhaustedError("no device memory for a lookup");
     *table = made.release();
     return {};
   });
@@ -126,26 +120,43 @@ void opwright_cuda_destroy(opwright_cuda_table* table) { delete table; }
 
 int32_t opwright_cuda_write(opwright_cuda_table* table, int64_t slot, int64_t first,
                             int64_t step, int64_t count, const float* from, void* stream) {
-  return Try(
-      [&] { return table->table->Write(slot, {count, first, step}, from, StreamOf(stream)); });
+  return Try([&] {
+    return table->tables->Write(0, slot, {count, first, step}, from, StreamOf(stream));
+  });
 }
 
 int32_t opwright_cuda_read(opwright_cuda_table* table, int64_t slot, int64_t first,
                            int64_t step, int64_t count, float* to, void* stream) {
   return Try(
-      [&] { return table->table->Read(slot, {count, first, step}, to, StreamOf(stream)); });
+      [&] { return table->tables->Read(0, slot, {count, first, step}, to, StreamOf(stream)); });
 }
 
 int32_t opwright_cuda_lookup(opwright_cuda_table* table, const opwright_cuda_bags* bags,
                              float* out, void* stream) {
-  return Try([&] { return table->table->Lookup(SourceOf(*bags), out, StreamOf(stream)); });
+  return Try([&]() -> Status {
+    OPWRIGHT_RETURN_IF_ERROR(table->tables->CheckDevice());
+    const Source source = SourceOf(*bags);
+    OPWRIGHT_RETURN_IF_ERROR(table->tables->CheckSource("a lookup", source));
+    const LookupCall call = MakeLookup(table->tables->views(), {source});
+    const std::vector<char>& bytes = call.image.bytes();
+    StatusOr<Staging::Lease> block = table->staging.Take(bytes.size());
+    OPWRIGHT_RETURN_IF_ERROR(block.status());
+    std::copy(bytes.begin(), bytes.end(), block->data());
+    const auto status = [&]() -> Status {
+      OPWRIGHT_CUDA(cudaMemcpyAsync(table->image, block->data(), bytes.size(),
+                                    cudaMemcpyHostToDevice, StreamOf(stream)));
+      return table->tables->Lookup(call, table->image, &out, StreamOf(stream));
+    }();
+    return GiveBack(*std::move(block), status, stream);
+  });
 }
 
-int32_t opwright_cuda_update_bytes(opwright_cuda_table* table, int64_t count, int64_t* bytes) {
+int32_t opwright_cuda_update_bytes(opwright_cuda_table* table, int64_t sources, int64_t count,
+                                   int64_t* bytes) {
   return Try([&]() -> Status {
-    const StatusOr<int64_t> needed = table->table->UpdateBytes(count);
-    if (needed.ok()) *bytes = *needed;
-    return needed.status();
+    const StatusOr<UpdateRoom> room = table->tables->RoomOf({count}, sources);
+    if (room.ok()) *bytes = room->workspace;
+    return room.status();
   });
 }
 
@@ -160,18 +171,23 @@ int32_t opwright_cuda_update(opwright_cuda_table* table, int64_t sources,
       all.back().number = i;
       all.back().gradients = gradients[i];
     }
-    OPWRIGHT_RETURN_IF_ERROR(table->table->CheckGradients(all, StreamOf(stream)));
-    return table->table->Update(all, learning_rate, workspace, workspace_bytes,
-                                StreamOf(stream));
+    StatusOr<UpdateRoom> room = table->tables->RoomOf(IdsOf(1, all), sources);
+    OPWRIGHT_RETURN_IF_ERROR(room.status());
+    StatusOr<Staging::Lease> block = table->staging.Take(room->image);
+    OPWRIGHT_RETURN_IF_ERROR(block.status());
+    room->workspace = workspace_bytes;
+    const Status status = table->tables->Update(all, {learning_rate}, *room, workspace,
+                                                block->data(), StreamOf(stream));
+    return GiveBack(*std::move(block), status, stream);
   });
 }
 
 int32_t opwright_cuda_check(opwright_cuda_table* table, void* stream) {
   return Try([&]() -> Status {
-    OPWRIGHT_RETURN_IF_ERROR(table->table->CheckDevice());
+    OPWRIGHT_RETURN_IF_ERROR(table->tables->CheckDevice());
     const StatusOr<DeviceErrors> errors = table->errors->Check(StreamOf(stream));
     OPWRIGHT_RETURN_IF_ERROR(errors.status());
     if (!errors->any()) return {};
-    return InvalidArgumentError(Describe(table->table->config(), *errors));
+    return InvalidArgumentError(Describe(table->tables->configs()[0], *errors));
   });
 }

@@ -2,7 +2,8 @@
  *
  * All pointers to data are to memory that the device can reach; streams are cudaStream_t, null
  * the default one. Calls queue work and return; opwright_cuda_check() waits and says what was
- * wrong with ids, gradients or numbers for a table. Every other call that can fail returns a
+ * wrong with ids or gradients. A table's calls are for one stream, or
+ * for streams that the caller orders. Every other call that can fail returns a
  * status, and opwright_cuda_error() has the words of the calling thread's last failure. */
 #ifndef OPWRIGHT_CUDA_H_
 #define OPWRIGHT_CUDA_H_
@@ -35,7 +36,7 @@ typedef struct {
   float decay;                            /* The part of a weight lost at each update, */
   int32_t decay_times_rate;               /* times the learning rate if not 0. */
   int32_t accumulate;                     /* 0: one update an id, one after the other. */
-  int32_t every_row; /* Not 0: rows that nobody looked up are updated, with zero. */
+  int32_t every_row; /* Not 0, of Adam and Lion: rows without ids are updated, with zero. */
   int32_t quantized;
   float lower, upper;
   int64_t buckets;
@@ -46,7 +47,7 @@ typedef struct {
  * scales[s] * sum of per_sample_weights[i] * row indices[i]. */
 typedef struct {
   int64_t samples, count;
-  const int64_t* offsets;          /* [samples + 1] */
+  const int64_t* offsets;          /* [samples + 1] or null: an id a sample. */
   const int64_t* indices;          /* [count] */
   const float* per_sample_weights; /* [count] or null: ones. */
   const float* scales;             /* [samples] or null: ones. */
@@ -73,8 +74,9 @@ OPWRIGHT_CUDA_API int32_t opwright_cuda_lookup(opwright_cuda_table* table,
                                                const opwright_cuda_bags* bags, float* out,
                                                void* stream);
 
-/* Bytes that an update of so many ids works in. */
-OPWRIGHT_CUDA_API int32_t opwright_cuda_update_bytes(opwright_cuda_table* table, int64_t count,
+/* Bytes that an update of so many ids in so many sources works in. */
+OPWRIGHT_CUDA_API int32_t opwright_cuda_update_bytes(opwright_cuda_table* table,
+                                                     int64_t sources, int64_t count,
                                                      int64_t* bytes);
 /* One update from `sources` bags with gradients of [samples, dimension]. */
 OPWRIGHT_CUDA_API int32_t opwright_cuda_update(opwright_cuda_table* table, int64_t sources,
@@ -83,7 +85,7 @@ OPWRIGHT_CUDA_API int32_t opwright_cuda_update(opwright_cuda_table* table, int64
                                                float learning_rate, void* workspace,
                                                int64_t workspace_bytes, void* stream);
 
-/* Waits for the stream; refuses if a lookup, update or write since the last check was bad, in
+/* Waits for the stream; refuses if a lookup or update since the last check was bad, in
  * which case no row has changed since. */
 OPWRIGHT_CUDA_API int32_t opwright_cuda_check(opwright_cuda_table* table, void* stream);
 

@@ -56,9 +56,15 @@ _ARGUMENTS = {
     "write": [_P, _L, _L, _L, _L, _P, _P],
     "read": [_P, _L, _L, _L, _L, _P, _P],
     "lookup": [_P, _P, _P, _P],
-    "update_bytes": [_P, _L, _P],
+    "update_bytes": [_P, _L, _L, _P],
     "update": [_P, _L, _P, _P, _F, _P, _L, _P],
     "check": [_P, _P],
+}
+_STEPS_ARGUMENTS = {
+    "create": [_L, _L, _L, _L, _L, _P, _P],
+    "enqueue": [_P, _P],
+    "receive": [_P, _P],
+    "send": [_P, _P],
 }
 
 
@@ -78,11 +84,14 @@ class Library:
         self.native.opwright_cuda_error.restype = ctypes.c_char_p
         self.native.opwright_cuda_destroy.argtypes = [_P]
         self.native.opwright_cuda_destroy.restype = None
-        for name, arguments in _ARGUMENTS.items():
-            getattr(self.native, f"opwright_cuda_{name}").argtypes = arguments
+        self.native.opwright_steps_destroy.argtypes = [_P]
+        self.native.opwright_steps_destroy.restype = None
+        for of, functions in (("cuda", _ARGUMENTS), ("steps", _STEPS_ARGUMENTS)):
+            for name, arguments in functions.items():
+                getattr(self.native, f"opwright_{of}_{name}").argtypes = arguments
 
-    def call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self.native, f"opwright_cuda_{name}")(*arguments)
+    def call(self, name: str, *arguments: Any, of: str = "cuda") -> None:
+        status = getattr(self.native, f"opwright_{of}_{name}")(*arguments)
         if status:
             raise RefusedError(status, self.native.opwright_cuda_error().decode())
 
@@ -196,7 +205,9 @@ class Table:
         """One step, from each source's bags and gradients [samples, dimension]."""
         needed = _L()
         count = sum(len(bags.ids) for bags, _ in sources)
-        self.library.call("update_bytes", self.handle, count, ctypes.byref(needed))
+        self.library.call(
+            "update_bytes", self.handle, len(sources), count, ctypes.byref(needed)
+        )
         if len(self.workspace) < needed.value:
             self.workspace = torch.empty(needed.value, dtype=torch.uint8, device=DEVICE)
         bags = (_Bags * len(sources))(*(bags.native() for bags, _ in sources))

@@ -1,4 +1,4 @@
-"""Builds what the tests of tests/gpu load."""
+"""Builds what the tests of tests/gpu load, in the native library's build folder."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
+
+import pytest
 
 from support.places import ROOT
 
 BIN = Path(sys.executable).parent
-# Of the CUDA backend, and of the native library, which `make test` builds first.
-CUDA_BUILD, NATIVE_BUILD = ROOT / "build" / "cuda", ROOT / "build" / "native"
+# What `make native` has compiled is not compiled again.
+BUILD = ROOT / "build" / "native"
 NVCC = shutil.which("nvcc")
 
 
@@ -36,37 +37,12 @@ def alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def make(folder: Path, target: str) -> str:
-    """Builds a target of a folder that is configured; what the build said."""
-    with alone(folder):
-        return _make(folder, target)
-
-
-def _make(folder: Path, target: str) -> str:
-    return run(
-        *(BIN / "cmake", "--build", folder, "--parallel", "2", "--target", target)
-    )
-
-
-@cache
-def _configure() -> None:
-    options = ["-DOPWRIGHT_TENSORFLOW=OFF"]
-    if NVCC:
-        options = ["-DOPWRIGHT_CUDA=ON", "-DOPWRIGHT_TENSORFLOW=ON"]
-        options += [f"-DPython3_EXECUTABLE={sys.executable}"]
-    run(
-        BIN / "cmake",
-        *("-S", ROOT, "-B", CUDA_BUILD, "-G", "Ninja", *options),
-        *(f"-DCMAKE_MAKE_PROGRAM={BIN / 'ninja'}", "-DCMAKE_CXX_FLAGS=-Werror"),
-        f"-DOPWRIGHT_LIBRARY_DIR={CUDA_BUILD}",
-        "-DCMAKE_CUDA_FLAGS=-Werror=all-warnings",
-    )
-
-
-def build(target: str) -> None:
-    """Of the CUDA backend; what ptxas says of kernels that have changed is kept."""
-    with alone(CUDA_BUILD):
-        _configure()
-        said = _make(CUDA_BUILD, target)
+def build(*targets: str) -> None:
+    """What ptxas says of kernels that have changed is kept."""
+    if not (BUILD / "CMakeCache.txt").exists():
+        raise pytest.UsageError("tests/gpu need the native library: run `make native`")
+    with alone(BUILD):
+        jobs = ("--parallel", "2")
+        said = run(BIN / "cmake", "--build", BUILD, *jobs, "--target", *targets)
         if "ptxas info" in said:
-            (CUDA_BUILD / "ptxas.log").write_text(said)
+            (BUILD / "ptxas.log").write_text(said)

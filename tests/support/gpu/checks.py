@@ -67,6 +67,15 @@ HYPER: dict[str, dict[str, float]] = {
     },
     "lion": {"beta1": 0.9, "beta2": 0.99, "use_non_lazy_lion": 0},
 }
+# Of the checks, in the order in which they run.
+NAMES = (
+    "lookups",
+    "updates",
+    "the same bits",
+    "bad input, out of memory",
+    "shards",
+    "2^32 rows",
+)
 DIMENSIONS = [1, 2, 3, 4, 7, 16, 31, 64, 100, 128, 129, 512, 1023, 1024]
 
 
@@ -170,14 +179,15 @@ class Checks:
 
     def all(self) -> dict[str, Callable[[], str]]:
         """Each returns how much it checked; what is wrong is in `failures`."""
-        return {
-            "lookups": lambda: f"{self.lookups()} lookups",
-            "updates": lambda: f"{self.updates()} updates",
-            "the same bits": self.determinism,
-            "bad input, out of memory": self.refusals,
-            "shards": self.shards,
-            "2^32 rows": self.many_rows,
-        }
+        checks = (
+            lambda: f"{self.lookups()} lookups",
+            lambda: f"{self.updates()} updates",
+            self.determinism,
+            self.refusals,
+            self.shards,
+            self.many_rows,
+        )
+        return dict(zip(NAMES, checks, strict=True))
 
     def lookups(self) -> int:
         draws = 0

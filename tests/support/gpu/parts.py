@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.gpu.report import FAILED, NOT_RUN, OK, Findings
+from support.gpu import sanitizer
+from support.gpu.report import FAILED, NOT_RUN, OK, Findings, found
 from support.places import ROOT
 
 FOLDERS = ("benchmarks/gpu", "generated", "runtime")
@@ -32,6 +34,7 @@ class Run:
     build: Path
     deadline: float
     quick: bool = False
+    together: bool = False  # All checks of the kernels in one process.
 
     @property
     def seconds_left(self) -> float:
@@ -45,6 +48,11 @@ class Run:
     def cuda_library(self) -> Path:
         return self.build / "cuda" / "libopwright_cuda.so"
 
+    @property
+    def store_test(self) -> Path:
+        """The embedding store's test, with the kernels: no TensorFlow, no torch."""
+        return self.build / "cuda" / "store_on_gpu"
+
 
 def first_error(said: str) -> str:
     """The first line that names an error and what follows it, or the last line."""
@@ -55,8 +63,8 @@ def first_error(said: str) -> str:
     return lines[-1] if lines else "it said nothing"
 
 
-def cmake(folder: Path, target: str, *options: str) -> tuple[str, str]:
-    """Builds a target; verdict and note. What was said is in the folder's build.log."""
+def cmake(folder: Path, targets: str, *options: str) -> tuple[str, str]:
+    """Builds targets; verdict and note. What was said is in the folder's build.log."""
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     # What the interpreter's environment has comes first, where CUDA often is last.
@@ -68,7 +76,7 @@ def cmake(folder: Path, target: str, *options: str) -> tuple[str, str]:
     commands = (
         [cmake, "-S", str(ROOT), "-B", str(folder), *options],
         [
-            *(cmake, "--build", str(folder), "--target", target),
+            *(cmake, "--build", str(folder), "--target", *targets.split()),
             *("--parallel", str(os.cpu_count() or 1)),
         ],
     )
@@ -91,14 +99,14 @@ def build(run: Run) -> None:
     """Both libraries at once; each can fail alone."""
     import torch
 
-    for library in (run.rnn_library, run.cuda_library):
+    for library in (run.rnn_library, run.cuda_library, run.store_test):
         library.unlink(missing_ok=True)  # A build that fails leaves no older one.
 
     def cuda() -> tuple[str, str]:
         major, minor = torch.cuda.get_device_capability()
         return cmake(
             run.cuda_library.parent,
-            "opwright_cuda",
+            "opwright_cuda store_on_gpu",
             "-DOPWRIGHT_TENSORFLOW=OFF",
             "-DOPWRIGHT_CUDA=ON",
             f"-DCMAKE_CUDA_ARCHITECTURES={major}{minor}-real",
@@ -199,15 +207,15 @@ def rnn(run: Run) -> None:
         except Exception as error:  # The other draws may do.
             one = Compared({}, {}, [f"{draw}: {type(error).__name__}: {error}"])
         compared[draw.layers.mode].append(one)
-    for mode, found in compared.items():
-        if not found:
+    for mode, of_mode in compared.items():
+        if not of_mode:
             continue
         worst = {
-            side: max(max(getattr(one, side).values(), default=0.0) for one in found)
+            side: max(max(getattr(one, side).values(), default=0.0) for one in of_mode)
             for side in ("ours", "theirs")
         }
-        wrong = [words for one in found for words in one.wrong]
-        note = f"{len(found)} draws, largest error: ours {worst['ours']:.1g}, "
+        wrong = [words for one in of_mode for words in one.wrong]
+        note = f"{len(of_mode)} draws, largest error: ours {worst['ours']:.1g}, "
         say(run, f"numbers of {mode}", wrong, note + f"cuDNN's {worst['theirs']:.1g}")
     if left:
         run.findings.row(
@@ -215,53 +223,122 @@ def rnn(run: Run) -> None:
         )
 
 
+def apart(what: str, call: Callable[[], object], run: Run) -> None:
+    """Makes a call in a process of its own, a copy of this one, that leaves rows.
+
+    An error of CUDA's that no call can clear ends with it.
+    """
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        os.setpgid(0, 0)
+        status = 1
+        try:
+            call()
+            status = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+    while time.monotonic() < run.deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            if code:
+                run.findings.row(what, FAILED, f"ended with status {code}")
+            return
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    run.findings.row(what, NOT_RUN, "not done in time")
+
+
 def kernels(run: Run) -> None:
-    """The CUDA kernels against float64."""
+    """The CUDA kernels against float64, each check in a process of its own."""
     if not built(run, "CUDA kernels", run.cuda_library):
         return
     from support.gpu.backend import Library
-    from support.gpu.checks import Checks
+    from support.gpu.checks import NAMES, Checks
 
-    checks = Checks(Library(run.cuda_library), run.quick)
-    for name, check in checks.all().items():
-        before = len(checks.failures)
+    def checked(name: str) -> tuple[str, str]:
+        checks = Checks(Library(run.cuda_library), run.quick)
+        note = checks.all()[name]()
+        if checks.failures:
+            return FAILED, f"{len(checks.failures)} failed; first: {checks.failures[0]}"
+        return OK, note
 
-        def checked(
-            check: Callable[[], str] = check, before: int = before
-        ) -> tuple[str, str]:
-            note = check()
-            failed = checks.failures[before:]
-            if failed:
-                return FAILED, f"{len(failed)} failed; first: {failed[0]}"
-            return OK, note
+    for name in NAMES:
 
-        run.findings.tried(name, checked)
+        def tried(name: str = name) -> None:
+            run.findings.tried(name, lambda: checked(name))
+
+        if run.together:
+            tried()
+        elif run.seconds_left < 3:
+            run.findings.row(name, NOT_RUN, "no time is left")
+        else:
+            apart(name, tried, run)
 
 
-def sanitizer(run: Run) -> None:
+def store(run: Run) -> None:
+    """The embedding store with the kernels: streams, pinned memory, late refusals."""
+    if not built(run, "the store", run.store_test):
+        return
+    path = sanitizer.find()
+    tools = ("memcheck", "racecheck", "synccheck")
+    for i, tool in enumerate(("", *tools)):
+        what = f"the store under {tool}" if tool else "the store"
+        limit = run.seconds_left / (len(tools) + 1 - i) - 2
+        log = run.build / f"store{'-' if tool else ''}{tool}.log"
+        # Draws of steps take longest, and a sanitizer a hundred times as long.
+        command = [str(run.store_test), "--rounds", "1" if tool or run.quick else "4"]
+        if limit < 3:
+            run.findings.row(what, NOT_RUN, "no time is left")
+        elif tool:
+            run.findings.row(what, *sanitizer.run(path, tool, command, limit, log))
+        else:
+            run.findings.row(what, *plain(command, limit, log))
+
+
+def plain(command: list[str], limit: float, log: Path) -> tuple[str, str]:
+    """Verdict and note of a program of tests in C++; what it says is in the log."""
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            text=True,
+        )
+        try:
+            status = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return NOT_RUN, f"not done after {limit:.0f} s"
+        finally:
+            if process.poll() is None:
+                sanitizer.stop(process)
+    lines = log.read_text(errors="replace").strip().splitlines()
+    last = lines[-1] if lines else "it said nothing"
+    return (
+        (FAILED, f"status {status}: {last}; see {log.name}") if status else (OK, last)
+    )
+
+
+def sanitized(run: Run) -> None:
     """The CUDA kernels' checks, a few of them, under memcheck and racecheck."""
     if not built(run, "compute-sanitizer", run.cuda_library):
         return
-    from support.gpu import sanitizer
-    from support.gpu.report import found
-
-    tool_path = sanitizer.find()
+    path = sanitizer.find()
     tools = ("memcheck", "racecheck")
     for i, tool in enumerate(tools):
         results = run.build / f"{tool}.jsonl"
         results.unlink(missing_ok=True)
         limit = run.seconds_left / (len(tools) - i) - 2
-        script = [
-            sys.executable,
-            str(ROOT / "tools" / "gpu_check.py"),
-            "--part",
-            "kernels",
-        ]
+        script = [sys.executable, str(ROOT / "tools" / "gpu_check.py")]
+        script += ["--part", "kernels", "--together"]
         options = ["--quick", "--results", str(results), "--build", str(run.build)]
         options += ["--seconds", f"{limit:.0f}"]
         log = run.build / f"{tool}.log"
-        command = [*script, *options]
-        verdict, note = sanitizer.run(tool_path, tool, command, limit, log)
+        verdict, note = sanitizer.run(path, tool, [*script, *options], limit, log)
         rows, _, done = found("kernels", results)
         # A tool that has seen nothing is no word on what was not run.
         if verdict == OK and (not done or any(row.verdict != OK for row in rows)):
@@ -270,10 +347,11 @@ def sanitizer(run: Run) -> None:
 
 
 def times(run: Run) -> None:
-    """Speed, beside the peers."""
+    """Speed: of steps with many tables, and of one table beside the peers."""
     if not built(run, "times", run.cuda_library):
         return
-    from embedding_times import all_times
+    import step_times
+    from embedding_times import Sizes, all_times, copy_bandwidth
 
     from support.gpu.backend import Library
 
@@ -285,6 +363,16 @@ def times(run: Run) -> None:
         wrong.extend(f"{what}: {words}" for words in of_setup)
 
     library, deadline = Library(run.cuda_library), run.deadline - 15
+    copy = copy_bandwidth(Sizes())
+    # Half of the time at most: the peers want some, too.
+    half = deadline - run.seconds_left / 2
+    failed = list[str]()
+    steps = step_times.all_times(library, deadline=half, failed=failed.append)
+    run.findings.lines(step_times.lines(steps, copy))
+    for words in failed:
+        run.findings.row("steps of many tables", NOT_RUN, words)
+    for what, reached, note in step_times.targets(steps, copy):
+        run.findings.row(what, OK if reached else FAILED, note)
     measured = all_times(library, deadline=deadline, told=told)
     run.findings.lines(measured.lines())
     say(run, "the same looked up by all", wrong, f"{count} set-ups")
@@ -295,6 +383,11 @@ def times(run: Run) -> None:
     if measured.left_out:
         note = f"{measured.left_out} set-ups: no time was left"
         run.findings.row("times", NOT_RUN, note)
+
+
+def growth(run: Run) -> None:
+    """The same with an allocator that grows, in the place of TensorFlow's default."""
+    tensorflow(run)
 
 
 def tensorflow(run: Run) -> None:
@@ -308,8 +401,6 @@ def tensorflow(run: Run) -> None:
     if not gpus:
         run.findings.row("TensorFlow", NOT_RUN, f"{tf.__version__} sees no GPU")
         return
-    for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
     tf.config.experimental.enable_tensor_float_32_execution(False)
     capability = tf.config.experimental.get_device_details(gpus[0])[
         "compute_capability"
@@ -347,6 +438,7 @@ class Part:
         return (self.run.__doc__ or "").partition("\n")[0]
 
 
+_FOR_TENSORFLOW = (("TF_CPP_MIN_LOG_LEVEL", "3"), ("NVIDIA_TF32_OVERRIDE", "0"))
 # In the order in which they run. Their seconds are more than ten minutes together: few
 # take all of their own, and what they leave is there for those that follow.
 PARTS = {
@@ -354,9 +446,11 @@ PARTS = {
     "layout": Part(layout, 90),
     "rnn": Part(rnn, 90, (("NVIDIA_TF32_OVERRIDE", "0"),)),
     "kernels": Part(kernels, 120),
-    "sanitizer": Part(sanitizer, 180),
+    "store": Part(store, 150),
+    "sanitizer": Part(sanitized, 180),
     "times": Part(times, 120),
-    "tensorflow": Part(
-        tensorflow, 300, (("TF_CPP_MIN_LOG_LEVEL", "3"), ("NVIDIA_TF32_OVERRIDE", "0"))
+    "tensorflow": Part(tensorflow, 300, _FOR_TENSORFLOW),
+    "growth": Part(
+        growth, 150, (*_FOR_TENSORFLOW, ("TF_FORCE_GPU_ALLOW_GROWTH", "true"))
     ),
 }

@@ -15,6 +15,13 @@ from support.gpu.report import FAILED, NOT_RUN, OK
 # What it exits with if it found something; no exit status of a check.
 FOUND = 86
 SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY: (\d+)[^\n]*")
+# Its own lines where the machine does not let it work: a sandbox that keeps it from the
+# process, a driver that it does not know.
+REFUSED = re.compile(
+    r"^(?:=+ *)?(?:[\w ]*Error: )?.*(?:Unable to|No attachable process|no driver|"
+    r"(?:is|are) not supported|not permitted|ermission denied|ncompatible|"
+    r"ailed to (?:initialize|attach|launch)|before first instrumented API call)"
+)
 
 
 def find() -> str | None:
@@ -44,6 +51,10 @@ def stop(process: subprocess.Popen[str]) -> None:
 def judge(status: int, said: str) -> tuple[str, str]:
     """Verdict and note, from an exit status and output."""
     summary = SUMMARY.search(said)
+    lines = [line for line in said.splitlines() if line.startswith(("====", "Error"))]
+    refused = next((line for line in lines if REFUSED.match(line)), "")
+    if refused and (not summary or not int(summary[2])):
+        return NOT_RUN, f"the machine refuses it: {refused.strip('= ')}"
     if not summary:
         last = (said.strip().splitlines() or ["it said nothing"])[-1]
         return FAILED, f"no summary, exit status {status}: {last}"

@@ -88,7 +88,8 @@ def ran(op: Op) -> examples.Outcome:
     return examples.run(op)
 
 
-# A kernel may end its process where it gets what does not fit, or wait forever.
+# A kernel may end its process where it gets what does not fit, or wait forever. So the
+# next one is forked from a process that has imported this, and called nothing.
 _pool: ProcessPoolExecutor | None = None
 
 
@@ -96,7 +97,9 @@ def _refused_elsewhere(op: Op) -> bool:
     """Whether the kernel refuses the example's call with another shape."""
     global _pool
     if _pool is None:
-        _pool = ProcessPoolExecutor(1, get_context("spawn"))
+        context = get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        _pool = ProcessPoolExecutor(1, context)
     try:
         return _pool.submit(refuses, op.source).result()
     except BrokenProcessPool:

@@ -11,151 +11,151 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.data.experimental.experimental_assert_next_dataset import (
+    from .experimental_assert_next_dataset import (
         ExperimentalAssertNextDataset as ExperimentalAssertNextDataset,
         experimental_assert_next_dataset as experimental_assert_next_dataset,
     )
-    from opwright.data.experimental.experimental_auto_shard_dataset import (
+    from .experimental_auto_shard_dataset import (
         ExperimentalAutoShardDataset as ExperimentalAutoShardDataset,
         experimental_auto_shard_dataset as experimental_auto_shard_dataset,
     )
-    from opwright.data.experimental.experimental_bytes_produced_stats_dataset import (
+    from .experimental_bytes_produced_stats_dataset import (
         ExperimentalBytesProducedStatsDataset as ExperimentalBytesProducedStatsDataset,
         experimental_bytes_produced_stats_dataset as experimental_bytes_produced_stats_dataset,
     )
-    from opwright.data.experimental.experimental_csv_dataset import (
+    from .experimental_csv_dataset import (
         ExperimentalCSVDataset as ExperimentalCSVDataset,
         experimental_csv_dataset as experimental_csv_dataset,
     )
-    from opwright.data.experimental.experimental_choose_fastest_dataset import (
+    from .experimental_choose_fastest_dataset import (
         ExperimentalChooseFastestDataset as ExperimentalChooseFastestDataset,
         experimental_choose_fastest_dataset as experimental_choose_fastest_dataset,
     )
-    from opwright.data.experimental.experimental_dataset_cardinality import (
+    from .experimental_dataset_cardinality import (
         ExperimentalDatasetCardinality as ExperimentalDatasetCardinality,
         experimental_dataset_cardinality as experimental_dataset_cardinality,
     )
-    from opwright.data.experimental.experimental_dataset_to_tf_record import (
+    from .experimental_dataset_to_tf_record import (
         ExperimentalDatasetToTFRecord as ExperimentalDatasetToTFRecord,
         experimental_dataset_to_tf_record as experimental_dataset_to_tf_record,
     )
-    from opwright.data.experimental.experimental_dense_to_sparse_batch_dataset import (
+    from .experimental_dense_to_sparse_batch_dataset import (
         ExperimentalDenseToSparseBatchDataset as ExperimentalDenseToSparseBatchDataset,
         experimental_dense_to_sparse_batch_dataset as experimental_dense_to_sparse_batch_dataset,
     )
-    from opwright.data.experimental.experimental_directed_interleave_dataset import (
+    from .experimental_directed_interleave_dataset import (
         ExperimentalDirectedInterleaveDataset as ExperimentalDirectedInterleaveDataset,
         experimental_directed_interleave_dataset as experimental_directed_interleave_dataset,
     )
-    from opwright.data.experimental.experimental_group_by_reducer_dataset import (
+    from .experimental_group_by_reducer_dataset import (
         ExperimentalGroupByReducerDataset as ExperimentalGroupByReducerDataset,
         experimental_group_by_reducer_dataset as experimental_group_by_reducer_dataset,
     )
-    from opwright.data.experimental.experimental_group_by_window_dataset import (
+    from .experimental_group_by_window_dataset import (
         ExperimentalGroupByWindowDataset as ExperimentalGroupByWindowDataset,
         experimental_group_by_window_dataset as experimental_group_by_window_dataset,
     )
-    from opwright.data.experimental.experimental_ignore_errors_dataset import (
+    from .experimental_ignore_errors_dataset import (
         ExperimentalIgnoreErrorsDataset as ExperimentalIgnoreErrorsDataset,
         experimental_ignore_errors_dataset as experimental_ignore_errors_dataset,
     )
-    from opwright.data.experimental.experimental_iterator_get_device import (
+    from .experimental_iterator_get_device import (
         ExperimentalIteratorGetDevice as ExperimentalIteratorGetDevice,
         experimental_iterator_get_device as experimental_iterator_get_device,
     )
-    from opwright.data.experimental.experimental_lmdb_dataset import (
+    from .experimental_lmdb_dataset import (
         ExperimentalLMDBDataset as ExperimentalLMDBDataset,
         experimental_lmdb_dataset as experimental_lmdb_dataset,
     )
-    from opwright.data.experimental.experimental_latency_stats_dataset import (
+    from .experimental_latency_stats_dataset import (
         ExperimentalLatencyStatsDataset as ExperimentalLatencyStatsDataset,
         experimental_latency_stats_dataset as experimental_latency_stats_dataset,
     )
-    from opwright.data.experimental.experimental_map_and_batch_dataset import (
+    from .experimental_map_and_batch_dataset import (
         ExperimentalMapAndBatchDataset as ExperimentalMapAndBatchDataset,
         experimental_map_and_batch_dataset as experimental_map_and_batch_dataset,
     )
-    from opwright.data.experimental.experimental_map_dataset import (
+    from .experimental_map_dataset import (
         ExperimentalMapDataset as ExperimentalMapDataset,
         experimental_map_dataset as experimental_map_dataset,
     )
-    from opwright.data.experimental.experimental_matching_files_dataset import (
+    from .experimental_matching_files_dataset import (
         ExperimentalMatchingFilesDataset as ExperimentalMatchingFilesDataset,
         experimental_matching_files_dataset as experimental_matching_files_dataset,
     )
-    from opwright.data.experimental.experimental_max_intra_op_parallelism_dataset import (
+    from .experimental_max_intra_op_parallelism_dataset import (
         ExperimentalMaxIntraOpParallelismDataset as ExperimentalMaxIntraOpParallelismDataset,
         experimental_max_intra_op_parallelism_dataset as experimental_max_intra_op_parallelism_dataset,
     )
-    from opwright.data.experimental.experimental_non_serializable_dataset import (
+    from .experimental_non_serializable_dataset import (
         ExperimentalNonSerializableDataset as ExperimentalNonSerializableDataset,
         experimental_non_serializable_dataset as experimental_non_serializable_dataset,
     )
-    from opwright.data.experimental.experimental_parallel_interleave_dataset import (
+    from .experimental_parallel_interleave_dataset import (
         ExperimentalParallelInterleaveDataset as ExperimentalParallelInterleaveDataset,
         experimental_parallel_interleave_dataset as experimental_parallel_interleave_dataset,
     )
-    from opwright.data.experimental.experimental_parse_example_dataset import (
+    from .experimental_parse_example_dataset import (
         ExperimentalParseExampleDataset as ExperimentalParseExampleDataset,
         experimental_parse_example_dataset as experimental_parse_example_dataset,
     )
-    from opwright.data.experimental.experimental_private_thread_pool_dataset import (
+    from .experimental_private_thread_pool_dataset import (
         ExperimentalPrivateThreadPoolDataset as ExperimentalPrivateThreadPoolDataset,
         experimental_private_thread_pool_dataset as experimental_private_thread_pool_dataset,
     )
-    from opwright.data.experimental.experimental_random_dataset import (
+    from .experimental_random_dataset import (
         ExperimentalRandomDataset as ExperimentalRandomDataset,
         experimental_random_dataset as experimental_random_dataset,
     )
-    from opwright.data.experimental.experimental_rebatch_dataset import (
+    from .experimental_rebatch_dataset import (
         ExperimentalRebatchDataset as ExperimentalRebatchDataset,
         experimental_rebatch_dataset as experimental_rebatch_dataset,
     )
-    from opwright.data.experimental.experimental_scan_dataset import (
+    from .experimental_scan_dataset import (
         ExperimentalScanDataset as ExperimentalScanDataset,
         experimental_scan_dataset as experimental_scan_dataset,
     )
-    from opwright.data.experimental.experimental_set_stats_aggregator_dataset import (
+    from .experimental_set_stats_aggregator_dataset import (
         ExperimentalSetStatsAggregatorDataset as ExperimentalSetStatsAggregatorDataset,
         experimental_set_stats_aggregator_dataset as experimental_set_stats_aggregator_dataset,
     )
-    from opwright.data.experimental.experimental_sleep_dataset import (
+    from .experimental_sleep_dataset import (
         ExperimentalSleepDataset as ExperimentalSleepDataset,
         experimental_sleep_dataset as experimental_sleep_dataset,
     )
-    from opwright.data.experimental.experimental_sliding_window_dataset import (
+    from .experimental_sliding_window_dataset import (
         ExperimentalSlidingWindowDataset as ExperimentalSlidingWindowDataset,
         experimental_sliding_window_dataset as experimental_sliding_window_dataset,
     )
-    from opwright.data.experimental.experimental_sql_dataset import (
+    from .experimental_sql_dataset import (
         ExperimentalSqlDataset as ExperimentalSqlDataset,
         experimental_sql_dataset as experimental_sql_dataset,
     )
-    from opwright.data.experimental.experimental_stats_aggregator_handle import (
+    from .experimental_stats_aggregator_handle import (
         ExperimentalStatsAggregatorHandle as ExperimentalStatsAggregatorHandle,
         experimental_stats_aggregator_handle as experimental_stats_aggregator_handle,
     )
-    from opwright.data.experimental.experimental_stats_aggregator_summary import (
+    from .experimental_stats_aggregator_summary import (
         ExperimentalStatsAggregatorSummary as ExperimentalStatsAggregatorSummary,
         experimental_stats_aggregator_summary as experimental_stats_aggregator_summary,
     )
-    from opwright.data.experimental.experimental_take_while_dataset import (
+    from .experimental_take_while_dataset import (
         ExperimentalTakeWhileDataset as ExperimentalTakeWhileDataset,
         experimental_take_while_dataset as experimental_take_while_dataset,
     )
-    from opwright.data.experimental.experimental_thread_pool_dataset import (
+    from .experimental_thread_pool_dataset import (
         ExperimentalThreadPoolDataset as ExperimentalThreadPoolDataset,
         experimental_thread_pool_dataset as experimental_thread_pool_dataset,
     )
-    from opwright.data.experimental.experimental_thread_pool_handle import (
+    from .experimental_thread_pool_handle import (
         ExperimentalThreadPoolHandle as ExperimentalThreadPoolHandle,
         experimental_thread_pool_handle as experimental_thread_pool_handle,
     )
-    from opwright.data.experimental.experimental_unbatch_dataset import (
+    from .experimental_unbatch_dataset import (
         ExperimentalUnbatchDataset as ExperimentalUnbatchDataset,
         experimental_unbatch_dataset as experimental_unbatch_dataset,
     )
-    from opwright.data.experimental.experimental_unique_dataset import (
+    from .experimental_unique_dataset import (
         ExperimentalUniqueDataset as ExperimentalUniqueDataset,
         experimental_unique_dataset as experimental_unique_dataset,
     )

@@ -56,7 +56,8 @@ class ExperimentalBytesProducedStatsDataset(TensorOp[TVariant]):
 
     Elements are passed on. Where SetStatsAggregatorDataset follows, the size of each
     element is added to the histogram `tag` of its aggregator; otherwise nothing is
-    recorded. LatencyStatsDataset records times.
+    recorded. Each string counts for its own bytes and 24 more. LatencyStatsDataset
+    records times.
 
     This is the name that BytesProducedStatsDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use BytesProducedStatsDataset, which runs the same
@@ -100,7 +101,8 @@ class ExperimentalBytesProducedStatsDataset(TensorOp[TVariant]):
 
         Elements are passed on. Where SetStatsAggregatorDataset follows, the size of
         each element is added to the histogram `tag` of its aggregator; otherwise
-        nothing is recorded. LatencyStatsDataset records times.
+        nothing is recorded. Each string counts for its own bytes and 24 more.
+        LatencyStatsDataset records times.
 
         This is the name that BytesProducedStatsDataset had before TensorFlow 2.0, kept
         for graphs of that time; new programs use BytesProducedStatsDataset, which runs
@@ -173,7 +175,8 @@ def experimental_bytes_produced_stats_dataset(
 
     Elements are passed on. Where SetStatsAggregatorDataset follows, the size of each
     element is added to the histogram `tag` of its aggregator; otherwise nothing is
-    recorded. LatencyStatsDataset records times.
+    recorded. Each string counts for its own bytes and 24 more. LatencyStatsDataset
+    records times.
 
     This is the name that BytesProducedStatsDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use BytesProducedStatsDataset, which runs the same

@@ -61,6 +61,8 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
     graphs of that time; new programs use ChooseFastestDataset, which runs the same
     kernel.
 
+    `N`: at least 2.
+
     Attributes:
         handle: variant, `scalar`. The data set of these elements.
 

@@ -45,9 +45,10 @@ class ExperimentalDatasetToTFRecordInputs(OpInputs):
 class ExperimentalDatasetToTFRecord(Op):
     """Writes the elements of a data set to a file of TFRecords.
 
-    Elements must be single strings, scalars, and each becomes a record; others are
-    refused. A file of that name is overwritten. The whole data set is read while the op
-    runs. TFRecordDatasetV2 reads the file.
+    Elements must be single strings, scalars, and each becomes a record. Elements of
+    other dtypes or of several components are refused; a tensor of several strings is
+    not, and ends the process. A file of that name is overwritten. The whole data set is
+    read while the op runs. TFRecordDatasetV2 reads the file.
 
     This is the name that DatasetToTFRecord had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetToTFRecord, which runs the same kernel.
@@ -84,9 +85,10 @@ class ExperimentalDatasetToTFRecord(Op):
     ) -> ExperimentalDatasetToTFRecord:
         """Writes the elements of a data set to a file of TFRecords.
 
-        Elements must be single strings, scalars, and each becomes a record; others are
-        refused. A file of that name is overwritten. The whole data set is read while
-        the op runs. TFRecordDatasetV2 reads the file.
+        Elements must be single strings, scalars, and each becomes a record. Elements of
+        other dtypes or of several components are refused; a tensor of several strings
+        is not, and ends the process. A file of that name is overwritten. The whole data
+        set is read while the op runs. TFRecordDatasetV2 reads the file.
 
         This is the name that DatasetToTFRecord had before TensorFlow 2.0, kept for
         graphs of that time; new programs use DatasetToTFRecord, which runs the same
@@ -100,8 +102,8 @@ class ExperimentalDatasetToTFRecord(Op):
             scope: graph, name, device and control dependencies of the op.
             input_dataset: variant, `scalar`. The data set of strings.
             filename: string, `scalar`. Name of the file.
-            compression_type: string, `scalar`. How the file is compressed: "", "ZLIB"
-                or "GZIP".
+            compression_type: string, `scalar`. How the file is compressed: "", "ZLIB",
+                "GZIP" or "SNAPPY". Anything else is not refused: nothing is compressed.
 
         Raises:
             OpError: the op refuses an argument.
@@ -144,9 +146,10 @@ def experimental_dataset_to_tf_record(
 ) -> Operation | None:
     """Writes the elements of a data set to a file of TFRecords.
 
-    Elements must be single strings, scalars, and each becomes a record; others are
-    refused. A file of that name is overwritten. The whole data set is read while the op
-    runs. TFRecordDatasetV2 reads the file.
+    Elements must be single strings, scalars, and each becomes a record. Elements of
+    other dtypes or of several components are refused; a tensor of several strings is
+    not, and ends the process. A file of that name is overwritten. The whole data set is
+    read while the op runs. TFRecordDatasetV2 reads the file.
 
     This is the name that DatasetToTFRecord had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetToTFRecord, which runs the same kernel.
@@ -159,8 +162,8 @@ def experimental_dataset_to_tf_record(
     Args:
         input_dataset: variant, `scalar`. The data set of strings.
         filename: string, `scalar`. Name of the file.
-        compression_type: string, `scalar`. How the file is compressed: "", "ZLIB" or
-            "GZIP".
+        compression_type: string, `scalar`. How the file is compressed: "", "ZLIB",
+            "GZIP" or "SNAPPY". Anything else is not refused: nothing is compressed.
         name: what the op is called in a graph.
 
     Raises:

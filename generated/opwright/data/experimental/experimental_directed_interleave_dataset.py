@@ -64,6 +64,8 @@ class ExperimentalDirectedInterleaveDataset(TensorOp[TVariant]):
     graphs of that time; new programs use DirectedInterleaveDataset, which runs the same
     kernel.
 
+    `N`: at least 1.
+
     Attributes:
         handle: variant, `scalar`. The data set of what was chosen.
 

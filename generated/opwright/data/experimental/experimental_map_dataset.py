@@ -305,15 +305,15 @@ def experimental_map_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "use_inter_op_parallelism",
-                (
-                    True
-                    if use_inter_op_parallelism is True
-                    else flags[use_inter_op_parallelism]
-                ),
+                use_inter_op_parallelism is True
+                or use_inter_op_parallelism is not False
+                and flags[use_inter_op_parallelism],
                 "preserve_cardinality",
-                False if preserve_cardinality is False else flags[preserve_cardinality],
+                preserve_cardinality is not False
+                and (preserve_cardinality is True or flags[preserve_cardinality]),
                 "force_synchronous",
-                False if force_synchronous is False else flags[force_synchronous],
+                force_synchronous is not False
+                and (force_synchronous is True or flags[force_synchronous]),
             )
             return _result
     except Exception as error:

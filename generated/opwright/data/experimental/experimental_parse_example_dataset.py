@@ -73,6 +73,8 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
     This is the name that ParseExampleDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use ParseExampleDataset, which runs the same kernel.
 
+    `Tdense`: float32, int64 or string.
+
     Attributes:
         handle: variant, `scalar`. The data set of parsed batches.
 
@@ -154,7 +156,8 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
                 least 1, or -1 to let tf.data tune it.
             dense_defaults: list of tensors of `Tdense`, `...`. For each dense feature
                 what stands for a missing one: of its shape, or empty where it is
-                required.
+                required. Where the first size is -1, one number, which fills up shorter
+                rows; an empty one is refused.
             sparse_keys: list(string). Names of the features that become sparse tensors.
             dense_keys: list(string). Names of the features that become dense tensors.
             sparse_types: list(dtype), one of float32, int64, string. Dtypes of the
@@ -267,7 +270,9 @@ def experimental_parse_example_dataset(
         num_parallel_calls: int64, `scalar`. How many batches are parsed at once: at
             least 1, or -1 to let tf.data tune it.
         dense_defaults: list of tensors of `Tdense`, `...`. For each dense feature what
-            stands for a missing one: of its shape, or empty where it is required.
+            stands for a missing one: of its shape, or empty where it is required. Where
+            the first size is -1, one number, which fills up shorter rows; an empty one
+            is refused.
         sparse_keys: list(string). Names of the features that become sparse tensors.
         dense_keys: list(string). Names of the features that become dense tensors.
         sparse_types: list(dtype), one of float32, int64, string. Dtypes of the sparse
@@ -323,7 +328,7 @@ def experimental_parse_example_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "sloppy",
-                False if sloppy is False else flags[sloppy],
+                sloppy is not False and (sloppy is True or flags[sloppy]),
             )
             return _result
     except Exception as error:

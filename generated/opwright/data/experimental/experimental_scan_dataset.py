@@ -72,6 +72,8 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
     This is the name that ScanDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use ScanDataset, which runs the same kernel.
 
+    `Tstate`: at least 1 value.
+
     Attributes:
         handle: variant, `scalar`. The data set of the elements that `f` returns.
 
@@ -297,7 +299,8 @@ def experimental_scan_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "preserve_cardinality",
-                False if preserve_cardinality is False else flags[preserve_cardinality],
+                preserve_cardinality is not False
+                and (preserve_cardinality is True or flags[preserve_cardinality]),
             )
             return _result
     except Exception as error:

@@ -56,7 +56,9 @@ class ExperimentalSqlDataset(TensorOp[TVariant]):
     Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name of
     its file. Each row of the result is an element with a scalar for each column,
     converted to the dtypes in `output_types`; their number must be that of the columns.
-    The query runs for each iterator anew, in the order that it asks for.
+    A NULL becomes 0 or an empty string, so does text where a number is asked for, and
+    integers that do not fit wrap around. The query runs for each iterator anew, in the
+    order that it asks for.
 
     This is the name that SqlDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use SqlDataset, which runs the same kernel.
@@ -105,7 +107,9 @@ class ExperimentalSqlDataset(TensorOp[TVariant]):
         Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name
         of its file. Each row of the result is an element with a scalar for each column,
         converted to the dtypes in `output_types`; their number must be that of the
-        columns. The query runs for each iterator anew, in the order that it asks for.
+        columns. A NULL becomes 0 or an empty string, so does text where a number is
+        asked for, and integers that do not fit wrap around. The query runs for each
+        iterator anew, in the order that it asks for.
 
         This is the name that SqlDataset had before TensorFlow 2.0, kept for graphs of
         that time; new programs use SqlDataset, which runs the same kernel.
@@ -121,7 +125,7 @@ class ExperimentalSqlDataset(TensorOp[TVariant]):
                 ":memory:" for one without.
             query: string, `scalar`. The query, in SQL.
             output_types: list(dtype). At least 1 value. Dtypes of the columns: string,
-                bool, double, or integers.
+                bool, double, uint8, uint16, or signed integers.
             output_shapes: list(shape). At least 1 value. Shapes of scalars, `[]`, one
                 for each column.
 
@@ -183,7 +187,9 @@ def experimental_sql_dataset(
     Only SQLite is there: `driver_name` is "sqlite", and `data_source_name` the name of
     its file. Each row of the result is an element with a scalar for each column,
     converted to the dtypes in `output_types`; their number must be that of the columns.
-    The query runs for each iterator anew, in the order that it asks for.
+    A NULL becomes 0 or an empty string, so does text where a number is asked for, and
+    integers that do not fit wrap around. The query runs for each iterator anew, in the
+    order that it asks for.
 
     This is the name that SqlDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use SqlDataset, which runs the same kernel.
@@ -198,7 +204,7 @@ def experimental_sql_dataset(
             for one without.
         query: string, `scalar`. The query, in SQL.
         output_types: list(dtype). At least 1 value. Dtypes of the columns: string,
-            bool, double, or integers.
+            bool, double, uint8, uint16, or signed integers.
         output_shapes: list(shape). At least 1 value. Shapes of scalars, `[]`, one for
             each column.
         name: what the op is called in a graph.

@@ -11,67 +11,67 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.linalg.sparse.csr_sparse_matrix_components import (
+    from .csr_sparse_matrix_components import (
         CSRSparseMatrixComponents as CSRSparseMatrixComponents,
         csr_sparse_matrix_components as csr_sparse_matrix_components,
     )
-    from opwright.linalg.sparse.csr_sparse_matrix_to_dense import (
+    from .csr_sparse_matrix_to_dense import (
         CSRSparseMatrixToDense as CSRSparseMatrixToDense,
         csr_sparse_matrix_to_dense as csr_sparse_matrix_to_dense,
     )
-    from opwright.linalg.sparse.csr_sparse_matrix_to_sparse_tensor import (
+    from .csr_sparse_matrix_to_sparse_tensor import (
         CSRSparseMatrixToSparseTensor as CSRSparseMatrixToSparseTensor,
         csr_sparse_matrix_to_sparse_tensor as csr_sparse_matrix_to_sparse_tensor,
     )
-    from opwright.linalg.sparse.dense_to_csr_sparse_matrix import (
+    from .dense_to_csr_sparse_matrix import (
         DenseToCSRSparseMatrix as DenseToCSRSparseMatrix,
         dense_to_csr_sparse_matrix as dense_to_csr_sparse_matrix,
     )
-    from opwright.linalg.sparse.sparse_matrix_add import (
+    from .sparse_matrix_add import (
         SparseMatrixAdd as SparseMatrixAdd,
         sparse_matrix_add as sparse_matrix_add,
     )
-    from opwright.linalg.sparse.sparse_matrix_mat_mul import (
+    from .sparse_matrix_mat_mul import (
         SparseMatrixMatMul as SparseMatrixMatMul,
         sparse_matrix_mat_mul as sparse_matrix_mat_mul,
     )
-    from opwright.linalg.sparse.sparse_matrix_mul import (
+    from .sparse_matrix_mul import (
         SparseMatrixMul as SparseMatrixMul,
         sparse_matrix_mul as sparse_matrix_mul,
     )
-    from opwright.linalg.sparse.sparse_matrix_nnz import (
+    from .sparse_matrix_nnz import (
         SparseMatrixNNZ as SparseMatrixNNZ,
         sparse_matrix_nnz as sparse_matrix_nnz,
     )
-    from opwright.linalg.sparse.sparse_matrix_ordering_amd import (
+    from .sparse_matrix_ordering_amd import (
         SparseMatrixOrderingAMD as SparseMatrixOrderingAMD,
         sparse_matrix_ordering_amd as sparse_matrix_ordering_amd,
     )
-    from opwright.linalg.sparse.sparse_matrix_softmax import (
+    from .sparse_matrix_softmax import (
         SparseMatrixSoftmax as SparseMatrixSoftmax,
         sparse_matrix_softmax as sparse_matrix_softmax,
     )
-    from opwright.linalg.sparse.sparse_matrix_softmax_grad import (
+    from .sparse_matrix_softmax_grad import (
         SparseMatrixSoftmaxGrad as SparseMatrixSoftmaxGrad,
         sparse_matrix_softmax_grad as sparse_matrix_softmax_grad,
     )
-    from opwright.linalg.sparse.sparse_matrix_sparse_cholesky import (
+    from .sparse_matrix_sparse_cholesky import (
         SparseMatrixSparseCholesky as SparseMatrixSparseCholesky,
         sparse_matrix_sparse_cholesky as sparse_matrix_sparse_cholesky,
     )
-    from opwright.linalg.sparse.sparse_matrix_sparse_mat_mul import (
+    from .sparse_matrix_sparse_mat_mul import (
         SparseMatrixSparseMatMul as SparseMatrixSparseMatMul,
         sparse_matrix_sparse_mat_mul as sparse_matrix_sparse_mat_mul,
     )
-    from opwright.linalg.sparse.sparse_matrix_transpose import (
+    from .sparse_matrix_transpose import (
         SparseMatrixTranspose as SparseMatrixTranspose,
         sparse_matrix_transpose as sparse_matrix_transpose,
     )
-    from opwright.linalg.sparse.sparse_matrix_zeros import (
+    from .sparse_matrix_zeros import (
         SparseMatrixZeros as SparseMatrixZeros,
         sparse_matrix_zeros as sparse_matrix_zeros,
     )
-    from opwright.linalg.sparse.sparse_tensor_to_csr_sparse_matrix import (
+    from .sparse_tensor_to_csr_sparse_matrix import (
         SparseTensorToCSRSparseMatrix as SparseTensorToCSRSparseMatrix,
         sparse_tensor_to_csr_sparse_matrix as sparse_tensor_to_csr_sparse_matrix,
     )

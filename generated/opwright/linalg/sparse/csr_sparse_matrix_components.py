@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -25,7 +26,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -172,7 +172,7 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
                     csr_sparse_matrix,
                     index,
                     "type",
-                    as_dtype(type_),
+                    type_ if type(type_) is DType else as_dtype(type_),
                 )
                 return op
         except Exception as error:
@@ -244,7 +244,7 @@ def csr_sparse_matrix_components(
                     csr_sparse_matrix,
                     index,
                     "type",
-                    as_dtype(type_),
+                    type_ if type(type_) is DType else as_dtype(type_),
                 )
             )
             return _result

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TensorOp,
@@ -23,7 +24,6 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         TComplex,
@@ -136,7 +136,7 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
                     None,
                     sparse_input,
                     "type",
-                    as_dtype(type_),
+                    type_ if type(type_) is DType else as_dtype(type_),
                 )
                 return op
         except Exception as error:
@@ -197,7 +197,7 @@ def csr_sparse_matrix_to_dense(
                 name,
                 sparse_input,
                 "type",
-                as_dtype(type_),
+                type_ if type(type_) is DType else as_dtype(type_),
             )
             return _result
     except Exception as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -25,7 +26,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Output,
         TComplex,
@@ -164,7 +164,7 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
                     None,
                     sparse_matrix,
                     "type",
-                    as_dtype(type_),
+                    type_ if type(type_) is DType else as_dtype(type_),
                 )
                 return op
         except Exception as error:
@@ -230,7 +230,7 @@ def csr_sparse_matrix_to_sparse_tensor(
                     name,
                     sparse_matrix,
                     "type",
-                    as_dtype(type_),
+                    type_ if type(type_) is DType else as_dtype(type_),
                 )
             )
             return _result

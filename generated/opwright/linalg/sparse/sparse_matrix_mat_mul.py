@@ -342,17 +342,21 @@ def sparse_matrix_mat_mul(
                 a,
                 b,
                 "transpose_a",
-                False if transpose_a is False else flags[transpose_a],
+                transpose_a is not False
+                and (transpose_a is True or flags[transpose_a]),
                 "transpose_b",
-                False if transpose_b is False else flags[transpose_b],
+                transpose_b is not False
+                and (transpose_b is True or flags[transpose_b]),
                 "adjoint_a",
-                False if adjoint_a is False else flags[adjoint_a],
+                adjoint_a is not False and (adjoint_a is True or flags[adjoint_a]),
                 "adjoint_b",
-                False if adjoint_b is False else flags[adjoint_b],
+                adjoint_b is not False and (adjoint_b is True or flags[adjoint_b]),
                 "transpose_output",
-                False if transpose_output is False else flags[transpose_output],
+                transpose_output is not False
+                and (transpose_output is True or flags[transpose_output]),
                 "conjugate_output",
-                False if conjugate_output is False else flags[conjugate_output],
+                conjugate_output is not False
+                and (conjugate_output is True or flags[conjugate_output]),
             )
             return _result
     except Exception as error:

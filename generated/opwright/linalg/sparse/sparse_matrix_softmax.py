@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TVariant,
@@ -25,7 +26,6 @@ from typing_extensions import Never
 
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
-        DType,
         DTypeLike,
         Output,
         TFloat32,
@@ -134,7 +134,7 @@ class SparseMatrixSoftmax(TensorOp[TVariant]):
                     None,
                     logits,
                     "type",
-                    as_dtype(type_),
+                    type_ if type(type_) is DType else as_dtype(type_),
                 )
                 return op
         except Exception as error:
@@ -195,7 +195,7 @@ def sparse_matrix_softmax(
                 name,
                 logits,
                 "type",
-                as_dtype(type_),
+                type_ if type(type_) is DType else as_dtype(type_),
             )
             return _result
     except Exception as error:

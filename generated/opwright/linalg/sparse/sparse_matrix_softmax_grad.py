@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TVariant,
@@ -25,7 +26,6 @@ from typing_extensions import Never
 
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
-        DType,
         DTypeLike,
         Output,
         TFloat32,
@@ -136,7 +136,7 @@ class SparseMatrixSoftmaxGrad(TensorOp[TVariant]):
                     softmax,
                     grad_softmax,
                     "type",
-                    as_dtype(type_),
+                    type_ if type(type_) is DType else as_dtype(type_),
                 )
                 return op
         except Exception as error:
@@ -201,7 +201,7 @@ def sparse_matrix_softmax_grad(
                 softmax,
                 grad_softmax,
                 "type",
-                as_dtype(type_),
+                type_ if type(type_) is DType else as_dtype(type_),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never
 
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
-        DType,
         DTypeLike,
         Output,
         TComplex,
@@ -206,7 +206,7 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
                     a,
                     b,
                     "type",
-                    as_dtype(type_),
+                    type_ if type(type_) is DType else as_dtype(type_),
                     "transpose_a",
                     opts.transpose_a,
                     "transpose_b",
@@ -308,15 +308,17 @@ def sparse_matrix_sparse_mat_mul(
                 a,
                 b,
                 "type",
-                as_dtype(type_),
+                type_ if type(type_) is DType else as_dtype(type_),
                 "transpose_a",
-                False if transpose_a is False else flags[transpose_a],
+                transpose_a is not False
+                and (transpose_a is True or flags[transpose_a]),
                 "transpose_b",
-                False if transpose_b is False else flags[transpose_b],
+                transpose_b is not False
+                and (transpose_b is True or flags[transpose_b]),
                 "adjoint_a",
-                False if adjoint_a is False else flags[adjoint_a],
+                adjoint_a is not False and (adjoint_a is True or flags[adjoint_a]),
                 "adjoint_b",
-                False if adjoint_b is False else flags[adjoint_b],
+                adjoint_b is not False and (adjoint_b is True or flags[adjoint_b]),
             )
             return _result
     except Exception as error:

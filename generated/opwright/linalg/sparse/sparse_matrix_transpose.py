@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -26,7 +27,6 @@ from typing_extensions import Never
 
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
-        DType,
         DTypeLike,
         Output,
         TComplex,
@@ -167,7 +167,7 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
                     "conjugate",
                     opts.conjugate,
                     "type",
-                    as_dtype(type_),
+                    type_ if type(type_) is DType else as_dtype(type_),
                 )
                 return op
         except Exception as error:
@@ -242,9 +242,9 @@ def sparse_matrix_transpose(
                 name,
                 input,
                 "conjugate",
-                False if conjugate is False else flags[conjugate],
+                conjugate is not False and (conjugate is True or flags[conjugate]),
                 "type",
-                as_dtype(type_),
+                type_ if type(type_) is DType else as_dtype(type_),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TVariant,
@@ -23,7 +24,6 @@ from typing_extensions import Never
 
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -127,7 +127,7 @@ class SparseMatrixZeros(TensorOp[TVariant]):
                     None,
                     dense_shape,
                     "type",
-                    as_dtype(type_),
+                    type_ if type(type_) is DType else as_dtype(type_),
                 )
                 return op
         except Exception as error:
@@ -185,7 +185,7 @@ def sparse_matrix_zeros(
                 name,
                 dense_shape,
                 "type",
-                as_dtype(type_),
+                type_ if type(type_) is DType else as_dtype(type_),
             )
             return _result
     except Exception as error:

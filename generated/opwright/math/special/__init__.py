@@ -11,55 +11,55 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import lazy_package
 
 if TYPE_CHECKING:
-    from opwright.math.special.bessel_j0 import (
+    from .bessel_j0 import (
         BesselJ0 as BesselJ0,
         bessel_j0 as bessel_j0,
     )
-    from opwright.math.special.bessel_j1 import (
+    from .bessel_j1 import (
         BesselJ1 as BesselJ1,
         bessel_j1 as bessel_j1,
     )
-    from opwright.math.special.bessel_k0 import (
+    from .bessel_k0 import (
         BesselK0 as BesselK0,
         bessel_k0 as bessel_k0,
     )
-    from opwright.math.special.bessel_k0e import (
+    from .bessel_k0e import (
         BesselK0e as BesselK0e,
         bessel_k0e as bessel_k0e,
     )
-    from opwright.math.special.bessel_k1 import (
+    from .bessel_k1 import (
         BesselK1 as BesselK1,
         bessel_k1 as bessel_k1,
     )
-    from opwright.math.special.bessel_k1e import (
+    from .bessel_k1e import (
         BesselK1e as BesselK1e,
         bessel_k1e as bessel_k1e,
     )
-    from opwright.math.special.bessel_y0 import (
+    from .bessel_y0 import (
         BesselY0 as BesselY0,
         bessel_y0 as bessel_y0,
     )
-    from opwright.math.special.bessel_y1 import (
+    from .bessel_y1 import (
         BesselY1 as BesselY1,
         bessel_y1 as bessel_y1,
     )
-    from opwright.math.special.dawsn import (
+    from .dawsn import (
         Dawsn as Dawsn,
         dawsn as dawsn,
     )
-    from opwright.math.special.expint import (
+    from .expint import (
         Expint as Expint,
         expint as expint,
     )
-    from opwright.math.special.fresnel_cos import (
+    from .fresnel_cos import (
         FresnelCos as FresnelCos,
         fresnel_cos as fresnel_cos,
     )
-    from opwright.math.special.fresnel_sin import (
+    from .fresnel_sin import (
         FresnelSin as FresnelSin,
         fresnel_sin as fresnel_sin,
     )
-    from opwright.math.special.spence import (
+    from .spence import (
         Spence as Spence,
         spence as spence,
     )

@@ -1,9 +1,9 @@
 // The inner loops over rows, compiled once per instruction set and chosen at run time.
-//
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/execution_context.h"
 #include "embedding/batch.h"
@@ -66,6 +66,21 @@ struct RowKernels {
 
 // Of the instruction set in use (see base/isa.h).
 const RowKernels& SelectRowKernels();
+
+// A feature of a batch, whose ids are `indices`, rows of `table`.
+struct FeatureLookup {
+  const float* table;
+  int64_t stride, dimension;
+  const Bags* bags;
+  const int64_t* indices;
+  const Quantization* quantization;  // Or null.
+  float* out;                        // [samples, dimension]
+};
+void LookUpFeatures(ExecutionContext* exec, const std::vector<FeatureLookup>& features);
+
+// Refuses gradients, by feature, that are not finite.
+Status CheckFinite(ExecutionContext* exec, const Configuration& configuration,
+                   const std::vector<const float*>& gradients);
 
 // Makes each float the one with these bits.
 void FillWithBits(uint32_t bits, int64_t count, float* to);

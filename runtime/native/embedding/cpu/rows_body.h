@@ -86,16 +86,14 @@ struct Quantized {
 };
 
 // Rows are asked for before they are summed. Memory is kept busiest by requests spread evenly
-// among the sums: lines of the row that comes `ahead` ids later.
-struct Spread {
-  int64_t ahead, ids_end;
+// among the sums: lines of the row that comes `rows` ids later.
+struct Ahead {
+  int64_t rows, ids_end;
   bool aligned;  // Rows begin with a line.
 
-  void BeforeSample(const LookupCall&, int64_t) {}
-
   template <int kFloats>
-  void BesideRow(const LookupCall& call, int64_t i, int64_t from) {
-    const int64_t next = i + ahead < ids_end ? i + ahead : i;
+  void Ask(const LookupCall& call, int64_t i, int64_t from) const {
+    const int64_t next = i + rows < ids_end ? i + rows : i;
     const float* const row = call.table + call.indices[next] * call.stride + from;
     constexpr int kInLine = kLine / sizeof(float);
     for (int k = 0; k < kFloats; k += kInLine) Prefetch<1>(row + k);
@@ -103,33 +101,16 @@ struct Spread {
   }
 };
 
-// But such requests wait for the stores of outputs where these are as many. There whole rows
-// are asked for, of samples to come.
-struct Bunched {
-  int64_t ahead, ids_end, lines;
-  int64_t asked;
-
-  void BeforeSample(const LookupCall& call, int64_t sample) {
-    const int64_t until = Min(ids_end, call.offsets[sample + 1] + ahead);
-    for (; asked < until; ++asked) {
-      PrefetchLines<1>(call.table + call.indices[asked] * call.stride, lines);
-    }
-  }
-
-  template <int>
-  void BesideRow(const LookupCall&, int64_t, int64_t) {}
-};
-
 // One sample's columns `from` to `from + kVectors * N`.
-template <int N, int kVectors, class Read, class Ahead>
-inline void Bag(const LookupCall& call, const Read& read, Ahead& ahead, int64_t sample,
+template <int N, int kVectors, class Read>
+inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, int64_t sample,
                 int64_t from) {
   V<N> sum[kVectors];
   for (int v = 0; v < kVectors; ++v) sum[v] = V<N>{};  // All at once would go through memory.
   const int64_t end = call.offsets[sample + 1];
   for (int64_t i = call.offsets[sample]; i < end; ++i) {
     const float* const row = call.table + call.indices[i] * call.stride + from;
-    ahead.template BesideRow<N * kVectors>(call, i, from);
+    ahead.Ask<N * kVectors>(call, i, from);
     if (call.per_sample_weights) {
       const float weight = call.per_sample_weights[i];
       for (int v = 0; v < kVectors; ++v) sum[v] += weight * read.template Row<N>(row + v * N);
@@ -143,8 +124,8 @@ inline void Bag(const LookupCall& call, const Read& read, Ahead& ahead, int64_t 
 }
 
 // Columns that fill no vector, in halves.
-template <int N, class Read, class Ahead>
-inline void Narrow(const LookupCall& call, const Read& read, Ahead& ahead, int64_t sample,
+template <int N, class Read>
+inline void Narrow(const LookupCall& call, const Read& read, const Ahead& ahead, int64_t sample,
                    int64_t from) {
   if constexpr (N > 0) {
     if (call.dimension - from >= N) {
@@ -157,12 +138,11 @@ inline void Narrow(const LookupCall& call, const Read& read, Ahead& ahead, int64
 
 // All samples of rows of kLast vectors behind what fills all sums, and a rest. A call of a
 // function for each of a short row's sums would take longer than they do.
-template <int kLast, class Read, class Ahead>
-void Bags(const LookupCall& call, const Read& read, Ahead& ahead) {
+template <int kLast, class Read>
+void Bags(const LookupCall& call, const Read& read, const Ahead& ahead) {
   constexpr int64_t kFull = OPWRIGHT_ACCUMULATORS * kLanes;
   const int64_t full = call.dimension / kFull * kFull, rest = call.dimension % kLanes;
   for (int64_t sample = call.first; sample < call.end; ++sample) {
-    ahead.BeforeSample(call, sample);
     for (int64_t from = 0; from < full; from += kFull) {
       Bag<kLanes, OPWRIGHT_ACCUMULATORS>(call, read, ahead, sample, from);
     }
@@ -171,29 +151,21 @@ void Bags(const LookupCall& call, const Read& read, Ahead& ahead) {
   }
 }
 
-template <class Read, class Ahead, int... kLast>
-void LookupAhead(const LookupCall& call, const Read& read, Ahead ahead,
+template <class Read, int... kLast>
+void LookupAhead(const LookupCall& call, const Read& read, const Ahead& ahead,
                  std::integer_sequence<int, kLast...>) {
   static constexpr void (*kByLast[])(const LookupCall&, const Read&,
-                                     Ahead&) = {Bags<kLast, Read, Ahead>...};
+                                     const Ahead&) = {Bags<kLast, Read>...};
   kByLast[call.dimension / kLanes % OPWRIGHT_ACCUMULATORS](call, read, ahead);
 }
 
 template <class Read>
 void LookupWith(const LookupCall& call, const Read& read) {
   const int64_t row_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
-  const bool aligned = Aligned(call.table, call.stride);
-  const int64_t lines = LinesOf(call.dimension, aligned);
-  const int64_t first = call.offsets[call.first], ids_end = call.offsets[call.end];
-  constexpr auto kLast = std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS>();
-  constexpr int64_t kShortBag = 4;
-  constexpr int64_t kNarrowRow = 2;
-  if (lines > kNarrowRow && ids_end - first < kShortBag * (call.end - call.first)) {
-    LookupAhead(call, read, Bunched{/*ahead=*/16, ids_end, lines, first}, kLast);
-  } else {
-    const int64_t ahead = RowsAhead(4 << 10, row_bytes, 4, 32);
-    LookupAhead(call, read, Spread{ahead, ids_end, aligned}, kLast);
-  }
+  LookupAhead(call, read,
+              Ahead{RowsAhead(6 << 10, row_bytes, 8, 32), call.offsets[call.end],
+                    Aligned(call.table, call.stride)},
+              std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS>());
 }
 
 void Lookup(const LookupCall& call) {

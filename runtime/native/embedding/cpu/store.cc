@@ -199,6 +199,68 @@ std::optional<Outside> FindOutside(ExecutionContext& exec, Range range, int64_t 
   return Outside{at, values[at]};
 }
 
+void LookUpFeatures(ExecutionContext* exec, const std::vector<FeatureLookup>& features) {
+  struct Task {
+    int64_t feature, first, end;
+  };
+  constexpr int64_t kBytes = 128 << 10;
+  // To wake a thread takes as long as to look up so much.
+  constexpr int64_t kFewBytes = 256 << 10;
+  std::vector<Task> tasks;
+  int64_t all_bytes = 0;
+  for (size_t f = 0; f < features.size(); ++f) {
+    const Bags& bags = *features[f].bags;
+    // A sample costs its rows and its output.
+    const int64_t bytes = (bags.count() + bags.samples) * features[f].dimension * 4;
+    const int64_t parts = std::min(bags.samples, bytes / kBytes + 1);
+    all_bytes += bytes;
+    for (int64_t i = 0; i < parts; ++i) {
+      tasks.push_back(
+          {static_cast<int64_t>(f), bags.samples * i / parts, bags.samples * (i + 1) / parts});
+    }
+  }
+  const RowKernels& kernels = SelectRowKernels();
+  const auto look_up = [&](int64_t i) {
+    const Task& task = tasks[i];
+    const FeatureLookup& feature = features[task.feature];
+    LookupCall call;
+    call.table = feature.table;
+    call.stride = feature.stride;
+    call.dimension = feature.dimension;
+    call.offsets = feature.bags->offsets.get();
+    call.indices = feature.indices;
+    call.per_sample_weights = feature.bags->per_sample_weights.get();
+    call.scales = feature.bags->scales.get();
+    call.first = task.first;
+    call.end = task.end;
+    call.quantization = feature.quantization;
+    call.out = feature.out;
+    kernels.lookup(call);
+  };
+  const int64_t count = static_cast<int64_t>(tasks.size());
+  if (all_bytes <= kFewBytes) {
+    for (int64_t i = 0; i < count; ++i) look_up(i);
+  } else {
+    exec->For(count, look_up);
+  }
+}
+
+Status CheckFinite(ExecutionContext* exec, const Configuration& configuration,
+                   const std::vector<const float*>& gradients) {
+  for (size_t f = 0; f < gradients.size(); ++f) {
+    const FeatureConfig& feature = configuration.features[f];
+    const int64_t dimension = configuration.tables[feature.table].dimension;
+    const auto found =
+        FindOutside(*exec, Range::kFinite, feature.samples() * dimension, gradients[f]);
+    if (!found) continue;
+    return InvalidArgumentError(
+        DescribeFeature(configuration, static_cast<int64_t>(f)) +
+        ": gradients must be finite, that of sample " + std::to_string(found->at / dimension) +
+        ", column " + std::to_string(found->at % dimension) + " is " + Number(found->value));
+  }
+  return {};
+}
+
 namespace {
 
 class CpuTableStore : public TableStore {
@@ -256,53 +318,16 @@ class CpuTableStore : public TableStore {
 
   Status Lookup(ExecutionContext* exec, const PreparedBatch& prepared,
                 float* const* outputs) override {
-    const Batch& batch = prepared.batch();
-    struct Task {
-      int64_t feature, first, end;
-    };
-    constexpr int64_t kBytes = 128 << 10;
-    // To wake a thread takes as long as to look up so much.
-    constexpr int64_t kFewBytes = 256 << 10;
-    std::vector<Task> tasks;
-    int64_t all_bytes = 0;
-    for (size_t f = 0; f < batch.features.size(); ++f) {
-      const Bags& bags = batch.features[f];
-      const int64_t dimension = TableOf(f).config.dimension;
-      // A sample costs its rows and its output.
-      const int64_t bytes = (bags.count() + bags.samples) * dimension * 4;
-      const int64_t parts = std::min(bags.samples, bytes / kBytes + 1);
-      all_bytes += bytes;
-      for (int64_t i = 0; i < parts; ++i) {
-        tasks.push_back({static_cast<int64_t>(f), bags.samples * i / parts,
-                         bags.samples * (i + 1) / parts});
-      }
+    const std::vector<Bags>& features = prepared.batch().features;
+    std::vector<FeatureLookup> lookups;
+    for (size_t f = 0; f < features.size(); ++f) {
+      const Table& table = TableOf(f);
+      const Quantization& quantization = table.config.quantization;
+      lookups.push_back({table.rows.weights, table.rows.stride, table.config.dimension,
+                         &features[f], features[f].indices.get(),
+                         quantization.enabled ? &quantization : nullptr, outputs[f]});
     }
-    const RowKernels& kernels = SelectRowKernels();
-    const auto look_up = [&](int64_t i) {
-      const Task& task = tasks[i];
-      const Bags& bags = batch.features[task.feature];
-      const Table& table = TableOf(task.feature);
-      LookupCall call;
-      call.table = table.rows.weights;
-      call.stride = table.rows.stride;
-      call.dimension = table.config.dimension;
-      call.offsets = bags.offsets.get();
-      call.indices = bags.indices.get();
-      call.per_sample_weights = bags.per_sample_weights.get();
-      call.scales = bags.scales.get();
-      call.first = task.first;
-      call.end = task.end;
-      call.quantization =
-          table.config.quantization.enabled ? &table.config.quantization : nullptr;
-      call.out = outputs[task.feature];
-      kernels.lookup(call);
-    };
-    const int64_t count = static_cast<int64_t>(tasks.size());
-    if (all_bytes <= kFewBytes) {
-      for (int64_t i = 0; i < count; ++i) look_up(i);
-    } else {
-      exec->For(count, look_up);
-    }
+    LookUpFeatures(exec, lookups);
     return {};
   }
 
@@ -318,19 +343,7 @@ class CpuTableStore : public TableStore {
 
   Status CheckGradients(ExecutionContext* exec,
                         const std::vector<const float*>& gradients) override {
-    for (size_t f = 0; f < gradients.size(); ++f) {
-      const int64_t dimension = TableOf(f).config.dimension;
-      const int64_t count = configuration_->features[f].samples() * dimension;
-      const float* const values = gradients[f];
-      const auto found = FindOutside(*exec, Range::kFinite, count, values);
-      if (!found) continue;
-      return InvalidArgumentError(DescribeFeature(*configuration_, static_cast<int64_t>(f)) +
-                                  ": gradients must be finite, that of sample " +
-                                  std::to_string(found->at / dimension) + ", column " +
-                                  std::to_string(found->at % dimension) + " is " +
-                                  Number(found->value));
-    }
-    return {};
+    return CheckFinite(exec, *configuration_, gradients);
   }
 
   Status CheckUpdates(bool) override { return {}; }

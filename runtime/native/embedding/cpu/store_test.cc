@@ -164,7 +164,7 @@ TEST(Store, ManyIdsAreSummedByRow) {
     const Large large(random);
     Model model(large.configuration);
     std::fill_n(model.At(0, 0, 0), 5000 * 3, 1.f);
-    model.Update({&large.batch}, {large.gradients}, 0);
+    model.Update<std::vector<float>>({&large.batch}, {large.gradients}, 0);
     const std::vector<float> found = large.Update(4);
     for (int64_t i = 0; i < 5000 * 3; ++i) {
       EXPECT(Near(model.At(0, -1, 0)[i], found[static_cast<size_t>(i)]));

@@ -18,9 +18,8 @@ OPWRIGHT_RULE void AtomicMin(unsigned long long* least, unsigned long long value
 }
 
 // What a call brought that it must not, and where it came first: the source in the upper 16
-// bits, the position in the lower 48. Of what is written, sources are the weights and then the
-// slots. No update or write changes a row while there is something.
-enum ErrorKind { kBadOffset, kBadId, kBadWeight, kBadGradient, kBadNumber, kErrorKinds };
+// bits, the position in the lower 48. No update changes a row while there is something.
+enum ErrorKind { kBadOffset, kBadId, kBadWeight, kBadGradient, kErrorKinds };
 struct DeviceErrors {
   static constexpr unsigned long long kNone = ~0ull;
   unsigned long long first[kErrorKinds];

@@ -2,12 +2,15 @@
 // help. tables.cu compiles them for GPUs; the tests on the CPU run them thread by thread.
 //
 // A kernel is an object: threads() says how many threads it wants, and operator()(thread,
-// block) is one of them at one block of columns. Threads that share a row are neighbours, so
-// that they read it together.
+// block) is one of them. Threads that share a row are neighbours, so that they read it
+// together. One kernel does the work of all features, or of all tables with the same rule:
+// what it has to know of each is an array in device memory, and a Spread says whose a thread
+// is.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "embedding/batch.h"
 #include "embedding/cuda/device_errors.h"
@@ -45,16 +48,69 @@ OPWRIGHT_RULE void Prefetch(const float* at) {
 #endif
 }
 
+// What descriptors say is loaded again behind this, and not kept in registers meanwhile.
+OPWRIGHT_RULE void LoadHere() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" ::: "memory");
+#endif
+}
+
 // A table in device memory.
 struct Rows {
-  float* chunks[kMaxChunks];
-  int64_t rows, stride;
-  int shift;
+  float* const* chunks = nullptr;  // In device memory, too.
+  int64_t rows = 0, stride = 0;
+  int shift = 0;
 
   OPWRIGHT_RULE float* operator[](int64_t row) const {
     return chunks[row >> shift] + (row & ((int64_t{1} << shift) - 1)) * stride;
   }
 };
+
+// What lookups and updates know of a table.
+struct TableView {
+  Rows rows;
+  Shape shape = {};
+  int64_t first_key = 0;  // Of its first row, where the rows of all tables are numbered.
+  bool quantized = false;
+  float lower = 0, upper = 0, size = 0;  // Of a quantization: its limits and a bucket's size.
+};
+
+// Parts, one behind the other: the threads of each source or table in a kernel of all.
+struct Spread {
+  const int64_t* first = nullptr;  // [parts + 1], in device memory.
+  int64_t parts = 0;
+  int64_t begin = 0, end = 0;  // Of the first part and of the last.
+
+  OPWRIGHT_RULE int64_t size() const { return end - begin; }
+  // The part that `i` of size() is in; `i` becomes its place there.
+  OPWRIGHT_RULE int64_t Enter(int64_t* i) const {
+    *i += begin;
+    int64_t part = 0, beyond = parts;
+    while (beyond - part > 1) {
+      const int64_t middle = part + (beyond - part) / 2;
+      (first[middle] <= *i ? part : beyond) = middle;
+    }
+    *i -= first[part];
+    return part;
+  }
+};
+
+// The threads of a part that has so many rows to read or write: all at one block of columns,
+// then all at the next. Such a thread's number becomes that within its block; false: there is
+// nothing for it.
+OPWRIGHT_RULE int64_t ThreadsOf(const Shape& shape, int64_t rows) {
+  return (rows << shape.lane_bits) * shape.blocks;
+}
+OPWRIGHT_RULE bool Enter(const Shape& shape, int64_t rows, int64_t* thread, int64_t* block) {
+  const int64_t all = rows << shape.lane_bits;
+  *block = shape.blocks == 1 ? 0 : *thread / all;
+  *thread -= *block * all;
+  return *thread < all && *block < shape.blocks;
+}
+
+OPWRIGHT_RULE bool Aligned(const void* data) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
+}
 
 // The columns of a row that are a thread's: kFloats side by side if they are aligned for one
 // load (kWide), else as many apart as there are lanes.
@@ -104,12 +160,23 @@ OPWRIGHT_RULE void Put(const Columns<kWide>& columns, X* row, const Four<X>& fou
   }
 }
 
+// int32 or int64.
+struct Integers {
+  const void* data = nullptr;
+  bool wide = false;
+
+  OPWRIGHT_RULE int64_t operator[](int64_t i) const {
+    return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
+  }
+};
+
 // What a call has of one feature: Bags (embedding/batch.h) in device memory.
 struct Source {
   int64_t number = 0;  // As errors name it.
+  int64_t table = 0;
   int64_t samples = 0, count = 0;
-  const int64_t* offsets = nullptr;           // [samples + 1]
-  const int64_t* indices = nullptr;           // [count]
+  Integers offsets;                           // [samples + 1], or null: an id a sample.
+  Integers indices;                           // [count]
   const float* per_sample_weights = nullptr;  // [count], or null: ones.
   const float* scales = nullptr;              // [samples], or null: ones.
   const float* gradients = nullptr;           // Of an update: [samples, dimension].
@@ -120,7 +187,10 @@ struct Bag {
   int64_t begin, end;
 
   OPWRIGHT_RULE Bag(const Source& source, int64_t sample, DeviceErrors* errors)
-      : begin(source.offsets[sample]), end(source.offsets[sample + 1]) {
+      : begin(sample), end(sample + 1) {
+    if (!source.offsets.data) return;
+    begin = source.offsets[sample];
+    end = source.offsets[sample + 1];
     const bool bad = begin < 0 || end < begin || end > source.count ||
                      (sample == 0 && begin != 0) ||
                      (sample == source.samples - 1 && end != source.count);
@@ -131,20 +201,47 @@ struct Bag {
   }
 };
 
+// Where lookups write, by source: [samples, dimension].
+struct Outputs {
+  float* of[kMaxOutputs];
+};
+
 // out[s] = scale * sum of weight * row, as embedding/cpu/rows.h has it, with float sums in
-// the order of the ids. An id that is out of range is recorded and adds nothing.
-template <bool kWide, bool kQuantized>
+// the order of the ids. An id that is out of range is recorded and adds nothing. kPlain: all
+// rows and outputs are aligned, and no table is quantized; that takes fewer registers.
+template <bool kPlain>
 struct Lookup {
   static constexpr int kAhead = 4;  // Rows loaded at once.
-  Rows rows;
-  Shape shape;
-  Source source;
-  float lower = 0, upper = 0, size = 0;  // Of a quantization: its limits and a bucket's size.
-  float* out;
+  Spread spread;                    // Of the sources.
+  const TableView* tables;
+  const Source* sources;
   DeviceErrors* errors;
+  Outputs outputs;
 
-  OPWRIGHT_RULE int64_t threads() const { return source.samples << shape.lane_bits; }
-  OPWRIGHT_RULE void operator()(int64_t thread, int64_t block) const {
+  OPWRIGHT_RULE int64_t threads() const { return spread.size(); }
+  OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const {
+    const int64_t part = spread.Enter(&thread);
+    const Source& source = sources[part];
+    const TableView& table = tables[source.table];
+    int64_t block;
+    if (!Enter(table.shape, source.samples, &thread, &block)) return;
+    float* const out = outputs.of[part];
+    if constexpr (kPlain) {
+      LookUp<true, false>(source, table, out, thread, block);
+    } else if (table.shape.dimension % kFloats == 0 && Aligned(out)) {
+      table.quantized ? LookUp<true, true>(source, table, out, thread, block)
+                      : LookUp<true, false>(source, table, out, thread, block);
+    } else {
+      table.quantized ? LookUp<false, true>(source, table, out, thread, block)
+                      : LookUp<false, false>(source, table, out, thread, block);
+    }
+  }
+
+  template <bool kWide, bool kQuantized>
+  OPWRIGHT_RULE void LookUp(const Source& source, const TableView& table, float* out,
+                            int64_t thread, int64_t block) const {
+    const Shape shape = table.shape;
+    const Rows rows = table.rows;
     const int64_t sample = thread >> shape.lane_bits;
     const Columns<kWide> columns(shape, thread, block);
     if (!columns.any()) return;
@@ -167,7 +264,9 @@ struct Lookup {
       OPWRIGHT_UNROLL(4)
       for (int j = 0; j < kAhead; ++j) {
         OPWRIGHT_UNROLL(4)
-        for (int k = 0; k < kFloats; ++k) sum.x[k] += weight[j] * Read(row[j].x[k]);
+        for (int k = 0; k < kFloats; ++k) {
+          sum.x[k] += weight[j] * (kQuantized ? Quantized(table, row[j].x[k]) : row[j].x[k]);
+        }
       }
     }
     const float scale = source.scales ? source.scales[sample] : 1.f;
@@ -176,25 +275,22 @@ struct Lookup {
     Put(columns, out + sample * shape.dimension, sum);
   }
 
-  OPWRIGHT_RULE float Read(float x) const {
-    if (!kQuantized) return x;
-    x = rules::Between(lower, upper, x);
-    return rules::Min(upper, floorf((x - lower) / size + 0.5f) * size + lower);
+  static OPWRIGHT_RULE float Quantized(const TableView& table, float x) {
+    x = rules::Between(table.lower, table.upper, x);
+    return rules::Min(table.upper,
+                      floorf((x - table.lower) / table.size + 0.5f) * table.size + table.lower);
   }
 };
 
-// Whether all of a source's gradients are finite, or other values within a range.
+// Whether the gradients of a source are finite; those that are not, errors name.
 template <bool kWide>
 struct CheckValues {
   const float* values;
   int64_t count;
   int64_t number;  // Of the source.
   DeviceErrors* errors;
-  Range range = Range::kFinite;
-  ErrorKind kind = kBadGradient;
 
-  OPWRIGHT_RULE int64_t threads() const { return (count + kFloats - 1) / kFloats; }
-  OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const {
+  OPWRIGHT_RULE void operator()(int64_t thread) const {
     const int64_t first = thread * kFloats;
     Four<float> four = {};
     if (kWide && first + kFloats <= count) {
@@ -207,12 +303,40 @@ struct CheckValues {
     }
     OPWRIGHT_UNROLL(4)
     for (int k = 0; k < kFloats; ++k) {
-      if (!Within(range, BitsOf(four.x[k]))) errors->Record(kind, number, first + k);
+      if (!IsFinite(four.x[k])) errors->Record(kBadGradient, number, first + k);
     }
   }
 };
 
-// The rows of a batch's ids, in as many bits as the table needs.
+// What an update has of one source.
+struct UpdateSource {
+  Source source;
+  int64_t position;   // Of its first id among those of all sources.
+  uint32_t* touched;  // By row of its table, a bit; or null.
+  int lane_bits;      // Of the threads that share the ids of a sample.
+};
+
+// Whether all gradients are finite.
+struct CheckGradients {
+  Spread spread;  // Of the sources.
+  const TableView* tables;
+  const UpdateSource* sources;
+  DeviceErrors* errors;
+
+  OPWRIGHT_RULE int64_t threads() const { return spread.size(); }
+  OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const {
+    const Source& source = sources[spread.Enter(&thread)].source;
+    const int64_t count = source.samples * tables[source.table].shape.dimension;
+    if (Aligned(source.gradients)) {
+      CheckValues<true>{source.gradients, count, source.number, errors}(thread);
+    } else {
+      CheckValues<false>{source.gradients, count, source.number, errors}(thread);
+    }
+  }
+};
+
+// The keys of an update's ids: rows, where those of all tables are numbered, in as many bits
+// as that takes.
 struct Keys {
   void* data;
   bool wide;
@@ -230,22 +354,24 @@ struct Keys {
   }
 };
 
-// Checks the ids of a source and says of each what it adds to its row.
+// Checks the ids of all sources and says of each what it adds to its row.
 struct Expand {
-  Source source;
-  int64_t position;  // Of the source's first id.
-  int64_t rows, dimension;
-  int lane_bits;
+  Spread spread;  // Of the sources.
+  const TableView* tables;
+  const UpdateSource* sources;
   Keys keys;
   uint32_t* positions;
   Contribution* contributions;
-  uint32_t* touched;  // By row, a bit; or null.
   DeviceErrors* errors;
 
-  OPWRIGHT_RULE int64_t threads() const { return source.samples << lane_bits; }
+  OPWRIGHT_RULE int64_t threads() const { return spread.size(); }
   OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const {
-    const int64_t sample = thread >> lane_bits;
-    const int64_t lanes = int64_t{1} << lane_bits;
+    const UpdateSource& of = sources[spread.Enter(&thread)];
+    const Source& source = of.source;
+    const TableView& table = tables[source.table];
+    const int64_t sample = thread >> of.lane_bits;
+    if (sample >= source.samples) return;
+    const int64_t lanes = int64_t{1} << of.lane_bits;
     const Bag bag(source, sample, errors);
     const float scale = source.scales ? source.scales[sample] : 1.f;
     for (int64_t i = bag.begin + (thread & (lanes - 1)); i < bag.end; i += lanes) {
@@ -253,20 +379,20 @@ struct Expand {
       const float coefficient =
           source.per_sample_weights ? scale * source.per_sample_weights[i] : scale;
       if (!IsFinite(coefficient)) errors->Record(kBadWeight, source.number, i);
-      if (id < 0 || id >= rows) {
+      if (id < 0 || id >= table.rows.rows) {
         errors->Record(kBadId, source.number, i);
         continue;
       }
-      const int64_t at = position + i;
-      keys.Set(at, id);
+      const int64_t at = of.position + i;
+      keys.Set(at, table.first_key + id);
       positions[at] = static_cast<uint32_t>(at);
-      contributions[at] = {source.gradients + sample * dimension, coefficient};
-      if (touched) {
+      contributions[at] = {source.gradients + sample * table.shape.dimension, coefficient};
+      if (of.touched) {
         const uint32_t bit = uint32_t{1} << (id % 32);
 #if defined(__CUDA_ARCH__)
-        atomicOr(&touched[id / 32], bit);
+        atomicOr(&of.touched[id / 32], bit);
 #else
-        touched[id / 32] |= bit;
+        of.touched[id / 32] |= bit;
 #endif
       }
     }
@@ -313,81 +439,122 @@ struct Held {
   }
 };
 
-// An update's ids, sorted by row and in the order of the batch within each: runs of equal
-// rows, cut into tiles.
+// All ids of an update, sorted by row and in the order of the batch within each: runs of equal
+// rows. Those of a table follow each other, and are cut into tiles.
 struct Sorted {
-  Rows rows;
-  Shape shape;
   Keys keys;
   const uint32_t* positions;
   const Contribution* contributions;
-  int64_t count, tile, tiles;
-  // By tile two sums of gradients: of the run that comes from the tile before, and of the
-  // one that begins here and goes on in the next tile.
-  double* partials;  // [tiles, 2, dimension]
-  // Tiles where such a run begins: short ones from the front, long ones from the back.
-  int32_t* crossing;   // [tiles]
-  uint32_t* counters;  // [2]: how many of each.
-  const DeviceErrors* errors;
+  int64_t tile;
 
   OPWRIGHT_RULE Contribution At(int64_t i) const { return contributions[positions[i]]; }
+};
+
+// A table's part of an update.
+struct Part {
+  Rows rows;
+  Shape shape;
+  int64_t first_key;
+  int64_t begin, end;  // Its ids, of all that are sorted,
+  int64_t tiles;       // and how many tiles these are.
+  // By tile two sums of gradients: of the run that comes from the tile before, and of the
+  // one that begins here and goes on in the next tile.
+  double* partials;         // [tiles, 2, dimension]
+  const uint32_t* touched;  // By row, a bit; or null: rows without ids stay as they are.
+
   OPWRIGHT_RULE double* Partial(int64_t t, int which) const {
     return partials + (2 * t + which) * shape.dimension;
   }
-  OPWRIGHT_RULE void Cross(int64_t t, int64_t row) const {
-    const int64_t far = (t + kShortTiles) * tile;
-    const bool is_long = far < count && keys[far] == row;
+  // Whether a run that begins in tile t spans more than kShortTiles.
+  OPWRIGHT_RULE bool IsLong(const Sorted& sorted, int64_t t, int64_t key) const {
+    const int64_t far = begin + (t + kShortTiles) * sorted.tile;
+    return far < end && sorted.keys[far] == key;
+  }
+  // The last tile of a run that begins in tile t and goes on.
+  OPWRIGHT_RULE int64_t LastTile(const Sorted& sorted, int64_t t) const {
+    const int64_t key = sorted.keys[begin + (t + 1) * sorted.tile];
+    int64_t last = t + 1, beyond = tiles;
+    while (beyond - last > 1) {
+      const int64_t middle = last + (beyond - last) / 2;
+      (sorted.keys[begin + middle * sorted.tile] == key ? last : beyond) = middle;
+    }
+    return last;
+  }
+};
+
+// What an update does to one table,
+template <class Rule>
+struct Task {
+  Part part;
+  Step<Rule> step;
+};
+
+// and to all tables with the same rule.
+template <class Rule>
+struct Group {
+  Spread threads;  // Of the tasks: those of their tiles,
+  Spread tiles;    // the tiles themselves,
+  Spread rest;     // and the threads of rows that may have no ids.
+  const Task<Rule>* tasks;
+  Sorted sorted;
+  // Tiles of all tasks where a run begins that goes on: short ones from the front, long ones
+  // from the back.
+  int32_t* crossing;   // [tiles.size()]
+  uint32_t* counters;  // [2]: how many of each.
+  int lane_bits;       // The most of a task's shape, which share such a run.
+  const DeviceErrors* errors;
+
+  OPWRIGHT_RULE void Cross(int64_t task, int64_t t, bool is_long) const {
 #if defined(__CUDA_ARCH__)
     const int64_t n = atomicAdd(&counters[is_long], 1u);
 #else
     const int64_t n = counters[is_long]++;
 #endif
-    crossing[is_long ? tiles - 1 - n : n] = static_cast<int32_t>(t);
-  }
-  // The last tile of a run that begins in tile t and goes on.
-  OPWRIGHT_RULE int64_t LastTile(int64_t t) const {
-    const int64_t row = keys[(t + 1) * tile];
-    int64_t last = t + 1, beyond = tiles;
-    while (beyond - last > 1) {
-      const int64_t middle = last + (beyond - last) / 2;
-      (keys[middle * tile] == row ? last : beyond) = middle;
-    }
-    return last;
+    crossing[is_long ? tiles.size() - 1 - n : n] =
+        static_cast<int32_t>(tiles.first[task] - tiles.begin + t);
   }
 };
 
 // Sums the gradients of each run, and updates the rows whose runs lie within a tile.
 template <class Rule, bool kWide>
 struct UpdateTiles {
-  Sorted sorted;
-  Step<Rule> step;
+  Group<Rule> group;
 
   OPWRIGHT_RULE int64_t threads() const {
-    return sorted.errors->any() ? 0 : sorted.tiles << sorted.shape.lane_bits;
+    return group.errors->any() ? 0 : group.threads.size();
   }
-  OPWRIGHT_RULE void operator()(int64_t thread, int64_t block) const {
-    const Columns<kWide> columns(sorted.shape, thread, block);
+  OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const {
+    const int64_t number = group.threads.Enter(&thread);
+    const Part& part = group.tasks[number].part;
+    int64_t block;
+    if (!Enter(part.shape, part.tiles, &thread, &block)) return;
+    const Columns<kWide> columns(part.shape, thread, block);
     if (!columns.any()) return;
-    const int64_t t = thread >> sorted.shape.lane_bits;
-    const int64_t begin = t * sorted.tile;
-    const int64_t end = Min(begin + sorted.tile, sorted.count);
-    int64_t row = sorted.keys[begin];
-    bool before = begin > 0 && sorted.keys[begin - 1] == row;
+    const Sorted& sorted = group.sorted;
+    const Rows rows = part.rows;
+    const int64_t first_key = part.first_key;
+    // There are at most kMaxIds: 32 bits, and fewer registers.
+    const uint32_t all = static_cast<uint32_t>(part.end);
+    const uint32_t t = static_cast<uint32_t>(thread >> part.shape.lane_bits);
+    const uint32_t begin = static_cast<uint32_t>(part.begin + t * sorted.tile);
+    const uint32_t end = static_cast<uint32_t>(Min(begin + sorted.tile, all));
+    int64_t key = sorted.keys[begin];
+    bool before = t > 0 && sorted.keys[begin - 1] == key;
     // Gradients are loaded one id ahead, and where they are, two.
     Contribution next = sorted.At(begin);
     Four<float> gradient = Get(columns, next.gradient);
     float coefficient = next.coefficient;
     if (begin + 1 < end) next = sorted.At(begin + 1);
     double sum[kFloats] = {};
-    for (int64_t i = begin; i < end; ++i) {
+    for (uint32_t i = begin; i < end; ++i) {
       const Four<float> g = gradient;
       const float c = coefficient;
-      const int64_t next_row = i + 1 < sorted.count ? sorted.keys[i + 1] : -1;
+      const int64_t next_key = i + 1 < all ? sorted.keys[i + 1] : -1;
       if (i + 1 < end) {
         gradient = Get(columns, next.gradient);
         coefficient = next.coefficient;
-        if (next_row != row) {
-          const float* const ahead = sorted.rows[next_row] + columns.first;
+        if (next_key != key) {
+          const float* const ahead = rows[next_key - first_key] + columns.first;
           OPWRIGHT_UNROLL(4)
           for (int p = 0; p <= Rule::kSlots; ++p) Prefetch(ahead + p * columns.dimension);
         }
@@ -395,111 +562,120 @@ struct UpdateTiles {
       if (i + 2 < end) next = sorted.At(i + 2);
       OPWRIGHT_UNROLL(4)
       for (int k = 0; k < kFloats; ++k) sum[k] += static_cast<double>(c) * g.x[k];
-      const bool goes_on = next_row == row;
+      const bool goes_on = next_key == key;
       if (goes_on && i + 1 < end) continue;
+      LoadHere();
       if (before || goes_on) {
         Four<double> four;
         for (int k = 0; k < kFloats; ++k) four.x[k] = sum[k];
-        Put(columns, sorted.Partial(t, !before), four);
-        if (!before && columns.first == 0) sorted.Cross(t, row);
+        Put(columns, part.Partial(t, !before), four);
+        if (!before && columns.first == 0) {
+          group.Cross(number, t, part.IsLong(sorted, t, key));
+        }
       } else {
-        float* const at = sorted.rows[row];
+        float* const at = rows[key - first_key];
         Held<Rule, kWide> held(columns, at);
-        held.Update(step, sum);
+        held.Update(group.tasks[number].step, sum);
         held.Store(columns, at);
       }
       for (double& x : sum) x = 0;
-      row = next_row;
+      key = next_key;
       before = false;
     }
   }
 };
 
-// Puts together the sums of a run that begins in one tile and goes on, and updates its row.
+// A run that begins in one tile and goes on, of whichever task: puts its sums together, and
+// updates its row.
 template <class Rule, bool kWide>
-struct Combine {
-  Sorted sorted;
-  Step<Rule> step;
+struct Crossing {
+  const Sorted& sorted;
+  const Task<Rule>& task;
+  int64_t t;  // The tile where it begins.
+  Columns<kWide> columns;
 
-  // Of part `group` of `groups` of the run's sums, in their order.
-  OPWRIGHT_RULE void Sum(int64_t t, int64_t group, int64_t groups,
-                         const Columns<kWide>& columns, double (&sum)[kFloats]) const {
-    const int64_t parts = sorted.LastTile(t) - t + 1;
-    const int64_t end = parts * (group + 1) / groups;
+  OPWRIGHT_RULE static Crossing Of(const Group<Rule>& group, int64_t tile, int64_t thread,
+                                   int64_t block) {
+    const int64_t number = group.tiles.Enter(&tile);
+    const Task<Rule>& task = group.tasks[number];
+    const Shape shape{task.part.shape.dimension, group.lane_bits, 0};
+    return {group.sorted, task, tile, Columns<kWide>(shape, thread, block)};
+  }
+
+  // Of part `n` of `parts` of its sums, in their order.
+  OPWRIGHT_RULE void Sum(int64_t n, int64_t parts, double (&sum)[kFloats]) const {
+    const Part& part = task.part;
+    const int64_t all = part.LastTile(sorted, t) - t + 1;
+    const int64_t end = all * (n + 1) / parts;
     OPWRIGHT_UNROLL(8)
-    for (int64_t p = parts * group / groups; p < end; ++p) {
+    for (int64_t p = all * n / parts; p < end; ++p) {
       const Four<double> four =
-          Get(columns, static_cast<const double*>(sorted.Partial(t + p, p == 0)));
+          Get(columns, static_cast<const double*>(part.Partial(t + p, p == 0)));
       OPWRIGHT_UNROLL(4)
       for (int k = 0; k < kFloats; ++k) sum[k] += four.x[k];
     }
   }
-  OPWRIGHT_RULE void Apply(int64_t t, const Columns<kWide>& columns,
-                           const double (&sum)[kFloats]) const {
-    float* const at = sorted.rows[sorted.keys[(t + 1) * sorted.tile]];
+  OPWRIGHT_RULE void Apply(const double (&sum)[kFloats]) const {
+    const Part& part = task.part;
+    float* const at =
+        part.rows[sorted.keys[part.begin + (t + 1) * sorted.tile] - part.first_key];
     Held<Rule, kWide> held(columns, at);
-    held.Update(step, sum);
+    held.Update(task.step, sum);
     held.Store(columns, at);
   }
 };
 
-// Of short runs: one after the other by the threads of a row.
+// Short runs: one after the other by the threads of a row.
 template <class Rule, bool kWide>
 struct CombineShort {
-  Combine<Rule, kWide> combine;
+  Group<Rule> group;
 
   OPWRIGHT_RULE int64_t threads() const {
-    const Sorted& sorted = combine.sorted;
-    return sorted.errors->any()
-               ? 0
-               : static_cast<int64_t>(sorted.counters[0]) << sorted.shape.lane_bits;
+    return group.errors->any() ? 0 : static_cast<int64_t>(group.counters[0]) << group.lane_bits;
   }
   OPWRIGHT_RULE void operator()(int64_t thread, int64_t block) const {
-    const Sorted& sorted = combine.sorted;
-    const Columns<kWide> columns(sorted.shape, thread, block);
-    if (!columns.any()) return;
-    const int64_t t = sorted.crossing[thread >> sorted.shape.lane_bits];
+    const auto run = Crossing<Rule, kWide>::Of(group, group.crossing[thread >> group.lane_bits],
+                                               thread, block);
+    if (!run.columns.any()) return;
     double sum[kFloats] = {};
-    combine.Sum(t, 0, 1, columns, sum);
-    combine.Apply(t, columns, sum);
+    run.Sum(0, 1, sum);
+    run.Apply(sum);
   }
 };
 
-// Of long runs: all threads of a block Gather() their parts of a run, then Finish() it.
+// Long runs: all threads of a block Gather() their parts of a run, then Finish() it.
 template <class Rule, bool kWide>
 struct CombineLong {
   static constexpr int kTogether = 512;  // Threads of a block.
   using Shared = double[kTogether][kFloats];
-  Combine<Rule, kWide> combine;
+  Group<Rule> group;
 
-  OPWRIGHT_RULE int64_t items() const {
-    return combine.sorted.errors->any() ? 0 : combine.sorted.counters[1];
-  }
-  OPWRIGHT_RULE int64_t TileOf(int64_t item) const {
-    return combine.sorted.crossing[combine.sorted.tiles - 1 - item];
+  OPWRIGHT_RULE int64_t items() const { return group.errors->any() ? 0 : group.counters[1]; }
+  OPWRIGHT_RULE Crossing<Rule, kWide> RunOf(int64_t item, int64_t thread, int64_t block) const {
+    return Crossing<Rule, kWide>::Of(group, group.crossing[group.tiles.size() - 1 - item],
+                                     thread, block);
   }
   OPWRIGHT_RULE void Gather(int64_t item, int64_t thread, int64_t block, Shared& shared) const {
-    const Shape& shape = combine.sorted.shape;
-    const Columns<kWide> columns(shape, thread, block);
+    const auto run = RunOf(item, thread, block);
     double sum[kFloats] = {};
-    if (columns.any()) {
-      combine.Sum(TileOf(item), thread >> shape.lane_bits, kTogether >> shape.lane_bits,
-                  columns, sum);
+    if (run.columns.any()) {
+      run.Sum(thread >> group.lane_bits, kTogether >> group.lane_bits, sum);
     }
     OPWRIGHT_UNROLL(4)
     for (int k = 0; k < kFloats; ++k) shared[thread][k] = sum[k];
   }
   OPWRIGHT_RULE void Finish(int64_t item, int64_t thread, int64_t block,
                             const Shared& shared) const {
-    const Shape& shape = combine.sorted.shape;
-    const Columns<kWide> columns(shape, thread, block);
-    if (thread >= shape.lanes() || !columns.any()) return;
+    const int64_t lanes = int64_t{1} << group.lane_bits;
+    if (thread >= lanes) return;
+    const auto run = RunOf(item, thread, block);
+    if (!run.columns.any()) return;
     double sum[kFloats] = {};
-    for (int64_t other = thread; other < kTogether; other += shape.lanes()) {
+    for (int64_t other = thread; other < kTogether; other += lanes) {
       OPWRIGHT_UNROLL(4)
       for (int k = 0; k < kFloats; ++k) sum[k] += shared[other][k];
     }
-    combine.Apply(TileOf(item), columns, sum);
+    run.Apply(sum);
   }
 };
 
@@ -507,21 +683,26 @@ struct CombineLong {
 // where a run begins makes them all.
 template <class Rule, bool kWide>
 struct UpdateEach {
-  Sorted sorted;
-  Step<Rule> step;
+  Group<Rule> group;
 
   OPWRIGHT_RULE int64_t threads() const {
-    return sorted.errors->any() ? 0 : sorted.tiles << sorted.shape.lane_bits;
+    return group.errors->any() ? 0 : group.threads.size();
   }
-  OPWRIGHT_RULE void operator()(int64_t thread, int64_t block) const {
-    const Columns<kWide> columns(sorted.shape, thread, block);
+  OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const {
+    const Task<Rule>& task = group.tasks[group.threads.Enter(&thread)];
+    const Part& part = task.part;
+    int64_t block;
+    if (!Enter(part.shape, part.tiles, &thread, &block)) return;
+    const Columns<kWide> columns(part.shape, thread, block);
     if (!columns.any()) return;
-    int64_t i = (thread >> sorted.shape.lane_bits) * sorted.tile;
-    const int64_t end = Min(i + sorted.tile, sorted.count);
-    while (i > 0 && i < end && sorted.keys[i] == sorted.keys[i - 1]) ++i;
+    const Sorted& sorted = group.sorted;
+    const int64_t all = part.end;
+    int64_t i = part.begin + (thread >> part.shape.lane_bits) * sorted.tile;
+    const int64_t end = Min(i + sorted.tile, all);
+    while (i > part.begin && i < end && sorted.keys[i] == sorted.keys[i - 1]) ++i;
     while (i < end) {
-      const int64_t row = sorted.keys[i];
-      float* const at = sorted.rows[row];
+      const int64_t key = sorted.keys[i];
+      float* const at = part.rows[key - part.first_key];
       Held<Rule, kWide> held(columns, at);
       do {
         const Contribution one = sorted.At(i++);
@@ -531,33 +712,38 @@ struct UpdateEach {
         for (int k = 0; k < kFloats; ++k) {
           gradient[k] = static_cast<double>(one.coefficient) * four.x[k];
         }
-        held.Update(step, gradient);
-      } while (i < sorted.count && sorted.keys[i] == row);
+        LoadHere();
+        held.Update(task.step, gradient);
+      } while (i < all && sorted.keys[i] == key);
       held.Store(columns, at);
     }
   }
 };
 
+// Whose optimizers have a field for that: use_non_lazy_adam, use_non_lazy_lion.
+template <class Rule>
+constexpr bool kMayUpdateEveryRow =
+    std::is_same_v<Rule, rules::Adam> || std::is_same_v<Rule, rules::Lion>;
+
 // Rows that nobody looked up, with a gradient of zero.
 template <class Rule, bool kWide>
 struct UpdateRest {
-  Rows rows;
-  Shape shape;
-  const uint32_t* touched;
-  const DeviceErrors* errors;
-  Step<Rule> step;
+  Group<Rule> group;
 
-  OPWRIGHT_RULE int64_t threads() const {
-    return errors->any() ? 0 : rows.rows << shape.lane_bits;
-  }
-  OPWRIGHT_RULE void operator()(int64_t thread, int64_t block) const {
-    const Columns<kWide> columns(shape, thread, block);
-    const int64_t row = thread >> shape.lane_bits;
-    if (!columns.any() || touched[row / 32] >> (row % 32) & 1) return;
+  OPWRIGHT_RULE int64_t threads() const { return group.errors->any() ? 0 : group.rest.size(); }
+  OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const {
+    const Task<Rule>& task = group.tasks[group.rest.Enter(&thread)];
+    const Part& part = task.part;
+    int64_t block;
+    if (!Enter(part.shape, part.rows.rows, &thread, &block)) return;
+    const Columns<kWide> columns(part.shape, thread, block);
+    const int64_t row = thread >> part.shape.lane_bits;
+    if (!columns.any() || part.touched[row / 32] >> (row % 32) & 1) return;
     const float gradient[kFloats] = {};
-    Held<Rule, kWide> held(columns, rows[row]);
-    held.Update(step, gradient);
-    held.Store(columns, rows[row]);
+    float* const at = part.rows[row];
+    Held<Rule, kWide> held(columns, at);
+    held.Update(task.step, gradient);
+    held.Store(columns, at);
   }
 };
 
@@ -569,41 +755,15 @@ struct CopyRows {
   int64_t count, first, step;
   int64_t offset;  // Of the weights or slot within a row.
   float* values;
-  const DeviceErrors* errors = nullptr;  // Of a write.
 
   OPWRIGHT_RULE int64_t threads() const { return count << shape.lane_bits; }
   OPWRIGHT_RULE void operator()(int64_t thread, int64_t block) const {
-    if (kToTable && errors && errors->any()) return;
     const Columns<kWide> columns(shape, thread, block);
     if (!columns.any()) return;
     const int64_t i = thread >> shape.lane_bits;
     float* const row = rows[first + i * step] + offset;
     float* const value = values + i * shape.dimension;
     Put(columns, kToTable ? row : value, Get<kWide, float>(columns, kToTable ? value : row));
-  }
-};
-
-// Makes each float the one with these bits.
-struct Fill {
-  uint32_t bits;
-  int64_t count;
-  uint32_t* to;
-
-  OPWRIGHT_RULE int64_t threads() const { return count; }
-  OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const { to[thread] = bits; }
-};
-
-// Where the first float is that is outside of a range, if it comes before `first`.
-struct FindOutsideRange {
-  Range range;
-  int64_t count;
-  const uint32_t* values;
-  unsigned long long* first;
-
-  OPWRIGHT_RULE int64_t threads() const { return count; }
-  OPWRIGHT_RULE void operator()(int64_t thread, int64_t) const {
-    if (Within(range, values[thread])) return;
-    AtomicMin(first, static_cast<unsigned long long>(thread));
   }
 };
 

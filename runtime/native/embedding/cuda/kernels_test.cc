@@ -8,8 +8,10 @@
 #include <map>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "embedding/cuda/batched.h"
 #include "embedding/cuda/device_errors.h"
 #include "embedding/cuda/kernels.h"
 #include "embedding/cuda/plan.h"
@@ -73,16 +75,22 @@ void LaunchTogether(const Kernel& kernel, int blocks) {
 }
 
 struct Bags {
+  int64_t table = 0;
   std::vector<int64_t> offsets{0}, indices;
+  std::vector<int32_t> narrow;  // The same, or none.
+  bool an_id_each = false;      // Offsets need not be said.
   std::vector<float> per_sample_weights, scales;
   std::vector<Array<float>> gradients;  // One.
 
   Source View() const {
     Source source;
+    source.table = table;
     source.samples = static_cast<int64_t>(offsets.size()) - 1;
     source.count = static_cast<int64_t>(indices.size());
-    source.offsets = offsets.data();
-    source.indices = indices.data();
+    source.offsets = {offsets.data(), true};
+    source.indices = {indices.data(), true};
+    if (narrow.size() == indices.size()) source.indices = {narrow.data(), false};
+    if (an_id_each) source.offsets = {};
     source.per_sample_weights =
         per_sample_weights.empty() ? nullptr : per_sample_weights.data();
     source.scales = scales.empty() ? nullptr : scales.data();
@@ -98,8 +106,9 @@ Bags DrawBags(Random& random, const TableConfig& table, bool aligned) {
   // Half of the time most ids are one row, whose run then spans many tiles.
   const int64_t hot = random.Below(2) ? random.Below(table.rows) : -1;
   const int64_t most = random.Below(3) == 0 ? 40 : 5;
+  bags.an_id_each = random.Below(4) == 0;
   for (int64_t s = 0; s < samples; ++s) {
-    for (int64_t i = random.Below(most); i > 0; --i) {
+    for (int64_t i = bags.an_id_each ? 1 : random.Below(most); i > 0; --i) {
       bags.indices.push_back(hot >= 0 && random.Below(8) ? hot : random.Below(table.rows));
       if (weighted) bags.per_sample_weights.push_back(Draw(random) + 1.5f);
     }
@@ -130,32 +139,36 @@ TableConfig DrawTable(Random& random) {
 
 // A table as the device holds it, and the plain model of it: [rows][stride].
 struct Device {
-  Rows rows = {};
+  TableConfig config;
+  Chunks plan;
+  TableView view;
   std::vector<Array<float>> chunks;
+  std::vector<float*> addresses;
   std::vector<float> model;
 };
 
-Device MakeTable(Random& random, const TableConfig& table) {
+Device MakeTable(Random& random, const TableConfig& table, int64_t first_key) {
   Device made;
-  Device* const held = &made;
-  const Chunks chunks = Value(PlanChunks(table, 1 + random.Below(4000)));
-  EXPECT(chunks.count <= kMaxChunks);
-  held->rows.rows = chunks.rows;
-  held->rows.stride = chunks.stride;
-  held->rows.shift = chunks.shift;
-  for (int i = 0; i < chunks.count; ++i) {
-    EXPECT(chunks.rows_of(i) > 0);
-    held->chunks.emplace_back(chunks.rows_of(i) * chunks.stride);
-    held->rows.chunks[i] = held->chunks.back().get();
+  made.config = table;
+  made.plan = Value(PlanChunks(table, 1 + random.Below(4000)));
+  EXPECT(made.plan.count <= kMaxChunks);
+  for (int i = 0; i < made.plan.count; ++i) {
+    EXPECT(made.plan.rows_of(i) > 0);
+    made.chunks.emplace_back(made.plan.rows_of(i) * made.plan.stride);
+    made.addresses.push_back(made.chunks.back().get());
   }
-  held->model.assign(table.rows * chunks.stride, 0);
+  // Moved, a vector stays where it is.
+  made.view = ViewOf(table, made.plan, made.addresses.data(), first_key);
+  made.model.assign(static_cast<size_t>(table.rows * made.plan.stride), 0);
   return made;
 }
 
 // Fills the weights and all slots by shards, and reads them back.
 template <bool kWide>
-void WriteAndRead(Random& random, const TableConfig& table, Device* held) {
-  const Shape shape = PlanShape(table.dimension);
+void WriteAndRead(Random& random, Device* held) {
+  const TableConfig& table = held->config;
+  const Rows& rows = held->view.rows;
+  const Shape& shape = held->view.shape;
   const int64_t d = table.dimension;
   for (int64_t slot = -1; slot < table.slots(); ++slot) {
     const int64_t shards = 1 + random.Below(std::min<int64_t>(3, table.rows));
@@ -164,15 +177,15 @@ void WriteAndRead(Random& random, const TableConfig& table, Device* held) {
       Array<float> values(shard.count * d, kWide), back(shard.count * d, kWide);
       for (int64_t i = 0; i < shard.count * d; ++i) {
         values[i] = slot < 0 ? Draw(random) : std::abs(Draw(random)) + 0.5f;
-        held->model[(shard.first + i / d * shard.step) * held->rows.stride + (slot + 1) * d +
-                    i % d] = values[i];
+        held->model[(shard.first + i / d * shard.step) * rows.stride + (slot + 1) * d + i % d] =
+            values[i];
       }
       Launch(random,
-             CopyRows<kWide, true>{held->rows, shape, shard.count, shard.first, shard.step,
+             CopyRows<kWide, true>{rows, shape, shard.count, shard.first, shard.step,
                                    (slot + 1) * d, values.get()},
              shape.blocks);
       Launch(random,
-             CopyRows<kWide, false>{held->rows, shape, shard.count, shard.first, shard.step,
+             CopyRows<kWide, false>{rows, shape, shard.count, shard.first, shard.step,
                                     (slot + 1) * d, back.get()},
              shape.blocks);
       for (int64_t i = 0; i < shard.count * d; ++i) EXPECT_EQ(back[i], values[i]);
@@ -180,147 +193,153 @@ void WriteAndRead(Random& random, const TableConfig& table, Device* held) {
   }
 }
 
-template <bool kWide, bool kQuantized>
-void LookupIsRight(Random& random, const TableConfig& table, const Device& held,
-                   const Bags& bags) {
-  const Shape shape = PlanShape(table.dimension);
-  const Source source = bags.View();
-  const Quantization& q = table.quantization;
-  const float size = kQuantized ? (q.upper - q.lower) / static_cast<float>(q.buckets - 1) : 0;
-  Array<float> out(source.samples * table.dimension, kWide);
+constexpr int64_t kManyRows = int64_t{1} << 33;
+
+std::vector<TableView> ViewsOf(const std::vector<Device>& tables) {
+  std::vector<TableView> views;
+  for (const Device& table : tables) views.push_back(table.view);
+  return views;
+}
+
+// One kernel for all.
+void LookupsAreRight(Random& random, const std::vector<Device>& tables,
+                     const std::vector<Bags>& all, bool aligned) {
+  const std::vector<TableView> views = ViewsOf(tables);
+  std::vector<Source> sources;
+  std::vector<Array<float>> outputs;
+  for (const Bags& bags : all) {
+    sources.push_back(bags.View());
+    sources.back().number = static_cast<int64_t>(sources.size()) - 1;
+    const int64_t dimension = tables[static_cast<size_t>(bags.table)].config.dimension;
+    outputs.emplace_back(sources.back().samples * dimension, aligned);
+  }
+  const LookupCall call = MakeLookup(views, sources);
+  const std::vector<char>& image = call.image.bytes();
+  EXPECT_EQ(static_cast<int64_t>(image.size()), LookupImageBytes(sources.size()));
   DeviceErrors errors;
   std::memset(&errors, 0xFF, sizeof errors);
-  Launch(random,
-         Lookup<kWide, kQuantized>{held.rows, shape, source, q.lower, q.upper, size, out.get(),
-                                   &errors},
-         shape.blocks);
+  bool plain = aligned;
+  for (const Source& source : sources) {
+    const TableConfig& config = tables[static_cast<size_t>(source.table)].config;
+    plain = plain && config.dimension % kFloats == 0 && !config.quantization.enabled;
+  }
+  const auto look_up = [&](auto lookup) {
+    lookup.spread = {reinterpret_cast<const int64_t*>(image.data() + call.firsts_at),
+                     static_cast<int64_t>(sources.size()), 0, call.firsts.back()};
+    lookup.tables = views.data();
+    lookup.sources = reinterpret_cast<const Source*>(image.data() + call.sources_at);
+    lookup.errors = &errors;
+    for (size_t n = 0; n < all.size(); ++n) lookup.outputs.of[n] = outputs[n].get();
+    Launch(random, lookup, 1);
+  };
+  plain ? look_up(cuda::Lookup<true>()) : look_up(cuda::Lookup<false>());
   EXPECT(!errors.any());
-  for (int64_t s = 0; s < source.samples; ++s) {
-    for (int64_t k = 0; k < table.dimension; ++k) {
-      double sum = 0;
-      double either = 0;  // What values halfway between buckets, but for rounding, may add.
-      for (int64_t i = bags.offsets[s]; i < bags.offsets[s + 1]; ++i) {
-        const double weight = bags.per_sample_weights.empty() ? 1 : bags.per_sample_weights[i];
-        double x = held.model[bags.indices[i] * held.rows.stride + k];
-        if (kQuantized) {
-          x = std::min<double>(std::max<double>(x, q.lower), q.upper);
-          const double bucket = (x - q.lower) / size + 0.5;
-          if (std::abs(bucket - std::round(bucket)) < 1e-5) either += weight * size;
-          x = std::floor(bucket) * size + q.lower;
+  for (size_t n = 0; n < all.size(); ++n) {
+    const Bags& bags = all[n];
+    const Device& held = tables[static_cast<size_t>(bags.table)];
+    const int64_t dimension = held.config.dimension;
+    const Quantization& q = held.config.quantization;
+    for (int64_t s = 0; s < sources[n].samples; ++s) {
+      for (int64_t k = 0; k < dimension; ++k) {
+        double sum = 0;
+        double either = 0;  // What values halfway between buckets, but for rounding, may add.
+        for (int64_t i = bags.offsets[s]; i < bags.offsets[s + 1]; ++i) {
+          const double weight =
+              bags.per_sample_weights.empty() ? 1 : bags.per_sample_weights[i];
+          double x = held.model[bags.indices[i] * held.plan.stride + k];
+          if (q.enabled) {
+            x = std::min<double>(std::max<double>(x, q.lower), q.upper);
+            const double bucket = (x - q.lower) / q.step() + 0.5;
+            if (std::abs(bucket - std::round(bucket)) < 1e-5) either += weight * q.step();
+            x = std::floor(bucket) * q.step() + q.lower;
+          }
+          sum += weight * x;
         }
-        sum += weight * x;
+        const double scale = bags.scales.empty() ? 1 : bags.scales[s];
+        const double found = outputs[n][s * dimension + k];
+        EXPECT(std::abs(found - sum * scale) <= either * scale + 2e-3 * (1 + std::abs(found)));
       }
-      const double scale = bags.scales.empty() ? 1 : bags.scales[s];
-      const double found = out[s * table.dimension + k];
-      EXPECT(std::abs(found - sum * scale) <= either * scale + 2e-3 * (1 + std::abs(found)));
     }
   }
 }
 
-// Sources of an update and what it works in, sorted as CUB would.
-struct Work {
-  std::vector<uint64_t> keys;
-  std::vector<uint32_t> narrow, positions;
-  std::vector<Contribution> contributions;
-  std::vector<uint32_t> touched, counters;
-  std::vector<int32_t> crossing;
-  Array<double> partials{0};
-  Sorted sorted = {};
-};
-
-void Prepare(Random& random, const TableConfig& table, const Device& held,
-             const std::vector<Bags>& all, DeviceErrors* errors, Work* work) {
-  int64_t ids = 0;
-  for (const Bags& bags : all) ids += bags.View().count;
+// An update of all tables, as tables.cu queues it; sorted as CUB would.
+void Update(Random& random, const std::vector<Device>& tables, const std::vector<Bags>& all,
+            DeviceErrors* errors) {
+  const std::vector<TableView> views = ViewsOf(tables);
+  std::vector<TableConfig> configs;
+  std::vector<Hyper> hypers;
+  for (const Device& table : tables) {
+    configs.push_back(table.config);
+    hypers.push_back(table.config.hyper);
+  }
+  std::vector<Source> sources;
+  for (const Bags& bags : all) {
+    sources.push_back(bags.View());
+    sources.back().number = static_cast<int64_t>(sources.size()) - 1;
+  }
+  std::vector<TableConfig> planned = configs;
+  planned[0].rows += views[0].first_key;
   // Few threads: long tiles; many: short ones.
-  const Workspace plan = Value(PlanUpdate(table, ids, random.Below(2) ? 1 : 1 << 20, 0));
-  work->keys.resize(ids);
-  work->narrow.resize(ids);
-  work->positions.resize(ids);
-  work->contributions.resize(ids);
-  work->touched.assign(plan.touched_bytes / 4, 0);
-  work->counters.assign(2, 0);
-  work->crossing.assign(plan.tiles, -1);
-  work->partials = Array<double>(2 * plan.tiles * table.dimension);
-  for (double* x = work->partials.get();
-       x != work->partials.get() + 2 * plan.tiles * table.dimension; ++x) {
-    *x = NAN;  // Nothing that was not written may be read.
-  }
-  const bool wide = random.Below(2);
-  const Keys keys{wide ? static_cast<void*>(work->keys.data()) : work->narrow.data(), wide};
-  int64_t position = 0;
-  for (size_t n = 0; n < all.size(); ++n) {
-    Source source = all[n].View();
-    source.number = static_cast<int64_t>(n);
-    Launch(random,
-           Expand{source, position, table.rows, table.dimension,
-                  SampleLaneBits(source.samples, source.count), keys, work->positions.data(),
-                  work->contributions.data(), table.every_row ? work->touched.data() : nullptr,
-                  errors},
-           1);
-    Launch(random,
-           CheckValues<false>{source.gradients, source.samples * table.dimension,
-                              static_cast<int64_t>(n), errors},
-           1);
-    position += source.count;
-  }
-  std::vector<uint32_t> order(ids);
+  const int64_t image_bytes =
+      UpdateImageBytes(tables.size(), static_cast<int64_t>(sources.size()));
+  const Workspace plan = Value(PlanUpdate(planned, IdsOf(tables.size(), sources),
+                                          random.Below(2) ? 1 : 1 << 20, image_bytes, 0));
+  Array<char> memory(plan.bytes + 1);
+  char* const base = memory.get();
+  // Nothing that was not written may be read: all of it is NaN, and no row or position.
+  std::memset(base, 0xFF, static_cast<size_t>(plan.bytes));
+  std::memset(base + plan.touched, 0, static_cast<size_t>(plan.touched_bytes));
+  const UpdateCall call =
+      MakeUpdate(configs, views, views.data(), sources, hypers, plan, base, errors);
+  const std::vector<char>& image = call.image.bytes();
+  EXPECT(static_cast<int64_t>(image.size()) <= image_bytes);
+  std::memcpy(base + plan.image, image.data(), image.size());
+  Launch(random, call.check, 1);
+  Launch(random, call.expand, 1);
+
+  const Keys from = call.expand.keys, to{base + plan.keys[1], plan.wide_keys};
+  const uint32_t* const positions = reinterpret_cast<uint32_t*>(base + plan.positions[0]);
+  uint32_t* const sorted = reinterpret_cast<uint32_t*>(base + plan.positions[1]);
+  std::vector<uint32_t> order(static_cast<size_t>(plan.ids));
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return keys[a] < keys[b]; });
-  std::vector<int64_t> rows(ids);
-  std::vector<uint32_t> positions(ids);
-  for (int64_t i = 0; i < ids; ++i) {
-    rows[i] = keys[order[i]];
-    positions[i] = work->positions[order[i]];
+                   [&](uint32_t a, uint32_t b) { return from[a] < from[b]; });
+  for (int64_t i = 0; i < plan.ids; ++i) {
+    to.Set(i, from[order[i]]);
+    sorted[i] = positions[order[i]];
   }
-  for (int64_t i = 0; i < ids; ++i) keys.Set(i, rows[i]);
-  work->positions = positions;
-  work->sorted = {held.rows,
-                  PlanShape(table.dimension),
-                  keys,
-                  work->positions.data(),
-                  work->contributions.data(),
-                  ids,
-                  plan.tile,
-                  plan.tiles,
-                  work->partials.get(),
-                  work->crossing.data(),
-                  work->counters.data(),
-                  errors};
-}
 
-template <bool kWide>
-void Update(Random& random, const TableConfig& table, const Work& work, DeviceErrors* errors) {
-  const Shape& shape = work.sorted.shape;
-  VisitRule(table.optimizer, [&](auto tag) {
-    using Rule = typename decltype(tag)::type;
-    const Step<Rule> step(table.hyper);
-    if (work.sorted.tiles > 0 && !table.accumulate) {
-      Launch(random, UpdateEach<Rule, kWide>{work.sorted, step}, shape.blocks);
-    } else if (work.sorted.tiles > 0) {
-      Launch(random, UpdateTiles<Rule, kWide>{work.sorted, step}, shape.blocks);
-      const Combine<Rule, kWide> combine{work.sorted, step};
-      Launch(random, CombineShort<Rule, kWide>{combine}, shape.blocks);
-      LaunchTogether(CombineLong<Rule, kWide>{combine}, shape.blocks);
-    }
-    if (table.every_row) {
-      Launch(
-          random,
-          UpdateRest<Rule, kWide>{work.sorted.rows, shape, work.touched.data(), errors, step},
-          shape.blocks);
-    }
-  });
+  for (const UpdateCall::GroupPlan& of_group : call.groups) {
+    VisitRule(of_group.optimizer, [&](auto tag) {
+      using Rule = typename decltype(tag)::type;
+      const auto group = GroupOf<Rule>(of_group, plan, base, errors);
+      const auto update = [&](auto wide) {
+        constexpr bool kWide = decltype(wide)::value;
+        if (group.tiles.size() > 0 && !of_group.accumulate) {
+          Launch(random, UpdateEach<Rule, kWide>{group}, 1);
+        } else if (group.tiles.size() > 0) {
+          Launch(random, UpdateTiles<Rule, kWide>{group}, 1);
+          Launch(random, CombineShort<Rule, kWide>{group}, of_group.blocks);
+          LaunchTogether(CombineLong<Rule, kWide>{group}, of_group.blocks);
+        }
+        Launch(random, UpdateRest<Rule, kWide>{group}, 1);
+      };
+      of_group.wide ? update(std::true_type()) : update(std::false_type());
+    });
+  }
 }
 
 // The same on the model, in doubles, id after id.
-void UpdateModel(const TableConfig& table, const std::vector<Bags>& all, Device* held) {
+void UpdateModel(size_t number, const std::vector<Bags>& all, Device* held) {
+  const TableConfig& table = held->config;
   const int64_t d = table.dimension;
   std::map<int64_t, std::vector<std::vector<double>>> by_row;
   if (table.every_row) {
     for (int64_t row = 0; row < table.rows; ++row) by_row[row];
   }
   for (const Bags& bags : all) {
+    if (bags.table != static_cast<int64_t>(number)) continue;
     for (size_t s = 0; s + 1 < bags.offsets.size(); ++s) {
       for (int64_t i = bags.offsets[s]; i < bags.offsets[s + 1]; ++i) {
         float coefficient = bags.scales.empty() ? 1 : bags.scales[s];
@@ -341,7 +360,7 @@ void UpdateModel(const TableConfig& table, const std::vector<Bags>& all, Device*
       }
       each.resize(1);
     }
-    float* const at = held->model.data() + row * held->rows.stride;
+    float* const at = held->model.data() + row * held->plan.stride;
     for (const std::vector<double>& one : each) {
       for (int64_t k = 0; k < d; ++k) {
         float* element[1 + kMaxSlots];
@@ -352,34 +371,61 @@ void UpdateModel(const TableConfig& table, const std::vector<Bags>& all, Device*
   }
 }
 
-std::vector<float> Contents(const Device& held) {
+std::vector<float> Contents(const std::vector<Device>& tables) {
   std::vector<float> all;
-  for (int64_t row = 0; row < held.rows.rows; ++row) {
-    const float* const at = held.rows[row];
-    all.insert(all.end(), at, at + held.rows.stride);
+  for (const Device& held : tables) {
+    for (int64_t row = 0; row < held.plan.rows; ++row) {
+      const float* const at = held.view.rows[row];
+      all.insert(all.end(), at, at + held.plan.stride);
+    }
   }
   return all;
 }
 
-template <bool kWide>
-void StepsAreRight(Random& random, const TableConfig& table) {
-  Device held = MakeTable(random, table);
-  WriteAndRead<kWide>(random, table, &held);
-  std::vector<Bags> all;
-  for (int64_t n = random.Below(4); n > 0; --n) {
-    all.push_back(DrawBags(random, table, kWide));
-    if (table.quantization.enabled) {
-      LookupIsRight<kWide, true>(random, table, held, all.back());
+// Tables of an engine, some with the same rule.
+std::vector<Device> MakeTables(Random& random, bool aligned) {
+  std::vector<Device> tables;
+  int64_t first_key = 0;
+  for (int64_t n = 1 + random.Below(4); n > 0; --n) {
+    TableConfig config = DrawTable(random);
+    if (!tables.empty() && random.Below(2)) {
+      config.optimizer = tables.back().config.optimizer;
+      config.accumulate = tables.back().config.accumulate;
+      config.hyper = SomeHyper(config.optimizer);
+    }
+    // As if many were before: keys of 64 bits.
+    if (tables.empty() && !config.every_row && random.Below(6) == 0) first_key = kManyRows;
+    tables.push_back(MakeTable(random, config, first_key));
+    first_key += config.rows;
+    if (config.dimension % kFloats == 0 && aligned) {
+      WriteAndRead<true>(random, &tables.back());
     } else {
-      LookupIsRight<kWide, false>(random, table, held, all.back());
+      WriteAndRead<false>(random, &tables.back());
     }
   }
+  return tables;
+}
+
+void StepsAreRight(Random& random) {
+  const bool aligned = random.Below(4);
+  std::vector<Device> tables = MakeTables(random, aligned);
+  std::vector<Bags> all;
+  for (int64_t n = random.Below(6); n > 0; --n) {
+    const int64_t t = random.Below(static_cast<int64_t>(tables.size()));
+    all.push_back(DrawBags(random, tables[static_cast<size_t>(t)].config, aligned));
+    all.back().table = t;
+    if (random.Below(2)) {
+      all.back().narrow.assign(all.back().indices.begin(), all.back().indices.end());
+    }
+  }
+  LookupsAreRight(random, tables, all, aligned);
   DeviceErrors errors;
   std::memset(&errors, 0xFF, sizeof errors);
   // A bad batch first, of each kind: it is found where it is, and nothing changes.
-  const std::vector<float> before = Contents(held);
+  const std::vector<float> before = Contents(tables);
   for (size_t n = 0; n < all.size(); ++n) {
     Bags& bags = all[n];
+    const TableConfig& table = tables[static_cast<size_t>(bags.table)].config;
     if (bags.indices.empty()) continue;
     const int64_t i = random.Below(static_cast<int64_t>(bags.indices.size()));
     const int64_t g = random.Below(bags.View().samples * table.dimension);
@@ -388,29 +434,32 @@ void StepsAreRight(Random& random, const TableConfig& table) {
     const int64_t which = random.Below(2);
     if (which) {
       bags.indices[i] = random.Below(2) ? table.rows : -1;
+      if (!bags.narrow.empty()) bags.narrow[i] = static_cast<int32_t>(bags.indices[i]);
     } else {
       bags.gradients[0][g] = random.Below(2) ? NAN : INFINITY;
     }
-    Work work;
-    Prepare(random, table, held, all, &errors, &work);
-    Update<kWide>(random, table, work, &errors);
+    Update(random, tables, all, &errors);
     const ErrorKind kind = which ? kBadId : kBadGradient;
     EXPECT(errors.first[kind] == (static_cast<uint64_t>(n) << 48 | (which ? i : g)));
     const std::string words = Describe(table, errors);
     EXPECT(words.find(std::to_string(which ? i : g) + " of source " + std::to_string(n)) !=
            std::string::npos);
-    EXPECT(Contents(held) == before);
+    EXPECT(Contents(tables) == before);
     bags.indices[i] = id;
+    if (!bags.narrow.empty()) bags.narrow[i] = static_cast<int32_t>(id);
     bags.gradients[0][g] = value;
     std::memset(&errors, 0xFF, sizeof errors);
   }
-  Work work;
-  Prepare(random, table, held, all, &errors, &work);
+  Update(random, tables, all, &errors);
   EXPECT(!errors.any());
-  Update<kWide>(random, table, work, &errors);
-  UpdateModel(table, all, &held);
-  const std::vector<float> after = Contents(held);
-  for (size_t i = 0; i < after.size(); ++i) EXPECT(Near(after[i], held.model[i]));
+  std::vector<float> expected;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    UpdateModel(t, all, &tables[t]);
+    const std::vector<float>& model = tables[t].model;
+    expected.insert(expected.end(), model.begin(), model.end());
+  }
+  const std::vector<float> after = Contents(tables);
+  for (size_t i = 0; i < after.size(); ++i) EXPECT(Near(after[i], expected[i]));
 }
 
 // Starts that fall, that begin or end elsewhere, and weights that are not finite.
@@ -433,11 +482,11 @@ TEST(Kernels, BrokenBagsAreFound) {
     if (which == 4) bags.per_sample_weights[2] = NAN;
     DeviceErrors errors;
     std::memset(&errors, 0xFF, sizeof errors);
-    const Device held = MakeTable(random, table);
+    std::vector<Device> tables;
+    tables.push_back(MakeTable(random, table, 0));
     std::vector<Bags> all;
     all.push_back(std::move(bags));
-    Work work;
-    Prepare(random, table, held, all, &errors, &work);
+    Update(random, tables, all, &errors);
     const unsigned long long expected[] = {1, 0, 2, 1, 2};
     EXPECT_EQ(errors.first[which == 4 ? kBadWeight : kBadOffset], expected[which]);
   }
@@ -445,35 +494,9 @@ TEST(Kernels, BrokenBagsAreFound) {
 
 // Steps of drawn tables: with every optimizer, rows of any width, wherever gradients lie.
 TEST(Kernels, RandomSteps) {
-  for (int64_t round = 0; round < testing::Rounds(300); ++round) {
+  for (int64_t round = 0; round < testing::Rounds(150); ++round) {
     Random random{testing::Seed()};
-    const TableConfig table = DrawTable(random);
-    const bool wide = table.dimension % kFloats == 0 && random.Below(4);
-    if (wide) {
-      StepsAreRight<true>(random, table);
-    } else {
-      StepsAreRight<false>(random, table);
-    }
-  }
-}
-
-// The first values that are wrong, among any number of threads.
-TEST(Kernels, ValuesOutsideOfARange) {
-  Random random{testing::Seed()};
-  for (int64_t round = 0; round < testing::Rounds(100); ++round) {
-    const int64_t count = 1 + random.Below(500);
-    std::vector<uint32_t> values(static_cast<size_t>(count));
-    Launch(random, Fill{kClearBits, count, values.data()}, 1);
-    unsigned long long first = DeviceErrors::kNone;
-    const FindOutsideRange find{Range::kClear, count, values.data(), &first};
-    Launch(random, find, 1);
-    EXPECT_EQ(first, DeviceErrors::kNone);
-    const int64_t at = random.Below(count);
-    for (const int64_t wrong : {at, at + random.Below(count - at)}) {
-      values[static_cast<size_t>(wrong)] = kClearBits + 1;
-    }
-    Launch(random, find, 1);
-    EXPECT_EQ(first, static_cast<unsigned long long>(at));
+    StepsAreRight(random);
   }
 }
 

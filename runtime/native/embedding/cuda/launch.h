@@ -1,7 +1,7 @@
-// What only nvcc can compile: how kernels are run, and CUB.
+// What only nvcc can compile: how kernels are run.
 #pragma once
 
-#include <cub/device/device_radix_sort.cuh>
+#include <cuda_runtime.h>
 
 #include "embedding/cuda/kernels.h"
 #include "embedding/cuda/plan.h"
@@ -54,23 +54,10 @@ cudaError_t LaunchTogether(const Kernel& kernel, int64_t grid, int blocks,
   return LaunchWith(RunTogether<Kernel>, kernel, grid, blocks, Kernel::kTogether, stream);
 }
 
-template <class Key>
-cudaError_t SortKeys(void* temporary, size_t* bytes, const Keys (&keys)[2],
-                     uint32_t* const (&positions)[2], int64_t count, int bits,
-                     cudaStream_t stream) {
-  return cub::DeviceRadixSort::SortPairs(
-      temporary, *bytes, static_cast<const Key*>(keys[0].data), static_cast<Key*>(keys[1].data),
-      positions[0], positions[1], static_cast<int>(count), 0, bits, stream);
-}
-
-// Sorts keys[0] with positions[0] into keys[1] and positions[1], stably, by the lower `bits`.
-// Without `temporary` it says how many bytes that is.
-inline cudaError_t Sort(void* temporary, size_t* bytes, const Keys (&keys)[2],
-                        uint32_t* const (&positions)[2], int64_t count, int bits,
-                        cudaStream_t stream) {
-  return keys[0].wide
-             ? SortKeys<uint64_t>(temporary, bytes, keys, positions, count, bits, stream)
-             : SortKeys<uint32_t>(temporary, bytes, keys, positions, count, bits, stream);
+// Whether the device has code of ours to run.
+inline cudaError_t FindCode() {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, Run<CopyRows<true, false>>);
 }
 
 }  // namespace opwright::embedding::cuda

@@ -32,6 +32,12 @@ std::string Describe(const TableConfig& table) {
          " slots";
 }
 
+std::string Describe(const std::vector<TableConfig>& tables) {
+  if (tables.size() == 1) return Describe(tables[0]);
+  return std::to_string(tables.size()) + " tables" +
+         (tables.empty() ? std::string() : ", the first of them " + Describe(tables[0]));
+}
+
 StatusOr<Chunks> PlanChunks(const TableConfig& table, int64_t most_bytes) {
   if (table.rows < 1 || table.dimension < 1) {
     return InvalidArgumentError(Describe(table) + "; both must be at least 1");
@@ -71,43 +77,67 @@ int SampleLaneBits(int64_t samples, int64_t ids) {
   return samples == 0 ? 0 : std::min(5, CeilLog2(ids / samples));
 }
 
-StatusOr<Workspace> PlanUpdate(const TableConfig& table, int64_t ids, int64_t resident,
-                               int64_t sort_bytes) {
-  if (ids < 0 || ids > kMaxIds) {
-    return InvalidArgumentError("an update of " + Describe(table) + " has " +
-                                std::to_string(ids) + " ids; between 0 and " +
-                                std::to_string(kMaxIds) + " are possible");
-  }
-  const Shape shape = PlanShape(table.dimension);
-  // Kernels number blocks of columns in a grid's second dimension.
-  if (shape.blocks > 65535) {
-    return InvalidArgumentError(Describe(table) + "; at most " +
-                                std::to_string(int64_t{65535} * kMaxLanes * kFloats) +
-                                " columns can be updated");
-  }
+StatusOr<Workspace> PlanUpdate(const std::vector<TableConfig>& tables,
+                               const std::vector<int64_t>& ids, int64_t resident,
+                               int64_t image_bytes, int64_t sort_bytes) {
   Workspace w;
+  w.tables.resize(tables.size());
+  int64_t threads = 0, rows = 0;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const TableConfig& table = tables[t];
+    const Shape shape = PlanShape(table.dimension);
+    // Kernels number blocks of columns in a grid's second dimension.
+    if (shape.blocks > 65535) {
+      return InvalidArgumentError(Describe(table) + "; at most " +
+                                  std::to_string(int64_t{65535} * kMaxLanes * kFloats) +
+                                  " columns can be updated");
+    }
+    if (ids[t] < 0 || ids[t] > kMaxIds - w.ids) {
+      return InvalidArgumentError("an update of " + Describe(tables) + " has " +
+                                  std::to_string(w.ids + ids[t]) + " ids; between 0 and " +
+                                  std::to_string(kMaxIds) + " are possible");
+    }
+    if (table.rows > kMax - rows) {
+      return InvalidArgumentError(Describe(tables) + " have more rows than 63 bits can count");
+    }
+    w.tables[t].ids = ids[t];
+    w.tables[t].first_id = w.ids;
+    w.ids += ids[t];
+    rows += table.rows;
+    threads += ids[t] * shape.lanes() * shape.blocks;
+  }
   // Long tiles leave fewer sums to be put together, short ones keep more threads busy.
-  const int64_t threads = ids * shape.lanes() * shape.blocks;
   w.tile = kMaxTile;
   while (w.tile > kMinTile && threads / w.tile < 2 * resident) w.tile /= 2;
-  w.tiles = (ids + w.tile - 1) / w.tile;
-  const int64_t key_bytes = WideKeys(table.rows) ? 8 : 4;
-  w.touched_bytes = table.every_row ? (table.rows + 31) / 32 * 4 : 0;
-  w.sort_bytes = sort_bytes;
+  w.key_bits = KeyBits(rows);
+  w.wide_keys = WideKeys(rows);
+  const int64_t key_bytes = w.wide_keys ? 8 : 4;
   int64_t end = 0;
-  for (int64_t& keys : w.keys) keys = Reserve(ids * key_bytes, &end);
-  for (int64_t& positions : w.positions) positions = Reserve(ids * 4, &end);
-  w.contributions = Reserve(ids * 16, &end);
-  // Two sums a tile: of the run that comes from the tile before, of the one that goes on.
-  if (w.tiles > 0 && table.dimension > (kMax / 2 - end) / 16 / w.tiles) {
-    return ResourceExhaustedError("an update of " + Describe(table) + " with " +
-                                  std::to_string(ids) +
-                                  " ids takes more bytes than 64 bits can count");
+  w.image = Reserve(image_bytes, &end);
+  for (int64_t& keys : w.keys) keys = Reserve(w.ids * key_bytes, &end);
+  for (int64_t& positions : w.positions) positions = Reserve(w.ids * 4, &end);
+  w.contributions = Reserve(w.ids * 16, &end);
+  w.touched = end;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    Workspace::Part& part = w.tables[t];
+    part.touched_bytes = tables[t].every_row ? (tables[t].rows + 31) / 32 * 4 : 0;
+    part.touched = Reserve(part.touched_bytes, &end);
   }
-  w.partials = Reserve(2 * w.tiles * table.dimension * 8, &end);
+  w.touched_bytes = end - w.touched;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    Workspace::Part& part = w.tables[t];
+    part.tiles = (part.ids + w.tile - 1) / w.tile;
+    // Two sums a tile: of the run that comes from the tile before, of the one that goes on.
+    if (part.tiles > 0 && tables[t].dimension > (kMax / 2 - end) / 16 / part.tiles) {
+      return ResourceExhaustedError("an update of " + Describe(tables) + " with " +
+                                    std::to_string(w.ids) +
+                                    " ids takes more bytes than 64 bits can count");
+    }
+    part.partials = Reserve(2 * part.tiles * tables[t].dimension * 8, &end);
+    w.tiles += part.tiles;
+  }
   w.crossing = Reserve(w.tiles * 4, &end);
-  w.counters = Reserve(2 * 4, &end);
-  w.touched = Reserve(w.touched_bytes, &end);
+  w.sort_bytes = sort_bytes;
   w.sort = Reserve(sort_bytes, &end);
   w.bytes = end;
   return w;

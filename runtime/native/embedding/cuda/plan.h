@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "embedding/spec.h"
 
@@ -12,8 +13,12 @@ constexpr int kThreads = 256;  // Of a block.
 // Floats of a row that a thread has: one load of 16 bytes, if all is aligned.
 constexpr int kFloats = 4;
 constexpr int kMaxLanes = 32;
-// A table's rows lie in so many allocations at most; kernels get their addresses by value.
+// A table's rows lie in so many allocations at most.
 constexpr int kMaxChunks = 64;
+// Features that one lookup takes: their outputs' addresses are the kernel's arguments.
+constexpr int kMaxOutputs = 256;
+// Threads of a part begin at a multiple of this: a warp is of one part.
+constexpr int64_t kWarp = 32;
 constexpr int64_t kChunkBytes = int64_t{4} << 30;
 // Sorted ids are cut into tiles; a run of equal ids that spans more than kShortTiles of them
 // is summed by a whole block.
@@ -55,30 +60,44 @@ struct Shape {
 };
 Shape PlanShape(int64_t dimension);
 
-// Bits that the largest of `rows` ids has, which are all that is sorted.
+// Bits that the largest of `rows` numbers has, which are all that is sorted.
 int KeyBits(int64_t rows);
 inline bool WideKeys(int64_t rows) { return KeyBits(rows) > 32; }
 
 // Lanes that share the ids of a sample where each id is looked at once.
 int SampleLaneBits(int64_t samples, int64_t ids);
 
-// What an update of `ids` ids works in: offsets into one piece of memory, multiples of 256.
+// What an update works in: offsets into one piece of memory, multiples of 256.
 struct Workspace {
-  int64_t tile = 0;  // Ids of a tile.
-  int64_t tiles = 0;
-  int64_t keys[2], positions[2], contributions, partials, crossing, counters, touched, sort;
+  // Of one table.
+  struct Part {
+    int64_t ids = 0, first_id = 0;  // Where its ids begin once all are sorted.
+    int64_t tiles = 0;
+    int64_t partials = 0;
+    int64_t touched = 0, touched_bytes = 0;
+  };
+  std::vector<Part> tables;
+  int64_t ids = 0, tile = 0, tiles = 0;  // Of all; and ids of a tile.
+  bool wide_keys = false;
+  int key_bits = 0;
+  int64_t image = 0;  // Descriptors, copied from the host.
+  int64_t keys[2], positions[2], contributions, crossing, touched, sort;
   int64_t touched_bytes = 0;
   int64_t sort_bytes = 0;
   int64_t bytes = 0;
 };
-// `resident` is how many threads the device runs at once, `sort_bytes` what sorting takes.
-StatusOr<Workspace> PlanUpdate(const TableConfig& table, int64_t ids, int64_t resident,
-                               int64_t sort_bytes);
+// `ids` has a number for each table, `resident` is how many threads the device runs at once,
+// `sort_bytes` what sorting takes.
+StatusOr<Workspace> PlanUpdate(const std::vector<TableConfig>& tables,
+                               const std::vector<int64_t>& ids, int64_t resident,
+                               int64_t image_bytes, int64_t sort_bytes);
 
 // Blocks for so many threads: kernels go on where the grid ends.
 int64_t GridOf(int64_t threads);
 
 // "table 'items': 5 rows of 8 float32 with 1 slots".
 std::string Describe(const TableConfig& table);
+// Of several: "26 tables, the first of them ...".
+std::string Describe(const std::vector<TableConfig>& tables);
 
 }  // namespace opwright::embedding::cuda

@@ -36,23 +36,51 @@ TEST(Plan, SizesHold) {
     EXPECT(shape.lanes() * kFloats * shape.blocks >= table.dimension);
     EXPECT(shape.lanes() * kFloats * (shape.blocks - 1) < table.dimension);
 
-    table.every_row = random.Below(2);
-    const int64_t ids = random.Below(kMaxIds);
-    const Workspace w =
-        Value(PlanUpdate(table, ids, 1 << random.Below(20), random.Below(1000)));
-    EXPECT(w.tiles * w.tile >= ids && (w.tiles - 1) * w.tile < ids);
-    const int64_t key = WideKeys(table.rows) ? 8 : 4;
-    const int64_t places[] = {w.keys[0],       w.keys[1],  w.positions[0], w.positions[1],
-                              w.contributions, w.partials, w.crossing,     w.counters,
-                              w.touched,       w.sort,     w.bytes};
-    const int64_t sizes[] = {ids * key,   ids * key, ids * 4,
-                             ids * 4,     ids * 16,  w.tiles * table.dimension * 16,
-                             w.tiles * 4, 8,         w.touched_bytes,
-                             w.sort_bytes};
-    for (int i = 0; i < 10; ++i) {
-      EXPECT(places[i] % 256 == 0 && places[i + 1] - places[i] >= sizes[i]);
+    // An update of it and of others.
+    std::vector<TableConfig> tables(static_cast<size_t>(1 + random.Below(4)), table);
+    std::vector<int64_t> ids;
+    int64_t all = 0, rows_of_all = 0;
+    for (TableConfig& one : tables) {
+      one.rows = 1 + random.Below(table.rows);
+      one.every_row = random.Below(2);
+      ids.push_back(random.Below(kMaxIds / 4));
+      all += ids.back();
+      rows_of_all += one.rows;
     }
-    EXPECT(!table.every_row || w.touched_bytes * 8 >= table.rows);
+    const int64_t image = random.Below(5000);
+    const Workspace w =
+        Value(PlanUpdate(tables, ids, 1 << random.Below(20), image, random.Below(1000)));
+    EXPECT(w.ids == all && w.key_bits == KeyBits(rows_of_all));
+    const int64_t key = WideKeys(rows_of_all) ? 8 : 4;
+    int64_t end = 0, first_id = 0, tiles = 0;
+    // What begins here has so many bytes to itself.
+    const auto holds = [&](int64_t at, int64_t bytes) {
+      EXPECT(at % 256 == 0 && at >= end);
+      end = at + bytes;
+    };
+    holds(w.image, image);
+    for (const int64_t keys : w.keys) holds(keys, all * key);
+    for (const int64_t positions : w.positions) holds(positions, all * 4);
+    holds(w.contributions, all * 16);
+    EXPECT(w.touched % 256 == 0 && w.touched >= end);
+    for (size_t t = 0; t < tables.size(); ++t) {
+      const Workspace::Part& part = w.tables[t];
+      holds(part.touched, part.touched_bytes);
+      EXPECT(!tables[t].every_row || part.touched_bytes * 8 >= tables[t].rows);
+    }
+    EXPECT(end <= w.touched + w.touched_bytes);
+    for (size_t t = 0; t < tables.size(); ++t) {
+      const Workspace::Part& part = w.tables[t];
+      EXPECT(part.ids == ids[t] && part.first_id == first_id);
+      EXPECT(part.tiles * w.tile >= ids[t] && (part.tiles - 1) * w.tile < ids[t]);
+      holds(part.partials, part.tiles * table.dimension * 16);
+      first_id += ids[t];
+      tiles += part.tiles;
+    }
+    EXPECT(w.tiles == tiles);
+    holds(w.crossing, w.tiles * 4);
+    holds(w.sort, w.sort_bytes);
+    EXPECT(w.bytes >= end);
     EXPECT(GridOf(table.rows) >= 1 && GridOf(table.rows) < int64_t{1} << 31);
   }
 }
@@ -69,10 +97,18 @@ TEST(Plan, WhatCannotBeCountedIsRefused) {
   EXPECT_ERROR(PlanChunks(table, 1 << 20), kInvalid, "must be at least 1");
   table.rows = 1;
   EXPECT_ERROR(PlanChunks(table, 0), kInvalid, "in chunks of 0 bytes");
-  EXPECT_ERROR(PlanUpdate(table, kMaxIds + 1, 1, 0), kInvalid, "has 2147483648 ids");
-  EXPECT_ERROR(PlanUpdate(table, -1, 1, 0), kInvalid, "has -1 ids");
+  const auto plan = [&](const std::vector<int64_t>& ids) {
+    return PlanUpdate(std::vector<TableConfig>(ids.size(), table), ids, 1, 0, 0);
+  };
+  EXPECT_ERROR(plan({kMaxIds + 1}), kInvalid, "has 2147483648 ids");
+  EXPECT_ERROR(plan({-1}), kInvalid, "has -1 ids");
+  EXPECT_ERROR(plan({5, kMaxIds - 4}), kInvalid, "2 tables, the first of them table 't'");
+  EXPECT_ERROR(plan({5, kMaxIds - 4}), kInvalid, "has 2147483648 ids");
+  table.rows = int64_t{1} << 62;
+  EXPECT_ERROR(plan({1, 1, 1}), kInvalid, "more rows than 63 bits can count");
+  table.rows = 1;
   table.dimension = int64_t{65536} * 128;
-  EXPECT_ERROR(PlanUpdate(table, 1, 1, 0), kInvalid, "columns can be updated");
+  EXPECT_ERROR(plan({1}), kInvalid, "columns can be updated");
 }
 
 }  // namespace

@@ -1,66 +1,271 @@
 #include "embedding/cuda/staging.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "embedding/cuda/check.h"
 
 namespace opwright::embedding::cuda {
+namespace {
 
-Staging::~Staging() {
-  // Nobody is left to tell of an error.
-  for (const auto& block : blocks_) {
-    if (block->marked) static_cast<void>(cudaEventSynchronize(block->passed));
-    if (block->passed) static_cast<void>(cudaEventDestroy(block->passed));
-    if (block->data) static_cast<void>(cudaFreeHost(block->data));
-  }
+// Sizes that blocks have: not all too many.
+int64_t SizeOf(int64_t bytes) {
+  int64_t size = 4096;
+  while (size < bytes) size *= 2;
+  // Of a large one at most a quarter is for nothing.
+  while (size >= 65536 && size / 4 * 3 >= bytes && size / 4 * 3 % 4096 == 0)
+    size = size / 4 * 3;
+  return size;
 }
 
-StatusOr<Staging::Block*> Staging::Take(int64_t bytes) {
-  // The smallest that is large enough and free.
-  Block* best = nullptr;
-  for (const auto& one : blocks_) {
-    if (one->held || one->bytes < bytes || (best && best->bytes <= one->bytes)) continue;
-    if (one->marked) {
-      const StatusOr<bool> passed = Passed(*one);
-      OPWRIGHT_RETURN_IF_ERROR(passed.status());
-      if (!*passed) continue;
-    }
-    best = one.get();
-  }
-  if (!best) {
-    int64_t size = 4096;
-    while (size < bytes) size *= 2;
-    auto made = std::make_unique<Block>();
-    made->bytes = size;
-    OPWRIGHT_CUDA(cudaEventCreateWithFlags(&made->passed, cudaEventDisableTiming));
-    blocks_.push_back(std::move(made));
-    best = blocks_.back().get();
-    const cudaError_t error = cudaMallocHost(&best->data, static_cast<size_t>(size));
-    if (error != cudaSuccess) {
-      Status status = Failed("cudaMallocHost", error);
-      status.Prepend("no " + std::to_string(size) + " bytes of pinned memory of the host: ");
-      static_cast<void>(cudaEventDestroy(best->passed));
-      blocks_.pop_back();
-      return status;
-    }
-  }
-  best->held = true;
-  best->marked = false;
-  return best;
+}  // namespace
+
+StatusOr<std::shared_ptr<Fence>> Fence::Create() {
+  const std::shared_ptr<Fence> made(new Fence);
+  OPWRIGHT_CUDA(cudaEventCreateWithFlags(&made->event_, cudaEventDisableTiming));
+  return made;
 }
 
-Status Staging::Mark(Block* block, cudaStream_t stream) {
-  OPWRIGHT_CUDA(cudaEventRecord(block->passed, stream));
-  block->marked = true;
+Status Fence::Record(cudaStream_t stream) {
+  OPWRIGHT_CUDA(cudaEventRecord(event_, stream));
   return {};
 }
 
-StatusOr<bool> Staging::Passed(const Block& block) const {
-  const cudaError_t state = cudaEventQuery(block.passed);
+StatusOr<std::shared_ptr<Fence>> Fence::At(cudaStream_t stream) {
+  StatusOr<std::shared_ptr<Fence>> made = Create();
+  OPWRIGHT_RETURN_IF_ERROR(made.status());
+  OPWRIGHT_RETURN_IF_ERROR((*made)->Record(stream));
+  return made;
+}
+
+Fence::~Fence() {
+  // Nobody is left to tell of an error.
+  if (event_) static_cast<void>(cudaEventDestroy(event_));
+}
+
+StatusOr<bool> Fence::Passed() const {
+  const cudaError_t state = cudaEventQuery(event_);
   if (state == cudaSuccess) return true;
   if (state != cudaErrorNotReady) return Failed("cudaEventQuery", state);
   static_cast<void>(cudaGetLastError());  // An answer, not an error.
   return false;
+}
+
+Status Fence::Before(cudaStream_t stream) const {
+  OPWRIGHT_CUDA(cudaStreamWaitEvent(stream, event_, 0));
+  return {};
+}
+
+Status Fence::Wait() const {
+  OPWRIGHT_CUDA(cudaEventSynchronize(event_));
+  return {};
+}
+
+Staging::Lease& Staging::Lease::operator=(Lease&& other) noexcept {
+  std::swap(staging_, other.staging_);
+  std::swap(block_, other.block_);
+  return *this;
+}
+
+char* Staging::Lease::data() const { return block_->data; }
+
+void Staging::Lease::GiveBack(FenceRef used) {
+  if (!block_) return;
+  const std::lock_guard<std::mutex> lock(staging_->mutex_);
+  block_->used = std::move(used);
+  block_->held = false;
+  Blocks& blocks = staging_->blocks_;
+  const auto own = std::find_if(blocks.begin(), blocks.end(),
+                                [this](const auto& one) { return one.get() == block_; });
+  std::rotate(own, own + 1, blocks.end());
+  block_ = nullptr;
+}
+
+// Nobody is left to tell of an error.
+Staging::~Staging() {
+  for (const auto& block : blocks_) {
+    if (block->used) static_cast<void>(block->used->Wait());
+  }
+  Free(blocks_);
+}
+void Staging::Free(const Blocks& blocks) {
+  for (const auto& block : blocks) {
+    if (block->data) static_cast<void>(cudaFreeHost(block->data));
+  }
+}
+
+// Moves blocks that nobody uses out until no more than `most` bytes are left.
+void Staging::TakeOut(int64_t most, Blocks* out) {
+  for (auto one = blocks_.begin(); one != blocks_.end() && bytes_ > most;) {
+    if ((*one)->held || (*one)->used) {
+      ++one;
+      continue;
+    }
+    bytes_ -= (*one)->bytes;
+    out->push_back(std::move(*one));
+    one = blocks_.erase(one);
+  }
+}
+
+StatusOr<Staging::Found> Staging::Find(int64_t bytes) {
+  const int64_t size = SizeOf(bytes);
+  Found found;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& one : blocks_) {
+    if (one->held) continue;
+    if (one->used) {
+      const StatusOr<bool> passed = one->used->Passed();
+      OPWRIGHT_RETURN_IF_ERROR(passed.status());
+      if (!*passed) {
+        if (!found.oldest) found.oldest = one->used;
+        continue;
+      }
+      one->used.reset();
+    }
+    if (one->bytes < bytes || (found.block && found.block->bytes <= one->bytes)) continue;
+    found.block = one.get();
+  }
+  if (!found.block) {
+    TakeOut(kMost - size, &found.too_small);
+    if (found.oldest && bytes_ + size > kMost) return found;
+    // Counted before there is any, so that others make no more.
+    blocks_.push_back(std::make_unique<Block>());
+    found.block = blocks_.back().get();
+    found.block->bytes = size;
+    bytes_ += size;
+  }
+  found.oldest.reset();
+  found.block->held = true;
+  return found;
+}
+
+StatusOr<Staging::Lease> Staging::Take(int64_t bytes) {
+  while (true) {
+    const StatusOr<Found> found = Find(bytes);
+    OPWRIGHT_RETURN_IF_ERROR(found.status());
+    Free(found->too_small);
+    if (found->oldest) {
+      OPWRIGHT_RETURN_IF_ERROR(found->oldest->Wait());
+      continue;
+    }
+    Block* const block = found->block;
+    if (block->data) return Lease(this, block);
+    void* data = nullptr;
+    Status status =
+        Failed("cudaMallocHost", cudaMallocHost(&data, static_cast<size_t>(block->bytes)));
+    if (status.ok()) {
+      block->data = static_cast<char*>(data);
+      return Lease(this, block);
+    }
+    status.Prepend("no " + std::to_string(block->bytes) +
+                   " bytes of pinned memory of the host: ");
+    const std::lock_guard<std::mutex> lock(mutex_);
+    bytes_ -= block->bytes;
+    blocks_.erase(std::find_if(blocks_.begin(), blocks_.end(),
+                               [=](const auto& one) { return one.get() == block; }));
+    return status;
+  }
+}
+
+void Staging::Trim() {
+  Blocks out;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    TakeOut(kKept, &out);
+  }
+  Free(out);
+}
+
+Pieces::~Pieces() {
+  for (const Piece& piece : free_) memory_->Free(piece.data);
+}
+
+// The smallest that is large enough, if its readers are done; or, with `wait`, have come as
+// far before the writers go on.
+StatusOr<Pieces::Piece> Pieces::TakeFree(int64_t bytes, bool wait) {
+  auto best = free_.end();
+  for (auto one = free_.begin(); one != free_.end(); ++one) {
+    if (one->bytes < bytes || (best != free_.end() && best->bytes <= one->bytes)) continue;
+    if (!wait) {
+      if (!one->read) continue;
+      const StatusOr<bool> passed = one->read->Passed();
+      OPWRIGHT_RETURN_IF_ERROR(passed.status());
+      if (!*passed) continue;
+    }
+    best = one;
+  }
+  if (best == free_.end()) return Piece();
+  if (wait) OPWRIGHT_RETURN_IF_ERROR(best->read->Before(writers_));
+  const Piece taken = *best;
+  free_.erase(best);
+  taken_ += taken.bytes;
+  return taken;
+}
+
+StatusOr<Pieces::Piece> Pieces::Take(int64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  StatusOr<Piece> found = TakeFree(bytes, /*wait=*/false);
+  OPWRIGHT_RETURN_IF_ERROR(found.status());
+  if (found->data) return found;
+  // Where nothing else has come to a fence, this does.
+  const auto pass = [this]() -> StatusOr<FenceRef> {
+    const StatusOr<std::shared_ptr<Fence>> fence = Fence::At(readers_);
+    OPWRIGHT_RETURN_IF_ERROR(fence.status());
+    for (Piece& piece : free_) {
+      if (!piece.read) piece.read = *fence;
+    }
+    return FenceRef(*fence);
+  };
+  const int64_t size = SizeOf(bytes);
+  Piece made;
+  made.bytes = size;
+  if (bytes_ + size <= kMost) made.data = static_cast<char*>(memory_->Allocate(size));
+  if (!made.data) {
+    OPWRIGHT_RETURN_IF_ERROR(pass().status());
+    found = TakeFree(bytes, /*wait=*/true);
+    OPWRIGHT_RETURN_IF_ERROR(found.status());
+    if (found->data) return found;
+    // Those that are too small make room: the memory, too, is given again on their readers'
+    // stream.
+    for (const Piece& piece : free_) {
+      bytes_ -= piece.bytes;
+      memory_->Free(piece.data);
+    }
+    free_.clear();
+    made.data = static_cast<char*>(memory_->Allocate(size));
+    if (!made.data) return Piece();
+  }
+  // Work of the readers' stream may still use what the memory was before, up to where it was
+  // given away: that is known only now.
+  const StatusOr<FenceRef> fence = pass();
+  Status status = fence.status();
+  if (status.ok()) status = (*fence)->Before(writers_);
+  if (!status.ok()) {
+    memory_->Free(made.data);
+    return status;
+  }
+  bytes_ += size;
+  taken_ += size;
+  return made;
+}
+
+void Pieces::GiveBack(const Piece& piece) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  taken_ -= piece.bytes;
+  free_.push_back({piece.data, piece.bytes, nullptr});
+}
+
+void Pieces::Passes(const FenceRef& fence) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (Piece& piece : free_) {
+    if (!piece.read) piece.read = fence;
+  }
+}
+
+int64_t Pieces::taken() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return taken_;
 }
 
 }  // namespace opwright::embedding::cuda

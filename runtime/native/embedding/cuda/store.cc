@@ -1,12 +1,18 @@
 #include "embedding/cuda/store.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "embedding/cuda/check.h"
+#include "embedding/cuda/context.h"
+#include "embedding/cuda/packing.h"
 #include "embedding/cuda/staging.h"
 
 namespace opwright::embedding::cuda {
@@ -14,58 +20,92 @@ namespace {
 
 std::string Text(int64_t value) { return std::to_string(value); }
 
-// Makes a device the thread's current one, and then the one that was.
-class OnDevice {
+// Memory of the device that an update works in.
+class Workspace {
  public:
-  explicit OnDevice(int device) {
-    if (device < 0 || cudaGetDevice(&before_) != cudaSuccess || before_ == device) return;
-    changed_ = cudaSetDevice(device) == cudaSuccess;
+  Workspace(Memory* memory, int64_t bytes)
+      : memory_(memory), data_(memory_->Allocate(std::max<int64_t>(bytes, 1))) {}
+  Workspace(Workspace&& other) noexcept : memory_(other.memory_), data_(other.data_) {
+    other.data_ = nullptr;
   }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() {
-    if (changed_) static_cast<void>(cudaSetDevice(before_));
+  Workspace& operator=(Workspace&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
   }
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
-
-// Device memory that is given back when nobody has it any more.
-class Piece {
- public:
-  Piece(std::shared_ptr<Memory> memory, int64_t bytes)
-      : memory_(std::move(memory)), data_(memory_->Allocate(std::max<int64_t>(bytes, 1))) {}
-  Piece(const Piece&) = delete;
-  Piece& operator=(const Piece&) = delete;
-  ~Piece() {
+  ~Workspace() {
     if (data_) memory_->Free(data_);
   }
 
   void* get() const { return data_; }
 
  private:
-  const std::shared_ptr<Memory> memory_;
-  void* const data_;
+  Memory* const memory_;
+  void* data_;
 };
 
-// A batch with its ids on the device.
+// The stream that ids are copied on, and where they come to lie.
+class Ids {
+ public:
+  static StatusOr<std::shared_ptr<Ids>> Create(const Context& context,
+                                               std::shared_ptr<Memory> memory,
+                                               cudaStream_t stream) {
+    const std::shared_ptr<Ids> made(new Ids(context, stream));
+    OPWRIGHT_CUDA(cudaStreamCreateWithFlags(&made->copies_, cudaStreamNonBlocking));
+    made->pieces_ = std::make_unique<Pieces>(std::move(memory), made->copies_, stream);
+    return made;
+  }
+  Ids(const Ids&) = delete;
+  Ids& operator=(const Ids&) = delete;
+  ~Ids() {
+    const Context::Scope here(context_);
+    // Nobody is left to tell of an error.
+    if (!copies_) return;
+    static_cast<void>(cudaStreamSynchronize(copies_));
+    pieces_.reset();
+    static_cast<void>(cudaStreamDestroy(copies_));
+  }
+
+  const Context& context() const { return context_; }
+  cudaStream_t copies() const { return copies_; }
+  cudaStream_t stream() const { return stream_; }
+  Pieces& pieces() { return *pieces_; }
+
+ private:
+  Ids(const Context& context, cudaStream_t stream) : context_(context), stream_(stream) {}
+
+  const Context context_;
+  const cudaStream_t stream_;
+  cudaStream_t copies_ = nullptr;
+  std::unique_ptr<Pieces> pieces_;
+};
+
+// A batch with its ids on the device, or on their way there.
 struct DeviceBatch : PreparedBatch {
-  DeviceBatch(std::shared_ptr<const Batch> batch, std::shared_ptr<Memory> memory, int64_t bytes)
-      : PreparedBatch(std::move(batch)), piece(std::move(memory), bytes) {}
+  DeviceBatch(std::shared_ptr<const Batch> batch, std::shared_ptr<Ids> from,
+              const Pieces::Piece& taken)
+      : PreparedBatch(std::move(batch)), ids(std::move(from)), piece(taken) {}
+  ~DeviceBatch() override {
+    const Context::Scope here(ids->context());
+    // Whoever uses the piece next is behind the stream. Nobody is left to tell of an error.
+    static_cast<void>(Arrive());
+    ids->pieces().GiveBack(piece);
+  }
 
-  const Piece piece;
-  std::vector<Source> sources;  // By feature.
-};
+  // What the stream is given from now on finds the ids there. Under the store's lock.
+  Status Arrive() const {
+    if (!copied || arrived) return {};
+    OPWRIGHT_RETURN_IF_ERROR(copied->Before(ids->stream()));
+    arrived = true;
+    return {};
+  }
 
-// A part of a batch, and where it goes.
-struct Part {
-  const void* from;
-  int64_t at, bytes;
+  const std::shared_ptr<Ids> ids;
+  const Pieces::Piece piece;
+  LookupCall call;              // Its image is in the piece,
+  const char* image = nullptr;  // here.
+  FenceRef copied;
+  mutable bool arrived = false;
 };
-// Parts are copied by several threads if they are as large.
-constexpr int64_t kPartBytes = 256 << 10;
 
 class Store : public TableStore {
  public:
@@ -73,10 +113,12 @@ class Store : public TableStore {
       : stream_(stream), memory_(std::move(memory)) {}
 
   ~Store() override {
-    const OnDevice on(device_);
-    tables_.clear();
+    const Context::Scope here(context_);
+    tables_.reset();  // Waits for the device.
     errors_.reset();
+    reports_.clear();
     staging_.reset();
+    ids_.reset();
   }
 
   Status Allocate(const Configuration& configuration) override {
@@ -89,93 +131,153 @@ class Store : public TableStore {
           " features, of all cores together, where tables lie on a GPU; there are " +
           Text(features * configuration.cores));
     }
-    OPWRIGHT_CUDA(cudaGetDevice(&device_));
+    OPWRIGHT_RETURN_IF_ERROR(CheckThisMachine());
+    const StatusOr<Context> context = Context::Current();
+    OPWRIGHT_RETURN_IF_ERROR(context.status());
+    context_ = *context;
     staging_ = std::make_unique<Staging>();
+    auto ids = Ids::Create(context_, memory_, stream_);
+    OPWRIGHT_RETURN_IF_ERROR(ids.status());
+    ids_ = *std::move(ids);
     auto errors = DeviceErrorBuffer::Create(memory_.get(), stream_);
     OPWRIGHT_RETURN_IF_ERROR(errors.status());
     errors_ = *std::move(errors);
-    for (const TableConfig& config : configuration.tables) {
-      auto table =
-          Table::Create(config, kChunkBytes, memory_.get(), errors_->device(), stream_);
-      OPWRIGHT_RETURN_IF_ERROR(table.status());
-      tables_.push_back(*std::move(table));
-    }
+    auto tables = Tables::Create(configuration.tables, kChunkBytes, memory_.get(),
+                                 errors_->device(), stream_);
+    OPWRIGHT_RETURN_IF_ERROR(tables.status());
+    tables_ = *std::move(tables);
     return {};
   }
 
-  Status Write(ExecutionContext*, int64_t table, int64_t slot, const Shard& rows,
+  Status Write(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
                const float* from) override {
-    const Exclusive exclusive(this);
-    return tables_[table]->Write(slot, rows, from, stream_);
+    std::deque<FenceRef> under_way;
+    return InPieces(table, rows, [&](const Shard& piece, int64_t at, int64_t count) -> Status {
+      if (under_way.size() == kPiecesUnderWay) {
+        OPWRIGHT_RETURN_IF_ERROR(under_way.front()->Wait());
+        under_way.pop_front();
+      }
+      StatusOr<Staging::Lease> block = staging_->Take(count * kFloatBytes);
+      OPWRIGHT_RETURN_IF_ERROR(block.status());
+      CopyFloats(exec, count, from + at, block->data());
+      const auto queue = [&] {
+        return tables_->Write(table, slot, piece, reinterpret_cast<float*>(block->data()),
+                              stream_);
+      };
+      const StatusOr<FenceRef> fence = Queue(queue);
+      OPWRIGHT_RETURN_IF_ERROR(fence.status());
+      under_way.push_back(*fence);
+      block->GiveBack(*fence);
+      return {};
+    });
   }
 
-  Status Read(ExecutionContext*, int64_t table, int64_t slot, const Shard& rows,
+  Status Read(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
               float* to) override {
-    const Exclusive exclusive(this);
-    return tables_[table]->Read(slot, rows, to, stream_);
+    struct Piece {
+      Staging::Lease block;
+      FenceRef fence;
+      int64_t at, count;
+    };
+    std::deque<Piece> under_way;
+    const auto finish = [&]() -> Status {
+      const Piece piece = std::move(under_way.front());
+      under_way.pop_front();
+      OPWRIGHT_RETURN_IF_ERROR(piece.fence->Wait());
+      CopyFloats(exec, piece.count, piece.block.data(), to + piece.at);
+      return {};
+    };
+    Status status =
+        InPieces(table, rows, [&](const Shard& piece, int64_t at, int64_t count) -> Status {
+          if (under_way.size() == kPiecesUnderWay) OPWRIGHT_RETURN_IF_ERROR(finish());
+          StatusOr<Staging::Lease> block = staging_->Take(count * kFloatBytes);
+          OPWRIGHT_RETURN_IF_ERROR(block.status());
+          const auto queue = [&] {
+            return tables_->Read(table, slot, piece, reinterpret_cast<float*>(block->data()),
+                                 stream_);
+          };
+          const StatusOr<FenceRef> fence = Queue(queue);
+          OPWRIGHT_RETURN_IF_ERROR(fence.status());
+          under_way.push_back({*std::move(block), *fence, at, count});
+          return {};
+        });
+    while (!under_way.empty()) {
+      const Status finished = finish();
+      if (status.ok()) status = finished;
+    }
+    return status;
   }
 
-  // Queues that its ids are copied to the device.
+  // Queues that its ids are copied to the device. Waits for memory, with no lock held.
   StatusOr<PreparedRef> Prepare(ExecutionContext* exec,
                                 std::shared_ptr<const Batch> batch) override {
-    const Exclusive exclusive(this);
-    return Copy(exec, std::move(batch));
+    const Context::Scope here(context_);
+    return Copy(exec, std::move(batch), /*patient=*/true);
   }
 
-  Status Lookup(ExecutionContext*, const PreparedBatch& batch, float* const* outputs) override {
-    const Exclusive exclusive(this);
-    const std::vector<Source>& sources = SourcesOf(batch);
-    for (size_t f = 0; f < sources.size(); ++f) {
-      OPWRIGHT_RETURN_IF_ERROR(TableOf(f).Lookup(sources[f], outputs[f], stream_));
-    }
-    return {};
+  PreparedRef PrepareAhead(ExecutionContext* exec,
+                           std::shared_ptr<const Batch> batch) override {
+    if (ids_->pieces().taken() > kMostAhead) return nullptr;
+    const Context::Scope here(context_);
+    StatusOr<PreparedRef> made = Copy(exec, std::move(batch), /*patient=*/false);
+    return made.ok() ? *std::move(made) : nullptr;
   }
 
+  Status Lookup(ExecutionContext*, const PreparedBatch& prepared,
+                float* const* outputs) override {
+    const Exclusive exclusive(this);
+    const DeviceBatch& batch = static_cast<const DeviceBatch&>(prepared);
+    OPWRIGHT_RETURN_IF_ERROR(batch.Arrive());
+    return tables_->Lookup(batch.call, batch.image, outputs, stream_);
+  }
+
+  // Waits for memory, with no lock held.
   Status Update(ExecutionContext*, const std::vector<CoreGradients>& cores,
                 const std::vector<float>& rates) override {
-    const Exclusive exclusive(this);
-    std::vector<std::vector<Source>> sources(tables_.size());
-    for (size_t core = 0; core < cores.size(); ++core) {
-      const std::vector<Source>& of_core = SourcesOf(*cores[core].batch);
+    const Context::Scope here(context_);
+    std::vector<Source> sources;
+    for (const CoreGradients& core : cores) {
+      const std::vector<Source>& of_core =
+          static_cast<const DeviceBatch*>(core.batch)->call.sources;
       for (size_t f = 0; f < of_core.size(); ++f) {
-        Source source = of_core[f];
-        source.number += static_cast<int64_t>(core * of_core.size());
-        source.gradients = cores[core].gradients[f];
-        sources[configuration_->features[f].table].push_back(source);
+        sources.push_back(of_core[f]);
+        sources.back().number = static_cast<int64_t>(sources.size()) - 1;
+        sources.back().gradients = core.gradients[f];
       }
     }
-    // One table after the other works in the same memory.
-    int64_t bytes = 0;
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      int64_t ids = 0;
-      for (const Source& source : sources[t]) ids += source.count;
-      const StatusOr<int64_t> needed = tables_[t]->UpdateBytes(ids);
-      OPWRIGHT_RETURN_IF_ERROR(needed.status());
-      bytes = std::max(bytes, *needed);
-    }
-    const Piece workspace(memory_, bytes);
-    if (!workspace.get()) return TooLarge("an update works in ", bytes);
-    const StatusOr<Staging::Block*> taken = staging_->Take(sizeof(DeviceErrors));
-    OPWRIGHT_RETURN_IF_ERROR(taken.status());
-    Staging::Block* const report = *taken;
-    const auto status = [&]() -> Status {
-      // All gradients are looked at before the first row changes.
-      for (size_t t = 0; t < tables_.size(); ++t) {
-        OPWRIGHT_RETURN_IF_ERROR(tables_[t]->CheckGradients(sources[t], stream_));
-      }
-      for (size_t t = 0; t < tables_.size(); ++t) {
-        OPWRIGHT_RETURN_IF_ERROR(
-            tables_[t]->Update(sources[t], rates[t], workspace.get(), bytes, stream_));
+    const StatusOr<UpdateRoom> room = tables_->RoomOf(
+        IdsOf(configuration_->tables.size(), sources), static_cast<int64_t>(sources.size()));
+    OPWRIGHT_RETURN_IF_ERROR(room.status());
+    Workspace workspace(memory_.get(), room->workspace);
+    Patiently(room->workspace, [&] {
+      if (!workspace.get()) workspace = Workspace(memory_.get(), room->workspace);
+      return workspace.get() != nullptr;
+    });
+    if (!workspace.get()) return TooLarge("an update works in ", room->workspace);
+    StatusOr<Staging::Lease> block = staging_->Take(kImageAt + room->image);
+    OPWRIGHT_RETURN_IF_ERROR(block.status());
+    char* const data = block->data();
+    const StatusOr<std::shared_ptr<Fence>> fence = Fence::Create();
+    OPWRIGHT_RETURN_IF_ERROR(fence.status());
+
+    // From here on nothing fails for want of memory: what was refused has changed nothing.
+    const Exclusive exclusive(this);
+    reports_.push_back({*std::move(block), *fence});
+    const auto queue = [&]() -> Status {
+      for (const CoreGradients& core : cores) {
+        OPWRIGHT_RETURN_IF_ERROR(static_cast<const DeviceBatch*>(core.batch)->Arrive());
       }
       OPWRIGHT_RETURN_IF_ERROR(
-          errors_->CopyTo(static_cast<DeviceErrors*>(report->data), stream_));
-      return staging_->Mark(report, stream_);
-    }();
+          tables_->Update(sources, rates, *room, workspace.get(), data + kImageAt, stream_));
+      OPWRIGHT_RETURN_IF_ERROR(errors_->CopyTo(reinterpret_cast<DeviceErrors*>(data), stream_));
+      return (*fence)->Record(stream_);
+    };
+    const Status status = Guarded(queue);
     if (!status.ok()) {
-      staging_->GiveBack(report);
+      reports_.pop_back();
       return status;
     }
-    reports_.push_back(report);
+    ids_->pieces().Passes(*fence);
     ++updates_;
     return {};
   }
@@ -186,35 +288,110 @@ class Store : public TableStore {
 
   Status CheckUpdates(bool wait) override {
     if (wait) {
-      const OnDevice on(device_);
+      const Context::Scope here(context_);
       OPWRIGHT_CUDA(cudaStreamSynchronize(stream_));
+      staging_->Trim();
     }
     const Exclusive exclusive(this);
     while (!reports_.empty()) {
-      const StatusOr<bool> passed = staging_->Passed(*reports_.front());
+      const Report& oldest = reports_.front();
+      const StatusOr<bool> passed = oldest.fence->Passed();
       OPWRIGHT_RETURN_IF_ERROR(passed.status());
       if (!*passed) return {};
-      const DeviceErrors errors = *static_cast<const DeviceErrors*>(reports_.front()->data);
+      const DeviceErrors errors = *reinterpret_cast<const DeviceErrors*>(oldest.block.data());
       if (errors.any()) return Explain(errors);
-      staging_->GiveBack(reports_.front());
       reports_.pop_front();
     }
     return {};
   }
 
  private:
-  // As many as a errors and an update of a table can number.
+  // As many as errors and an update can number.
   static constexpr int64_t kMaxSources = int64_t{1} << 15;
+  // Of ids that wait for their lookup; more come with it.
+  static constexpr int64_t kMostAhead = Pieces::kMost / 2;
+  // Loads and retrieves go through pinned memory of the host, which the device reads and writes
+  // itself: a table may be larger than what is left of the device's.
+  static constexpr int64_t kFloatBytes = sizeof(float);
+  static constexpr int64_t kPieceBytes = int64_t{16} << 20;
+  static constexpr size_t kPiecesUnderWay = 2;
+  // A block of an update's has what it found wrong, and then its image.
+  static constexpr int64_t kImageAt = 64;
+  static_assert(sizeof(DeviceErrors) <= kImageAt);
 
   // What a call has as long as it lasts: work of several calls does not mix.
   struct Exclusive {
-    explicit Exclusive(Store* store) : lock(store->mutex_), on(store->device_) {}
+    explicit Exclusive(Store* store) : lock(store->mutex_), here(store->context_) {}
     const std::lock_guard<std::mutex> lock;
-    const OnDevice on;
+    const Context::Scope here;
   };
 
-  Table& TableOf(size_t feature) const {
-    return *tables_[configuration_->features[feature].table];
+  // What `queue` gives the stream; if it goes wrong, the stream is waited for, so that nothing
+  // is used any more that the caller is about to give back.
+  template <class Call>
+  Status Guarded(const Call& queue) {
+    struct Undo {
+      ~Undo() {
+        if (stream) static_cast<void>(cudaStreamSynchronize(*stream));
+      }
+      const cudaStream_t* stream;
+    } undo{&stream_};
+    Status status = queue();
+    if (status.ok()) undo.stream = nullptr;
+    return status;
+  }
+  // The same, and where the stream is then.
+  template <class Call>
+  StatusOr<FenceRef> Queue(const Call& queue) {
+    const StatusOr<std::shared_ptr<Fence>> fence = Fence::Create();
+    OPWRIGHT_RETURN_IF_ERROR(fence.status());
+    const Exclusive exclusive(this);
+    OPWRIGHT_RETURN_IF_ERROR(Guarded([&]() -> Status {
+      OPWRIGHT_RETURN_IF_ERROR(queue());
+      return (*fence)->Record(stream_);
+    }));
+    return FenceRef(*fence);
+  }
+
+  // Calls `visit` with some rows of a shard after the other, where they begin in its values,
+  // and how many values they have.
+  template <class Visit>
+  Status InPieces(int64_t table, const Shard& rows, const Visit& visit) {
+    const Context::Scope here(context_);
+    const int64_t dimension = configuration_->tables[static_cast<size_t>(table)].dimension;
+    const int64_t most = std::max<int64_t>(1, kPieceBytes / (dimension * kFloatBytes));
+    for (int64_t i = 0; i < rows.count; i += most) {
+      const int64_t count = std::min(most, rows.count - i);
+      OPWRIGHT_RETURN_IF_ERROR(visit({count, rows.first + i * rows.step, rows.step},
+                                     i * dimension, count * dimension));
+    }
+    return {};
+  }
+
+  static void CopyFloats(ExecutionContext* exec, int64_t count, const void* from, void* to) {
+    constexpr int64_t kPart = 256 << 10;
+    const int64_t bytes = count * kFloatBytes;
+    exec->For((bytes + kPart - 1) / kPart, [&](int64_t i) {
+      std::memcpy(static_cast<char*>(to) + i * kPart,
+                  static_cast<const char*>(from) + i * kPart,
+                  static_cast<size_t>(std::min(kPart, bytes - i * kPart)));
+    });
+  }
+
+  // Tries again for a while: others may be about to give memory back. No lock is held. What
+  // was waited for in vain is not waited for again until something as large has been had.
+  template <class Try>
+  void Patiently(int64_t bytes, const Try& attempt) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    auto pause = std::chrono::milliseconds(1);
+    bool had = attempt();
+    while (!had && bytes < in_vain_ && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, std::chrono::milliseconds(50));
+      had = attempt();
+    }
+    if (!had && bytes < in_vain_) in_vain_ = bytes;
+    if (had && bytes >= in_vain_) in_vain_ = std::numeric_limits<int64_t>::max();
   }
 
   Status TooLarge(const std::string& what, int64_t bytes) const {
@@ -222,81 +399,59 @@ class Store : public TableStore {
                                   Text(memory_->Left()) + " are left");
   }
 
-  static const std::vector<Source>& SourcesOf(const PreparedBatch& batch) {
-    return static_cast<const DeviceBatch&>(batch).sources;
-  }
-
-  StatusOr<PreparedRef> Copy(ExecutionContext* exec, std::shared_ptr<const Batch> from) {
-    const Batch& batch = *from;
-    std::vector<Part> parts;
-    int64_t bytes = 0;
-    const auto append = [&](const auto& array, int64_t count) {
-      const int64_t first = bytes, size = count * static_cast<int64_t>(sizeof array[0]);
-      if (!array || count == 0) return int64_t{-1};
-      const char* const from = reinterpret_cast<const char*>(array.get());
-      for (int64_t at = 0; at < size; at += kPartBytes) {
-        parts.push_back({from + at, first + at, std::min(kPartBytes, size - at)});
-      }
-      bytes += (size + 15) / 16 * 16;
-      return first;
+  StatusOr<PreparedRef> Copy(ExecutionContext* exec, std::shared_ptr<const Batch> batch,
+                             bool patient) {
+    const Packing packing(*configuration_, *batch);
+    // Behind the ids comes what a lookup says of them.
+    const int64_t image_bytes = LookupImageBytes(batch->features.size());
+    const int64_t bytes = packing.bytes() + image_bytes;
+    Pieces::Piece piece;
+    Status status;
+    const auto attempt = [&] {
+      const StatusOr<Pieces::Piece> taken = ids_->pieces().Take(bytes);
+      status = taken.status();
+      if (status.ok()) piece = *taken;
+      return !status.ok() || piece.data != nullptr;
     };
-    struct Appended {
-      int64_t offsets, indices, per_sample_weights, scales;
-    };
-    std::vector<Appended> appended;
-    for (const Bags& bags : batch.features) {
-      Appended one;
-      one.offsets = append(bags.offsets, bags.samples + 1);
-      one.indices = append(bags.indices, bags.count());
-      one.per_sample_weights = append(bags.per_sample_weights, bags.count());
-      one.scales = append(bags.scales, bags.samples);
-      appended.push_back(one);
-    }
-    auto copied = std::make_shared<DeviceBatch>(std::move(from), memory_, bytes);
-    char* const base = static_cast<char*>(copied->piece.get());
-    if (!base) return TooLarge("the ids of a batch take ", bytes);
-    for (size_t f = 0; f < batch.features.size(); ++f) {
-      const Bags& bags = batch.features[f];
-      const auto at = [base](int64_t offset) { return offset < 0 ? nullptr : base + offset; };
-      Source source;
-      source.number = static_cast<int64_t>(f);
-      source.samples = bags.samples;
-      source.count = bags.count();
-      source.offsets = reinterpret_cast<const int64_t*>(at(appended[f].offsets));
-      source.indices = reinterpret_cast<const int64_t*>(at(appended[f].indices));
-      source.per_sample_weights =
-          reinterpret_cast<const float*>(at(appended[f].per_sample_weights));
-      source.scales = reinterpret_cast<const float*>(at(appended[f].scales));
-      copied->sources.push_back(source);
-    }
-    const StatusOr<Staging::Block*> taken = staging_->Take(bytes);
-    OPWRIGHT_RETURN_IF_ERROR(taken.status());
-    Staging::Block* const block = *taken;
-    const auto copy = [&](int64_t i) {
-      std::memcpy(static_cast<char*>(block->data) + parts[i].at, parts[i].from,
-                  static_cast<size_t>(parts[i].bytes));
-    };
-    const int64_t count = static_cast<int64_t>(parts.size());
-    if (bytes <= kPartBytes) {
-      for (int64_t i = 0; i < count; ++i) copy(i);
+    if (patient) {
+      Patiently(bytes, attempt);
     } else {
-      exec->For(count, copy);
+      attempt();
     }
-    const auto status = [&]() -> Status {
-      OPWRIGHT_CUDA(cudaMemcpyAsync(base, block->data, static_cast<size_t>(bytes),
-                                    cudaMemcpyHostToDevice, stream_));
-      return staging_->Mark(block, stream_);
-    }();
-    staging_->GiveBack(block);
     if (!status.ok()) return status;
-    return PreparedRef(std::move(copied));
+    if (!piece.data) return TooLarge("the ids of a batch take ", bytes);
+    auto made = std::make_shared<DeviceBatch>(std::move(batch), ids_, piece);
+    made->call = MakeLookup(tables_->views(), packing.SourcesAt(piece.data));
+    made->image = piece.data + packing.bytes();
+    for (const Source& source : made->call.sources) {
+      OPWRIGHT_RETURN_IF_ERROR(tables_->CheckSource("a lookup", source));
+    }
+    StatusOr<Staging::Lease> block = staging_->Take(bytes);
+    OPWRIGHT_RETURN_IF_ERROR(block.status());
+    const StatusOr<std::shared_ptr<Fence>> fence = Fence::Create();
+    OPWRIGHT_RETURN_IF_ERROR(fence.status());
+    packing.CopyTo(exec, block->data());
+    std::memcpy(block->data() + packing.bytes(), made->call.image.bytes().data(),
+                static_cast<size_t>(image_bytes));
+    const cudaStream_t copies = ids_->copies();
+    status = Failed("cudaMemcpyAsync",
+                    cudaMemcpyAsync(piece.data, block->data(), static_cast<size_t>(bytes),
+                                    cudaMemcpyHostToDevice, copies));
+    if (status.ok()) status = (*fence)->Record(copies);
+    if (!status.ok()) {
+      static_cast<void>(cudaStreamSynchronize(copies));
+      return status;
+    }
+    made->copied = *fence;
+    block->GiveBack(*fence);
+    return PreparedRef(std::move(made));
   }
 
   // What the oldest update brought that was report of, and what came of it and of all later
   // ones. The next one is made again.
   Status Explain(const DeviceErrors& errors) {
     const int64_t last = updates_ - 1, first = updates_ - static_cast<int64_t>(reports_.size());
-    for (Staging::Block* const block : reports_) staging_->GiveBack(block);
+    for (Report& one : reports_) one.block.GiveBack(one.fence);
     reports_.clear();
     OPWRIGHT_RETURN_IF_ERROR(errors_->Clear(stream_));
     const std::string lost =
@@ -317,7 +472,8 @@ class Store : public TableStore {
       if (kind != kBadGradient) {
         return InternalError(where + ": its ids changed on the way to the device; " + lost);
       }
-      const int64_t dimension = TableOf(feature).config().dimension;
+      const int64_t dimension =
+          configuration_->tables[configuration_->features[feature].table].dimension;
       return InvalidArgumentError(where + ": gradients must be finite, that of sample " +
                                   Text(errors.position(kind) / dimension) + ", column " +
                                   Text(errors.position(kind) % dimension) + " was not; " +
@@ -326,17 +482,25 @@ class Store : public TableStore {
     return {};
   }
 
+  static constexpr std::chrono::milliseconds kPatience{500};
+
   const cudaStream_t stream_;
   const std::shared_ptr<Memory> memory_;
-  std::mutex mutex_;
-  int device_ = -1;
+  Context context_;
   const Configuration* configuration_ = nullptr;
   std::unique_ptr<Staging> staging_;
+  std::shared_ptr<Ids> ids_;
   std::unique_ptr<DeviceErrorBuffer> errors_;
-  std::vector<std::unique_ptr<Table>> tables_;
+  std::unique_ptr<Tables> tables_;
+  std::atomic<int64_t> in_vain_{std::numeric_limits<int64_t>::max()};
+  std::mutex mutex_;     // Of what follows, and of the order of the stream's work.
   int64_t updates_ = 0;  // Queued,
-  // and the errorss of the latest of them, which nobody has looked at.
-  std::deque<Staging::Block*> reports_;
+  // and what came of the latest of them, which nobody has looked at.
+  struct Report {
+    Staging::Lease block;
+    FenceRef fence;
+  };
+  std::deque<Report> reports_;
 };
 
 }  // namespace

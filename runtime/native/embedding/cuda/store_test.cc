@@ -1,15 +1,18 @@
-// The tables of an engine on a device, where the CPU takes the device's place and gets to its
-// work later, as a device does: steps of several cores against rows of doubles, bad gradients
+// The tables of an engine on a GPU or where the CPU takes its place, and gets to its work
+// later, as a device does: steps of several cores against rows of doubles, bad gradients
 // that are found too late to refuse them, memory that runs out, and that nobody waits.
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <future>
 #include <map>
 #include <mutex>
 
+#include "device/device.h"
 #include "embedding/cuda/store.h"
 #include "embedding/testing/steps.h"
-#include "on_cpu/device.h"
 
 namespace opwright::embedding::cuda {
 namespace {
@@ -19,11 +22,15 @@ namespace {
 class Heap : public cuda::Memory {
  public:
   void* Allocate(int64_t bytes) override {
-    std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (refusals_ > 0 && --refusals_ > 0) {
+      lock.unlock();
+      on_refusal_();
+      return nullptr;
+    }
     if (bytes > limit_ - used_) return nullptr;
     used_ += bytes;
-    void* const data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-    std::memset(data, 0xA5, bytes);
+    void* const data = device::Allocate(bytes);
     sizes_[data] = bytes;
     return data;
   }
@@ -35,10 +42,7 @@ class Heap : public cuda::Memory {
       sizes_.erase(data);
       used_ -= bytes;
     }
-    on_cpu::Do([=] {
-      std::memset(data, 0xA5, bytes);
-      std::free(data);
-    });
+    device::Free(data, bytes);
   }
   int64_t Left() override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -53,11 +57,18 @@ class Heap : public cuda::Memory {
     std::lock_guard<std::mutex> lock(mutex_);
     limit_ = used_ + bytes;
   }
+  // Refuses so many times, and says so each time.
+  void Refuse(int64_t times, std::function<void()> on_refusal) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    refusals_ = times + 1;
+    on_refusal_ = std::move(on_refusal);
+  }
 
  private:
   std::mutex mutex_;
   std::map<void*, int64_t> sizes_;
-  int64_t used_ = 0, limit_ = int64_t{1} << 40;
+  int64_t used_ = 0, limit_ = int64_t{1} << 40, refusals_ = 0;
+  std::function<void()> on_refusal_;
 };
 
 // One table of four rows and a feature of two samples, an id each.
@@ -73,7 +84,9 @@ struct Bed {
     configuration.pipelined = pipelined;
     heap = std::make_shared<Heap>();
     EXPECT_OK(Complete(&configuration));
-    engine = Value(Engine::Create(configuration, cuda::MakeTableStore(nullptr, heap)));
+    auto made = cuda::MakeTableStore(nullptr, heap);
+    store = made.get();
+    engine = Value(Engine::Create(configuration, std::move(made)));
   }
 
   void Enqueue(Mode mode = Mode::kTraining) {
@@ -102,35 +115,36 @@ struct Bed {
   }
   Status Send(float value) {
     // Read when the device gets there, so it stays.
-    gradients.push_back(std::vector<float>(20, 1.f));
-    std::vector<float>& all = gradients.back();
+    gradients.push_back(device::Floats(20, 1.f));
+    device::Floats& all = gradients.back();
     all[8 + 7] = value;  // Of the second feature, sample 1, column 3.
     return engine->Send(&exec, 0, {all.data(), all.data() + 8}, nullptr, {});
   }
   // Row 1 of each table.
   Status Read(float (&row)[2]) {
-    float rows[2][16];
+    device::Floats rows[2] = {device::Floats(16), device::Floats(16)};
     const Status status = engine->Use(&exec, [&](TableStore* store) -> Status {
       for (int64_t t = 0; t < 2; ++t) {
-        OPWRIGHT_RETURN_IF_ERROR(store->Read(&exec, t, -1, {4, 0, 1}, rows[t]));
+        OPWRIGHT_RETURN_IF_ERROR(store->Read(&exec, t, -1, {4, 0, 1}, rows[t].data()));
       }
       return {};
     });
-    on_cpu::Settle();
+    device::Settle();
     if (status.ok()) row[0] = rows[0][4], row[1] = rows[1][4];
     return status;
   }
 
-  ~Bed() { on_cpu::Hold(false); }
+  ~Bed() { device::Hold(false); }
 
   Pool pool{2};
   PoolContext exec{pool};
   Configuration configuration;
   std::shared_ptr<Heap> heap;
+  TableStore* store;  // The engine's.
   std::shared_ptr<Engine> engine;
-  std::deque<std::vector<float>> gradients;
-  float out[2][12];
-  float* outputs[2] = {out[0], out[1]};
+  std::deque<device::Floats> gradients;
+  device::Floats out[2] = {device::Floats(12), device::Floats(12)};
+  float* outputs[2] = {out[0].data(), out[1].data()};
 };
 
 void Has(const Status& status, StatusCode code, const std::vector<std::string>& words) {
@@ -142,12 +156,13 @@ constexpr auto kOutOfMemory = StatusCode::kResourceExhausted;
 
 // While a test runs, the device gets to its work later; then all is given back.
 struct Later {
-  Later() { on_cpu::SetLater(true); }
-  ~Later() { on_cpu::SetLater(false); }
+  Later() { device::SetLater(true); }
+  ~Later() { device::SetLater(false); }
 };
 void NothingIsLeft() {
-  EXPECT_EQ(on_cpu::Pinned(), 0);
-  EXPECT_EQ(on_cpu::Events(), 0);
+  EXPECT_EQ(device::Pinned(), 0);
+  EXPECT_EQ(device::Events(), 0);
+  EXPECT_EQ(device::Streams(), 0);
 }
 
 // No table changes by a step with a bad gradient in one of them, nor by steps after it, until
@@ -165,16 +180,16 @@ TEST(Store, BadGradientsAreTold) {
       };
       EXPECT_OK(step(1));
       EXPECT(s.Read(row).ok() && row[0] == -1 && row[1] == -1);
-      const int64_t waits = on_cpu::Waits();
-      on_cpu::Hold(true);
+      const int64_t waits = device::Waits();
+      device::Hold(true);
       // The device has not got there: nobody is told, and nobody waits.
       EXPECT_OK(step(bad));
       EXPECT_OK(step(1));
-      EXPECT(on_cpu::Waits() == waits);
-      on_cpu::Hold(false);
-      on_cpu::Settle();
+      EXPECT(device::Waits() == waits);
+      device::Hold(false);
+      device::Settle();
       EXPECT_ERROR(step(1), kInvalid, "gradients must be finite");  // Receive is told.
-      EXPECT(on_cpu::Waits() == waits);
+      EXPECT(device::Waits() == waits);
       EXPECT(s.Receive().ok());
       EXPECT(s.Send(1).ok());
       EXPECT(s.Read(row).ok() && row[0] == -2 && row[1] == -2);
@@ -183,7 +198,7 @@ TEST(Store, BadGradientsAreTold) {
       EXPECT_OK(s.Receive());
       if (who == 0) s.Enqueue();
       EXPECT(s.Send(bad).ok());
-      on_cpu::Settle();
+      device::Settle();
       const std::vector<std::string> words = {"step 4", "feature 1 ('g'", "sample 1",
                                               "column 3", "the update of step 4 was not"};
       if (who == 0) {
@@ -201,13 +216,13 @@ TEST(Store, BadGradientsAreTold) {
   }
   // Of several steps.
   Bed s;
-  on_cpu::Hold(true);
+  device::Hold(true);
   for (const float value : {1.f, NAN, NAN, 1.f}) {
     s.Enqueue();
     EXPECT_OK(s.Receive());
     EXPECT_OK(s.Send(value));
   }
-  on_cpu::Hold(false);
+  device::Hold(false);
   float row[2];
   Has(s.Read(row), kInvalid, {"step 1,", "the updates of steps 1 to 3 were not made"});
   EXPECT(s.Read(row).ok() && row[0] == -1);
@@ -218,17 +233,22 @@ TEST(Store, MemoryRunsOut) {
   const Later later;
   {
     auto heap = std::make_shared<Heap>();
-    heap->LeaveOnly(40);
+    heap->LeaveOnly(sizeof(DeviceErrors));
     Bed s;
     Has(Engine::Create(s.configuration, cuda::MakeTableStore(nullptr, heap)).status(),
-        kOutOfMemory, {"table 't': 4 rows", "GiB", "left"});
+        kOutOfMemory, {"descriptors of 2 tables", "bytes of device memory; 0 are left"});
+    EXPECT_EQ(heap->used(), 0);
+    heap->LeaveOnly(2000);
+    s.configuration.tables[0].rows = 1000;
+    Has(Engine::Create(s.configuration, cuda::MakeTableStore(nullptr, heap)).status(),
+        kOutOfMemory, {"table 't': 1000 rows", "GiB", "left"});
     EXPECT_EQ(heap->used(), 0);
   }
   Bed s;
   float row[2];
   // The lookup: the batch is the next one still.
-  s.Enqueue();
   s.heap->LeaveOnly(10);
+  s.Enqueue();
   Has(s.Receive(), kOutOfMemory, {"the ids of a batch", " 10 are left"});
   Has(s.Send(1), StatusCode::kFailedPrecondition, {"no step"});
   Has(s.Receive(), kOutOfMemory, {"the ids of a batch"});
@@ -242,7 +262,7 @@ TEST(Store, MemoryRunsOut) {
   Has(s.Read(row), kOutOfMemory, {"step 0", "put off"});
   s.heap->LeaveOnly(1 << 20);
   EXPECT(s.Receive().ok());
-  on_cpu::Settle();
+  device::Settle();
   EXPECT(s.out[0][0] == -1);
   EXPECT(s.Send(1).ok());
   EXPECT(s.Read(row).ok() && row[0] == -2 && row[1] == -2);
@@ -258,29 +278,8 @@ TEST(Store, TheRestIsDone) {
   EXPECT(s.Read(row).ok() && row[0] == -1);
   s.Enqueue(Mode::kInference);
   EXPECT_OK(s.Receive());
-  on_cpu::Settle();
+  device::Settle();
   EXPECT(s.out[0][0] == -1 && s.out[1][11] == -1);
-}
-
-TEST(Store, ValuesOfTheDevice) {
-  const Later later;
-  Heap heap;
-  std::vector<float> values(1000);
-  const auto find = [&](Range range) {
-    return Value(FindOutside(range, 1000, values.data(), &heap, nullptr));
-  };
-  EXPECT_OK(FillWithBits(kClearBits, 1000, values.data(), nullptr));
-  EXPECT(!find(Range::kClear));
-  EXPECT_EQ(BitsOf(values[999]), kClearBits);
-  values[700] = 2.5f;
-  values[900] = -1;
-  EXPECT_EQ(find(Range::kClear)->at, 700);
-  EXPECT_EQ(find(Range::kClear)->value, 2.5f);
-  EXPECT_EQ(find(Range::kNotNegative)->at, 900);
-  EXPECT_EQ(heap.used(), 0);
-  heap.LeaveOnly(1);
-  EXPECT_ERROR(FindOutside(Range::kClear, 1000, values.data(), &heap, nullptr), kOutOfMemory,
-               "looking through values takes 8 bytes of device memory; 1 are left");
 }
 
 // Pinned memory is used again: as much as steps are under way, however many there were.
@@ -289,17 +288,280 @@ TEST(Store, PinnedMemoryStays) {
   Bed s;
   int64_t early = 0;
   for (int i = 0; i < 25; ++i) {
-    on_cpu::Hold(true);
+    device::Hold(true);
     for (int n = 0; n < 4; ++n) {
       s.Enqueue();
       EXPECT_OK(s.Receive());
       EXPECT_OK(s.Send(1));
     }
-    on_cpu::Hold(false);
-    on_cpu::Settle();
-    if (i == 1) early = on_cpu::Pinned();
+    device::Hold(false);
+    device::Settle();
+    if (i == 1) early = device::Pinned();
   }
-  EXPECT(on_cpu::Pinned() == early);
+  EXPECT(device::Pinned() == early);
+}
+
+// So many tables with a rule, each with a feature of so many samples, an id each.
+struct Many {
+  Many(int64_t tables, int64_t rows, int64_t samples, int64_t dimension) {
+    for (int64_t t = 0; t < tables; ++t) {
+      TableConfig table;
+      table.name = "t" + std::to_string(t);
+      table.rows = rows;
+      table.dimension = dimension;
+      table.optimizer = Optimizer::kAdagrad;
+      table.hyper.learning_rate = 0.1f;
+      configuration.tables.push_back(table);
+      configuration.features.push_back({"f" + std::to_string(t), t, {samples}});
+      out.emplace_back(static_cast<size_t>(samples * dimension));
+      gradients.emplace_back(out.back().size(), 0.5f);
+    }
+    EXPECT_OK(Complete(&configuration));
+    engine = Value(
+        Engine::Create(configuration, cuda::MakeTableStore(nullptr, std::make_shared<Heap>())));
+  }
+
+  void Enqueue() {
+    Batch batch;
+    for (size_t f = 0; f < configuration.features.size(); ++f) {
+      std::vector<int64_t> ids(static_cast<size_t>(configuration.features[f].samples()));
+      for (int64_t& id : ids) id = random.Below(configuration.tables[f].rows);
+      Lookups lookups;
+      lookups.ids = {ids.data(), true, static_cast<int64_t>(ids.size())};
+      batch.features.push_back(
+          Value(MakeBags(configuration, static_cast<int64_t>(f), lookups, Combiner::kSum)));
+    }
+    engine->Enqueue(&exec, 0, std::move(batch),
+                    [](const Status& status) { EXPECT_OK(status); });
+  }
+  void Receive() {
+    engine->Receive(&exec, 0, [&](const Status& status, const Engine::Turn& turn) {
+      EXPECT_OK(status);
+      std::vector<float*> outputs;
+      for (auto& one : out) outputs.push_back(one.data());
+      EXPECT_OK(engine->Lookup(&exec, turn, outputs.data()));
+    });
+  }
+  void Send() {
+    std::vector<const float*> values;
+    for (const auto& one : gradients) values.push_back(one.data());
+    EXPECT_OK(engine->Send(&exec, 0, values, nullptr, {}));
+  }
+  void Step() {
+    Enqueue();
+    Receive();
+    Send();
+    device::Settle();
+  }
+  // All weights and slots.
+  std::vector<float> Contents() {
+    std::vector<float> all;
+    for (size_t t = 0; t < configuration.tables.size(); ++t) {
+      const TableConfig& table = configuration.tables[t];
+      for (int64_t slot = -1; slot < table.slots(); ++slot) {
+        device::Floats values(static_cast<size_t>(table.rows * table.dimension));
+        EXPECT_OK(engine->Use(&exec, [&](TableStore* store) {
+          return store->Read(&exec, static_cast<int64_t>(t), slot, {table.rows, 0, 1},
+                             values.data());
+        }));
+        device::Settle();
+        all.insert(all.end(), values.begin(), values.end());
+      }
+    }
+    return all;
+  }
+
+  Random random{7};
+  Pool pool{2};
+  PoolContext exec{pool};
+  Configuration configuration;
+  std::vector<device::Floats> out, gradients;
+  std::shared_ptr<Engine> engine;  // Its end waits for the device.
+};
+
+// What a step gives the device to do does not grow with the number of tables.
+TEST(Store, OperationsOfAStep) {
+  if (!device::Counts()) return;
+  int64_t of_step[2];
+  for (const int64_t tables : {26, 200}) {
+    Many s(tables, 100000, 3000 / tables, 1);  // 2.6 and 20 million rows: of 22 and 25 bits.
+    for (int i = 0; i < 3; ++i) s.Step();
+    const int64_t before = device::Operations();
+    for (int i = 0; i < 4; ++i) s.Step();
+    of_step[tables == 200] = (device::Operations() - before) / 4;
+  }
+  EXPECT(of_step[0] <= 24);
+  EXPECT(of_step[1] <= 24);
+  EXPECT_EQ(of_step[1] - of_step[0], 2);  // Eight bits more to sort.
+}
+
+// An id goes in four bytes, at its Enqueue, and before the device has got to anything else.
+TEST(Store, BytesOfAStep) {
+  if (!device::Counts()) return;
+  const Later later;
+  const int64_t tables = 26, samples = 1000;
+  Many s(tables, 5000, samples, 4);
+  for (int i = 0; i < 3; ++i) s.Step();
+  const int64_t before = device::CopiedToDevice();
+  device::Hold(true);
+  s.Enqueue();
+  const int64_t of_ids = device::CopiedToDevice() - before;
+  EXPECT(of_ids >= tables * samples * 4);
+  EXPECT(of_ids <= tables * (samples * 4 + 200));
+  s.Receive();
+  EXPECT_EQ(device::CopiedToDevice() - before, of_ids);
+  s.Send();
+  EXPECT(device::CopiedToDevice() - before <= of_ids + tables * 1200);
+  device::Hold(false);
+}
+
+// Whatever order threads run in: of the same steps, the same bits.
+TEST(Store, TheSameBits) {
+  std::vector<float> first;
+  for (int run = 0; run < 2; ++run) {
+    const Later later;
+    Many s(5, 60, 200, 12);
+    for (int i = 0; i < 5; ++i) s.Step();
+    if (run == 0) first = s.Contents();
+    EXPECT(s.Contents() == first);
+  }
+}
+
+// Who waits for memory holds no lock: others get in meanwhile. What comes in time is used.
+TEST(Store, WaitsForMemoryWithoutALock) {
+  const Later later;
+  Bed s;
+  int64_t refusals = 0;
+  s.heap->LeaveOnly(10);
+  s.Enqueue();  // Not ahead: there is no room.
+  s.heap->LeaveOnly(1 << 20);
+  const auto look_on = [&] {
+    ++refusals;
+    auto other = std::async(std::launch::async, [&] {
+      return s.engine->Steps() >= 0 && s.store->CheckUpdates(/*wait=*/false).ok();
+    });
+    EXPECT(other.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
+  };
+  s.heap->Refuse(3, look_on);
+  EXPECT_OK(s.Receive());
+  EXPECT(refusals >= 3);
+  refusals = 0;
+  s.heap->Refuse(3, look_on);
+  EXPECT_OK(s.Send(1));
+  EXPECT(refusals >= 3);
+  float row[2];
+  EXPECT(s.Read(row).ok() && row[0] == -1 && row[1] == -1);
+
+  // What was waited for in vain is asked for once by each who comes after.
+  s.Enqueue();
+  EXPECT_OK(s.Receive());
+  s.heap->LeaveOnly(10);
+  EXPECT_ERROR(s.Send(1), kOutOfMemory, "put off");
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 5; ++i) EXPECT_ERROR(s.Read(row), kOutOfMemory, "put off");
+  EXPECT(std::chrono::steady_clock::now() - began < std::chrono::milliseconds(450));
+  s.heap->LeaveOnly(1 << 20);
+  EXPECT(s.Read(row).ok() && row[0] == -2 && row[1] == -2);
+}
+
+// Through the host, in pieces: values larger than what is left of the device's memory.
+TEST(Store, LoadsAndRetrievesInPieces) {
+  const Later later;
+  const auto heap = std::make_shared<Heap>();
+  Configuration configuration;
+  configuration.tables.emplace_back();
+  configuration.tables[0].name = "t";
+  configuration.tables[0].rows = 3 * 4096 + 100;
+  configuration.tables[0].dimension = 1024;  // 4,096 rows are a piece.
+  configuration.features = {{"f", 0, {1}}};
+  EXPECT_OK(Complete(&configuration));
+  const auto engine = Value(Engine::Create(configuration, cuda::MakeTableStore(nullptr, heap)));
+  heap->LeaveOnly(10);
+  Pool pool{2};
+  PoolContext exec{pool};
+  const int64_t before = device::Pinned();
+  for (const Shard shard : {Shard{3 * 4096 + 100, 0, 1}, Shard{6000, 1, 2}}) {
+    std::vector<float> values(static_cast<size_t>(shard.count * 1024)), found(values.size());
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 999983);
+    EXPECT_OK(engine->Use(&exec, [&](TableStore* store) -> Status {
+      OPWRIGHT_RETURN_IF_ERROR(store->Write(&exec, 0, -1, shard, values.data()));
+      return store->Read(&exec, 0, -1, shard, found.data());
+    }));
+    EXPECT(found == values);
+    EXPECT(device::Pinned() - before <= 4);
+  }
+}
+
+// An exception of the host's, wherever it comes, leaves no pinned memory taken.
+TEST(Store, WhatIsThrownTakesNothing) {
+  struct Throwing : PoolContext {
+    using PoolContext::PoolContext;
+    void For(int64_t count, const std::function<void(int64_t)>& task) override {
+      if (throws) throw std::bad_alloc();
+      PoolContext::For(count, task);
+    }
+    bool throws = false;
+  };
+  const Later later;
+  Many s(1, 1000, 100000, 1);
+  Throwing exec(s.pool);
+  const auto enqueue = [&] {
+    std::vector<int32_t> ids(100000, 7);
+    Lookups lookups;
+    lookups.ids = {ids.data(), false, 100000};
+    Batch batch;
+    batch.features.push_back(Value(MakeBags(s.configuration, 0, lookups, Combiner::kSum)));
+    s.engine->Enqueue(&exec, 0, std::move(batch),
+                      [](const Status& status) { EXPECT_OK(status); });
+  };
+  int64_t pinned = 0;
+  for (int i = 0; i < 25; ++i) {
+    if (i == 5) pinned = device::Pinned();
+    exec.throws = i >= 5;
+    enqueue();
+    exec.throws = false;
+    s.Receive();
+    s.Send();
+    device::Settle();
+  }
+  EXPECT(device::Pinned() <= pinned + 2);
+}
+
+// Threads that come without a context leave without one: no device is chosen for them, which
+// would make one on a GPU that the program may hide.
+TEST(Store, NoDeviceIsChosen) {
+  if (!device::Counts()) return;
+  Bed s;
+  const int64_t chosen = device::Choices();
+  std::async(std::launch::async, [&] {
+    s.Enqueue();
+    EXPECT_OK(s.Receive());
+    EXPECT_OK(s.Send(1));
+    float row[2];
+    EXPECT(s.Read(row).ok() && row[0] == -1);
+    s.engine.reset();
+  }).get();
+  EXPECT_EQ(device::Choices(), chosen);
+}
+
+// A machine that the kernels cannot run on is told so before anything is made.
+TEST(Store, MachinesAreRefused) {
+  if (!device::Counts()) return;
+  Bed s;
+  const auto refuses = [&](const std::string& words) {
+    const auto heap = std::make_shared<Heap>();
+    EXPECT_ERROR(Engine::Create(s.configuration, cuda::MakeTableStore(nullptr, heap)).status(),
+                 StatusCode::kFailedPrecondition, words);
+    EXPECT_EQ(heap->used(), 0);
+  };
+  const int64_t pinned = device::Pinned();
+  device::SetDriver(11080);
+  refuses("the driver is for CUDA 11.8");
+  device::SetDriver(CUDART_VERSION);
+  device::SetCode(false);
+  refuses("has the compute capability 7.5");
+  device::SetCode(true);
+  EXPECT_EQ(device::Pinned(), pinned);
 }
 
 TEST(Store, RandomStepsAreInOrder) {
@@ -308,8 +570,8 @@ TEST(Store, RandomStepsAreInOrder) {
     Pool pool(3);
     for (int64_t round = 0; round < testing::Rounds(40); ++round) {
       const auto heap = std::make_shared<Heap>();
-      StepsAreInOrder(testing::Seed(), pool, cuda::MakeTableStore(nullptr, heap),
-                      on_cpu::Settle);
+      StepsAreInOrder<device::Floats>(testing::Seed(), pool,
+                                      cuda::MakeTableStore(nullptr, heap), device::Settle);
       EXPECT_EQ(heap->used(), 0);
     }
   }

@@ -1,10 +1,13 @@
 #include "embedding/cuda/tables.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "embedding/cuda/check.h"
 #include "embedding/cuda/launch.h"
+#include "embedding/cuda/requirements.h"
+#include "embedding/cuda/sort.h"
 
 namespace opwright::embedding::cuda {
 namespace {
@@ -18,8 +21,6 @@ Status Queue(const char* what, const Kernel& kernel, int64_t threads, int blocks
   if (threads == 0) return {};
   return Failed(what, Launch(kernel, GridOf(threads), blocks, stream));
 }
-
-bool Aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
 class CudaMalloc : public Memory {
  public:
@@ -39,6 +40,26 @@ class CudaMalloc : public Memory {
 };
 
 }  // namespace
+
+Status CheckThisMachine() {
+  Machine machine;
+  machine.built_with = CUDART_VERSION;
+  OPWRIGHT_CUDA(cudaDriverGetVersion(&machine.driver));
+  OPWRIGHT_RETURN_IF_ERROR(CheckMachine(machine));
+  int device = 0, major = 0, minor = 0;
+  OPWRIGHT_CUDA(cudaGetDevice(&device));
+  OPWRIGHT_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  OPWRIGHT_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  machine.gpu = "device " + Text(device);
+  machine.capability = 10 * major + minor;
+  const cudaError_t code = FindCode();
+  machine.has_code = code != cudaErrorNoKernelImageForDevice &&
+                     code != cudaErrorInvalidDeviceFunction &&
+                     code != cudaErrorUnsupportedPtxVersion && code != cudaErrorInvalidPtx;
+  if (machine.has_code) return Failed("cudaFuncGetAttributes", code);
+  static_cast<void>(cudaGetLastError());
+  return CheckMachine(machine);
+}
 
 Memory* DeviceMemory() {
   static CudaMalloc memory;
@@ -83,36 +104,73 @@ StatusOr<DeviceErrors> DeviceErrorBuffer::Check(cudaStream_t stream) const {
   return errors;
 }
 
-StatusOr<std::unique_ptr<Table>> Table::Create(const TableConfig& config,
-                                               int64_t most_chunk_bytes, Memory* memory,
-                                               DeviceErrors* errors, cudaStream_t stream) {
-  std::unique_ptr<Table> made(new Table(config, memory, errors));
+StatusOr<std::unique_ptr<Tables>> Tables::Create(const std::vector<TableConfig>& configs,
+                                                 int64_t most_chunk_bytes, Memory* memory,
+                                                 DeviceErrors* errors, cudaStream_t stream) {
+  std::unique_ptr<Tables> made(new Tables(configs, memory, errors));
   OPWRIGHT_RETURN_IF_ERROR(made->Allocate(most_chunk_bytes, stream));
   return {std::move(made)};
 }
 
-Status Table::Allocate(int64_t most_chunk_bytes, cudaStream_t stream) {
-  OPWRIGHT_RETURN_IF_ERROR(CheckNumbers(config_, Describe(config_)));
-  const StatusOr<Chunks> planned = PlanChunks(config_, most_chunk_bytes);
-  OPWRIGHT_RETURN_IF_ERROR(planned.status());
-  const Chunks& chunks = *planned;
-  OPWRIGHT_RETURN_IF_ERROR(PlanUpdate(config_, 0, 1, 0).status());
+Status Tables::Allocate(int64_t most_chunk_bytes, cudaStream_t stream) {
   OPWRIGHT_CUDA(cudaGetDevice(&device_));
   int processors = 0, threads = 0;
   OPWRIGHT_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device_));
   OPWRIGHT_CUDA(
       cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device_));
   resident_ = static_cast<int64_t>(processors) * threads;
-  shape_ = PlanShape(config_.dimension);
-  rows_.rows = chunks.rows;
-  rows_.stride = chunks.stride;
-  rows_.shift = chunks.shift;
+  OPWRIGHT_RETURN_IF_ERROR(
+      PlanUpdate(configs_, std::vector<int64_t>(configs_.size()), 1, 0, 0).status());
+
+  // The addresses of all chunks, and behind them the views, which point to them.
+  std::vector<float*> addresses(configs_.size() * kMaxChunks);
+  const size_t address_bytes = addresses.size() * sizeof(float*);
+  const size_t bytes = address_bytes + configs_.size() * sizeof(TableView);
+  char* const descriptors = static_cast<char*>(memory_->Allocate(static_cast<int64_t>(bytes)));
+  if (!descriptors) {
+    return ResourceExhaustedError(
+        "descriptors of " + Describe(configs_) + " take " + Text(static_cast<int64_t>(bytes)) +
+        " bytes of device memory; " + Text(memory_->Left()) + " are left");
+  }
+  pieces_.push_back(descriptors);
+  int64_t first_key = 0;
+  for (size_t t = 0; t < configs_.size(); ++t) {
+    const TableConfig& config = configs_[t];
+    OPWRIGHT_RETURN_IF_ERROR(CheckNumbers(config, Describe(config)));
+    if (config.every_row && config.optimizer != Optimizer::kAdam &&
+        config.optimizer != Optimizer::kLion) {
+      return InvalidArgumentError(Describe(config) + ": " + FactsOf(config.optimizer).field +
+                                  " does nothing to rows that nobody looked up");
+    }
+    const StatusOr<Chunks> chunks = PlanChunks(config, most_chunk_bytes);
+    OPWRIGHT_RETURN_IF_ERROR(chunks.status());
+    float** const of_table = addresses.data() + t * kMaxChunks;
+    OPWRIGHT_RETURN_IF_ERROR(AllocateTable(config, *chunks, of_table, stream));
+    views_.push_back(ViewOf(config, *chunks,
+                            reinterpret_cast<float* const*>(descriptors) + t * kMaxChunks,
+                            first_key));
+    first_key += config.rows;
+  }
+  device_views_ = reinterpret_cast<const TableView*>(descriptors + address_bytes);
+  OPWRIGHT_CUDA(cudaMemcpyAsync(descriptors, addresses.data(), address_bytes,
+                                cudaMemcpyHostToDevice, stream));
+  OPWRIGHT_CUDA(cudaMemcpyAsync(descriptors + address_bytes, views_.data(),
+                                bytes - address_bytes, cudaMemcpyHostToDevice, stream));
+  OPWRIGHT_CUDA(cudaStreamSynchronize(stream));  // Then `addresses` may go.
+  return {};
+}
+
+Status Tables::AllocateTable(const TableConfig& config, const Chunks& chunks, float** addresses,
+                             cudaStream_t stream) {
   const int64_t left = memory_->Left();
   for (int i = 0; i < chunks.count; ++i) {
-    rows_.chunks[i] = static_cast<float*>(memory_->Allocate(chunks.bytes_of(i)));
-    if (rows_.chunks[i]) continue;
+    addresses[i] = static_cast<float*>(memory_->Allocate(chunks.bytes_of(i)));
+    if (addresses[i]) {
+      pieces_.push_back(addresses[i]);
+      continue;
+    }
     const auto gib = [](double bytes) { return std::to_string(bytes / (1 << 30)) + " GiB"; };
-    return ResourceExhaustedError(Describe(config_) + " take " +
+    return ResourceExhaustedError(Describe(config) + " take " +
                                   gib(4. * static_cast<double>(chunks.rows) * chunks.stride) +
                                   " in " + Text(chunks.count) +
                                   " allocations, more than device " + Text(device_) +
@@ -120,312 +178,247 @@ Status Table::Allocate(int64_t most_chunk_bytes, cudaStream_t stream) {
   }
   for (int i = 0; i < chunks.count; ++i) {
     OPWRIGHT_CUDA(
-        cudaMemsetAsync(rows_.chunks[i], 0, static_cast<size_t>(chunks.bytes_of(i)), stream));
+        cudaMemsetAsync(addresses[i], 0, static_cast<size_t>(chunks.bytes_of(i)), stream));
   }
   return {};
 }
 
-Table::~Table() {
+Tables::~Tables() {
   // Nobody is left to tell of an error.
   static_cast<void>(cudaDeviceSynchronize());
-  for (float* const chunk : rows_.chunks) {
-    if (chunk) memory_->Free(chunk);
-  }
+  for (void* const piece : pieces_) memory_->Free(piece);
 }
 
-Status Table::CheckDevice() const {
+Status Tables::CheckDevice() const {
   int device = 0;
   OPWRIGHT_CUDA(cudaGetDevice(&device));
   if (device == device_) return {};
-  return FailedPreconditionError(Describe(config_) + " lie on device " + Text(device_) +
+  return FailedPreconditionError(Describe(configs_) + " lie on device " + Text(device_) +
                                  "; the current device is " + Text(device));
 }
 
-Status Table::CheckSource(const char* call, const Source& source) const {
+Status Tables::CheckSource(const char* call, const Source& source) const {
+  const TableConfig& config = configs_[static_cast<size_t>(source.table)];
   if (source.samples < 0 || source.samples >= int64_t{1} << 48 || source.count < 0 ||
-      source.count >= int64_t{1} << 48 || (source.samples == 0 && source.count > 0)) {
-    return InvalidArgumentError(std::string(call) + " of " + Describe(config_) + " has " +
+      source.count >= int64_t{1} << 48 || (source.samples == 0 && source.count > 0) ||
+      (!source.offsets.data && source.count != source.samples && source.count > 0)) {
+    return InvalidArgumentError(std::string(call) + " of " + Describe(config) + " has " +
                                 Text(source.samples) + " samples with " + Text(source.count) +
                                 " ids");
   }
-  if ((source.samples > 0 && !source.offsets) || (source.count > 0 && !source.indices)) {
-    return InvalidArgumentError(std::string(call) + " of " + Describe(config_) + " with " +
+  if ((source.samples > 0 && source.count == 0 && !source.offsets.data) ||
+      (source.count > 0 && !source.indices.data)) {
+    return InvalidArgumentError(std::string(call) + " of " + Describe(config) + " with " +
                                 Text(source.count) + " ids lacks its starts or ids");
   }
   return {};
 }
 
-Status Table::Copy(bool to_table, int64_t slot, const Shard& rows, float* values,
-                   cudaStream_t stream) {
+Status Tables::Copy(bool to_table, int64_t table, int64_t slot, const Shard& rows,
+                    float* values, cudaStream_t stream) {
   OPWRIGHT_RETURN_IF_ERROR(CheckDevice());
+  const TableConfig& config = configs_[static_cast<size_t>(table)];
+  const TableView& view = views_[static_cast<size_t>(table)];
   const char* const call = to_table ? "a write" : "a read";
-  if (slot < -1 || slot >= config_.slots()) {
+  if (slot < -1 || slot >= config.slots()) {
     return InvalidArgumentError(std::string(call) + " of slot " + Text(slot) + " of " +
-                                Describe(config_) + "; -1 are the weights");
+                                Describe(config) + "; -1 are the weights");
   }
   if ((rows.count > 0 && !values) || rows.count < 0 || rows.first < 0 || rows.step < 1 ||
-      (rows.count > 0 && (rows.first >= config_.rows ||
-                          rows.count - 1 > (config_.rows - 1 - rows.first) / rows.step))) {
+      (rows.count > 0 && (rows.first >= config.rows ||
+                          rows.count - 1 > (config.rows - 1 - rows.first) / rows.step))) {
     return InvalidArgumentError(std::string(call) + " of " + Text(rows.count) +
                                 " rows, from row " + Text(rows.first) + " on and " +
-                                Text(rows.step) + " apart, of " + Describe(config_));
+                                Text(rows.step) + " apart, of " + Describe(config));
   }
-  const int64_t offset = (slot + 1) * config_.dimension;
   const auto copy = [&](auto kernel) {
-    kernel.rows = rows_;
-    kernel.shape = shape_;
+    kernel.rows = view.rows;
+    kernel.shape = view.shape;
     kernel.count = rows.count;
     kernel.first = rows.first;
     kernel.step = rows.step;
-    kernel.offset = offset;
+    kernel.offset = (slot + 1) * config.dimension;
     kernel.values = values;
-    if (to_table) kernel.errors = errors_;
-    return Queue(call, kernel, kernel.threads(), shape_.blocks, stream);
+    return Queue(call, kernel, kernel.threads(), view.shape.blocks, stream);
   };
-  const bool wide = config_.dimension % kFloats == 0 && Aligned(values);
-  if (!to_table) return wide ? copy(CopyRows<true, false>()) : copy(CopyRows<false, false>());
-  CheckValues<false> check;
-  check.values = values;
-  check.count = rows.count * config_.dimension;
-  check.number = slot + 1;
-  check.errors = errors_;
-  check.range = FactsOf(config_.optimizer).range(slot);
-  check.kind = kBadNumber;
-  OPWRIGHT_RETURN_IF_ERROR(Queue(call, check, check.threads(), 1, stream));
-  return wide ? copy(CopyRows<true, true>()) : copy(CopyRows<false, true>());
-}
-
-Status Table::Write(int64_t slot, const Shard& rows, const float* from, cudaStream_t stream) {
-  return Copy(true, slot, rows, const_cast<float*>(from), stream);
-}
-
-Status Table::Read(int64_t slot, const Shard& rows, float* to, cudaStream_t stream) {
-  return Copy(false, slot, rows, to, stream);
-}
-
-Status Table::Lookup(const Source& source, float* out, cudaStream_t stream) {
-  OPWRIGHT_RETURN_IF_ERROR(CheckDevice());
-  OPWRIGHT_RETURN_IF_ERROR(CheckSource("a lookup", source));
-  if (source.samples > 0 && !out) {
-    return InvalidArgumentError("a lookup of " + Describe(config_) + " lacks its output");
+  if (config.dimension % kFloats == 0 && Aligned(values)) {
+    return to_table ? copy(CopyRows<true, true>()) : copy(CopyRows<true, false>());
   }
-  const Quantization& q = config_.quantization;
-  const auto look_up = [&](auto kernel) {
-    kernel.rows = rows_;
-    kernel.shape = shape_;
-    kernel.source = source;
-    if (q.enabled) kernel.lower = q.lower, kernel.upper = q.upper, kernel.size = q.step();
-    kernel.out = out;
-    kernel.errors = errors_;
-    return Queue("a lookup", kernel, kernel.threads(), shape_.blocks, stream);
-  };
-  if (config_.dimension % kFloats == 0 && Aligned(out)) {
-    return q.enabled ? look_up(cuda::Lookup<true, true>())
-                     : look_up(cuda::Lookup<true, false>());
+  return to_table ? copy(CopyRows<false, true>()) : copy(CopyRows<false, false>());
+}
+
+Status Tables::Write(int64_t table, int64_t slot, const Shard& rows, const float* from,
+                     cudaStream_t stream) {
+  return Copy(true, table, slot, rows, const_cast<float*>(from), stream);
+}
+
+Status Tables::Read(int64_t table, int64_t slot, const Shard& rows, float* to,
+                    cudaStream_t stream) {
+  return Copy(false, table, slot, rows, to, stream);
+}
+
+Status Tables::Lookup(const LookupCall& call, const char* image, float* const* outputs,
+                      cudaStream_t stream) {
+  OPWRIGHT_RETURN_IF_ERROR(CheckDevice());
+  const int64_t sources = static_cast<int64_t>(call.sources.size());
+  for (int64_t i = 0; i < sources; ++i) {
+    if (call.sources[static_cast<size_t>(i)].samples == 0 || outputs[i]) continue;
+    return InvalidArgumentError("a lookup of " + Describe(configs_) + " lacks output " +
+                                Text(i));
   }
-  return q.enabled ? look_up(cuda::Lookup<false, true>())
-                   : look_up(cuda::Lookup<false, false>());
-}
-
-StatusOr<Workspace> Table::Plan(int64_t ids) const {
-  size_t sort_bytes = 0;
-  // Before CUB is asked: what it cannot count is refused.
-  OPWRIGHT_RETURN_IF_ERROR(PlanUpdate(config_, ids, resident_, 0).status());
-  const bool wide = WideKeys(config_.rows);
-  OPWRIGHT_CUDA(Sort(nullptr, &sort_bytes, {{nullptr, wide}, {nullptr, wide}},
-                     {nullptr, nullptr}, ids, KeyBits(config_.rows), nullptr));
-  return PlanUpdate(config_, ids, resident_, static_cast<int64_t>(sort_bytes));
-}
-
-StatusOr<int64_t> Table::UpdateBytes(int64_t ids) {
-  OPWRIGHT_RETURN_IF_ERROR(CheckDevice());
-  const StatusOr<Workspace> workspace = Plan(ids);
-  OPWRIGHT_RETURN_IF_ERROR(workspace.status());
-  return workspace->bytes;
-}
-
-Status Table::CheckGradients(const std::vector<Source>& sources, cudaStream_t stream) const {
-  OPWRIGHT_RETURN_IF_ERROR(CheckDevice());
-  for (const Source& source : sources) {
-    OPWRIGHT_RETURN_IF_ERROR(CheckSource("an update", source));
-    if (source.samples > 0 && !source.gradients) {
-      return InvalidArgumentError("an update of " + Describe(config_) + " lacks gradients");
+  for (int64_t first = 0; first < sources; first += kMaxOutputs) {
+    const int64_t count = std::min<int64_t>(kMaxOutputs, sources - first);
+    const int64_t* const firsts = call.firsts.data() + first;
+    bool plain = true;
+    for (int64_t i = first; i < first + count; ++i) {
+      const TableView& view = views_[static_cast<size_t>(call.sources[i].table)];
+      plain = plain && view.shape.dimension % kFloats == 0 && !view.quantized &&
+              Aligned(outputs[i]);
     }
-    const auto check = [&](auto kernel) {
-      kernel.values = source.gradients;
-      kernel.count = source.samples * config_.dimension;
-      kernel.number = source.number;
-      kernel.errors = errors_;
-      return Queue("the gradients of an update", kernel, kernel.threads(), 1, stream);
+    const auto look_up = [&](auto lookup) {
+      lookup.spread = {reinterpret_cast<const int64_t*>(image + call.firsts_at) + first, count,
+                       firsts[0], firsts[count]};
+      lookup.tables = device_views_;
+      lookup.sources = reinterpret_cast<const Source*>(image + call.sources_at) + first;
+      lookup.errors = errors_;
+      std::copy(outputs + first, outputs + first + count, lookup.outputs.of);
+      return Queue("a lookup", lookup, lookup.threads(), 1, stream);
     };
-    OPWRIGHT_RETURN_IF_ERROR(Aligned(source.gradients) ? check(CheckValues<true>())
-                                                       : check(CheckValues<false>()));
+    OPWRIGHT_RETURN_IF_ERROR(plain ? look_up(cuda::Lookup<true>())
+                                   : look_up(cuda::Lookup<false>()));
   }
   return {};
 }
 
-Status Table::Update(const std::vector<Source>& sources, float learning_rate, void* workspace,
-                     int64_t workspace_bytes, cudaStream_t stream) {
+StatusOr<Workspace> Tables::Plan(const std::vector<int64_t>& ids, int64_t sources) const {
+  const int64_t image_bytes = UpdateImageBytes(configs_.size(), sources);
+  // Before CUB is asked: what it cannot count is refused.
+  const StatusOr<Workspace> first = PlanUpdate(configs_, ids, resident_, image_bytes, 0);
+  OPWRIGHT_RETURN_IF_ERROR(first.status());
+  size_t sort_bytes = 0;
+  OPWRIGHT_CUDA(Sort(nullptr, &sort_bytes,
+                     {{nullptr, first->wide_keys}, {nullptr, first->wide_keys}},
+                     {nullptr, nullptr}, first->ids, first->key_bits, nullptr));
+  return PlanUpdate(configs_, ids, resident_, image_bytes, static_cast<int64_t>(sort_bytes));
+}
+
+StatusOr<UpdateRoom> Tables::RoomOf(const std::vector<int64_t>& ids, int64_t sources) const {
   OPWRIGHT_RETURN_IF_ERROR(CheckDevice());
-  if (!FactsOf(config_.optimizer).has_rule()) {
-    return UnimplementedError("an update of " + Describe(config_) + ": optimizer " +
-                              FactsOf(config_.optimizer).field + " has no public rule");
-  }
+  const StatusOr<Workspace> plan = Plan(ids, sources);
+  OPWRIGHT_RETURN_IF_ERROR(plan.status());
+  return UpdateRoom{plan->bytes, UpdateImageBytes(configs_.size(), sources)};
+}
+
+Status Tables::Update(const std::vector<Source>& sources, const std::vector<float>& rates,
+                      const UpdateRoom& room, void* workspace, void* image,
+                      cudaStream_t stream) {
+  OPWRIGHT_RETURN_IF_ERROR(CheckDevice());
   if (sources.size() > size_t{1} << 15) {
-    return InvalidArgumentError("an update of " + Describe(config_) + " has " +
+    return InvalidArgumentError("an update of " + Describe(configs_) + " has " +
                                 Text(static_cast<int64_t>(sources.size())) +
                                 " sources; 32768 are possible");
   }
-  const Hyper hyper = HyperAt(config_, learning_rate);
-  const std::string wrong = WrongRate(config_.optimizer, hyper);
-  if (!wrong.empty()) {
-    return InvalidArgumentError("an update of " + Describe(config_) + ": its learning rate " +
-                                wrong);
+  std::vector<Hyper> hypers;
+  for (size_t t = 0; t < configs_.size(); ++t) {
+    const TableConfig& config = configs_[t];
+    if (!FactsOf(config.optimizer).has_rule()) {
+      return UnimplementedError("an update of " + Describe(config) + ": optimizer " +
+                                FactsOf(config.optimizer).field + " has no public rule");
+    }
+    hypers.push_back(HyperAt(config, rates[t]));
+    const std::string wrong = WrongRate(config.optimizer, hypers.back());
+    if (!wrong.empty()) {
+      return InvalidArgumentError("an update of " + Describe(config) + ": its learning rate " +
+                                  wrong);
+    }
   }
-  int64_t ids = 0;
-  bool wide = config_.dimension % kFloats == 0;
   for (const Source& source : sources) {
     OPWRIGHT_RETURN_IF_ERROR(CheckSource("an update", source));
     if (source.samples > 0 && !source.gradients) {
-      return InvalidArgumentError("an update of " + Describe(config_) + " lacks gradients");
+      return InvalidArgumentError("an update of " +
+                                  Describe(configs_[static_cast<size_t>(source.table)]) +
+                                  " lacks gradients");
     }
-    ids += source.count;
-    wide = wide && Aligned(source.gradients);
   }
-  const StatusOr<Workspace> planned = Plan(ids);
+  const StatusOr<Workspace> planned =
+      Plan(IdsOf(configs_.size(), sources), static_cast<int64_t>(sources.size()));
   OPWRIGHT_RETURN_IF_ERROR(planned.status());
   const Workspace& plan = *planned;
-  if (workspace_bytes < plan.bytes || !Aligned(workspace)) {
-    return InvalidArgumentError("an update of " + Describe(config_) + " with " + Text(ids) +
-                                " ids works in " + Text(plan.bytes) +
-                                " bytes, aligned to 16; " + Text(workspace_bytes) + " came");
+  if (room.workspace < plan.bytes || !Aligned(workspace)) {
+    return InvalidArgumentError("an update of " + Describe(configs_) + " with " +
+                                Text(plan.ids) + " ids works in " + Text(plan.bytes) +
+                                " bytes, aligned to 16; " + Text(room.workspace) + " came");
   }
   char* const base = static_cast<char*>(workspace);
-  const bool wide_keys = WideKeys(config_.rows);
-  const Keys keys[2] = {{base + plan.keys[0], wide_keys}, {base + plan.keys[1], wide_keys}};
-  uint32_t* const positions[2] = {reinterpret_cast<uint32_t*>(base + plan.positions[0]),
-                                  reinterpret_cast<uint32_t*>(base + plan.positions[1])};
-  Contribution* const contributions =
-      reinterpret_cast<Contribution*>(base + plan.contributions);
-  uint32_t* const counters = reinterpret_cast<uint32_t*>(base + plan.counters);
-  uint32_t* const touched =
-      config_.every_row ? reinterpret_cast<uint32_t*>(base + plan.touched) : nullptr;
-  OPWRIGHT_CUDA(cudaMemsetAsync(counters, 0, 2 * sizeof(uint32_t), stream));
-  if (touched) {
-    OPWRIGHT_CUDA(cudaMemsetAsync(touched, 0, static_cast<size_t>(plan.touched_bytes), stream));
+  const UpdateCall call =
+      MakeUpdate(configs_, views_, device_views_, sources, hypers, plan, base, errors_);
+  const std::vector<char>& bytes = call.image.bytes();
+  if (static_cast<int64_t>(bytes.size()) > room.image) {
+    return InternalError("the descriptors of an update take " +
+                         Text(static_cast<int64_t>(bytes.size())) + " bytes, not " +
+                         Text(room.image));
   }
-
-  int64_t position = 0;
-  for (const Source& source : sources) {
-    Expand expand;
-    expand.source = source;
-    expand.position = position;
-    expand.rows = config_.rows;
-    expand.dimension = config_.dimension;
-    expand.lane_bits = SampleLaneBits(source.samples, source.count);
-    expand.keys = keys[0];
-    expand.positions = positions[0];
-    expand.contributions = contributions;
-    expand.touched = touched;
-    expand.errors = errors_;
-    OPWRIGHT_RETURN_IF_ERROR(
-        Queue("the ids of an update", expand, expand.threads(), 1, stream));
-    position += source.count;
+  std::memcpy(image, bytes.data(), bytes.size());
+  OPWRIGHT_CUDA(
+      cudaMemcpyAsync(base + plan.image, image, bytes.size(), cudaMemcpyHostToDevice, stream));
+  if (plan.touched_bytes > 0) {
+    OPWRIGHT_CUDA(cudaMemsetAsync(base + plan.touched, 0,
+                                  static_cast<size_t>(plan.touched_bytes), stream));
   }
-  if (ids > 0) {
+  OPWRIGHT_RETURN_IF_ERROR(
+      Queue("the gradients of an update", call.check, call.check.threads(), 1, stream));
+  OPWRIGHT_RETURN_IF_ERROR(
+      Queue("the ids of an update", call.expand, call.expand.threads(), 1, stream));
+  if (plan.ids > 0) {
+    const Keys keys[2] = {call.expand.keys, {base + plan.keys[1], plan.wide_keys}};
+    uint32_t* const positions[2] = {call.expand.positions,
+                                    reinterpret_cast<uint32_t*>(base + plan.positions[1])};
     size_t sort_bytes = static_cast<size_t>(plan.sort_bytes);
-    OPWRIGHT_CUDA(Sort(base + plan.sort, &sort_bytes, keys, positions, ids,
-                       KeyBits(config_.rows), stream));
+    OPWRIGHT_CUDA(
+        Sort(base + plan.sort, &sort_bytes, keys, positions, plan.ids, plan.key_bits, stream));
   }
-
-  Sorted sorted;
-  sorted.rows = rows_;
-  sorted.shape = shape_;
-  sorted.keys = keys[1];
-  sorted.positions = positions[1];
-  sorted.contributions = contributions;
-  sorted.count = ids;
-  sorted.tile = plan.tile;
-  sorted.tiles = plan.tiles;
-  sorted.partials = reinterpret_cast<double*>(base + plan.partials);
-  sorted.crossing = reinterpret_cast<int32_t*>(base + plan.crossing);
-  sorted.counters = counters;
-  sorted.errors = errors_;
-  return wide ? UpdateRows<true>(sorted, touched, hyper, stream)
-              : UpdateRows<false>(sorted, touched, hyper, stream);
-}
-
-template <bool kWide>
-Status Table::UpdateRows(const Sorted& sorted, const uint32_t* touched, const Hyper& hyper,
-                         cudaStream_t stream) const {
-  Status status;
-  VisitRule(config_.optimizer, [&](auto tag) {
-    using Rule = typename decltype(tag)::type;
-    const auto queue = [&]() -> Status {
-      const Step<Rule> step(hyper);
-      const int64_t threads = sorted.tiles << shape_.lane_bits;
-      const int blocks = shape_.blocks;
-      if (threads > 0 && !config_.accumulate) {
-        OPWRIGHT_RETURN_IF_ERROR(
-            Queue("an update", UpdateEach<Rule, kWide>{sorted, step}, threads, blocks, stream));
-      } else if (threads > 0) {
-        OPWRIGHT_RETURN_IF_ERROR(Queue("an update", UpdateTiles<Rule, kWide>{sorted, step},
-                                       threads, blocks, stream));
-        // How many runs cross tiles, the device alone knows: grids are what it runs at once.
-        const Combine<Rule, kWide> combine{sorted, step};
-        OPWRIGHT_RETURN_IF_ERROR(Queue("an update of rows with many ids",
-                                       CombineShort<Rule, kWide>{combine},
-                                       std::min(threads, resident_), blocks, stream));
-        if (sorted.tiles > kShortTiles) {
-          using Long = CombineLong<Rule, kWide>;
-          const int64_t grid = std::max<int64_t>(
-              1, std::min(resident_ / Long::kTogether, sorted.tiles / kShortTiles));
-          OPWRIGHT_RETURN_IF_ERROR(Failed("an update of rows with very many ids",
-                                          LaunchTogether(Long{combine}, grid, blocks, stream)));
-        }
-      }
-      if (!touched) return {};
-      return Queue("an update of all rows",
-                   UpdateRest<Rule, kWide>{rows_, shape_, touched, errors_, step},
-                   rows_.rows << shape_.lane_bits, blocks, stream);
-    };
-    static_cast<void>(status = queue());  // nvcc takes an assignment for a call.
-  });
-  return status;
-}
-
-Status FillWithBits(uint32_t bits, int64_t count, float* to, cudaStream_t stream) {
-  return Queue("filling", Fill{bits, count, reinterpret_cast<uint32_t*>(to)}, count, 1, stream);
-}
-
-StatusOr<std::optional<Outside>> FindOutside(Range range, int64_t count, const float* values,
-                                             Memory* memory, cudaStream_t stream) {
-  unsigned long long at = DeviceErrors::kNone;
-  const auto free = [memory](unsigned long long* data) { memory->Free(data); };
-  const std::unique_ptr<unsigned long long, decltype(free)> first(
-      static_cast<unsigned long long*>(memory->Allocate(sizeof at)), free);
-  if (!first) {
-    return ResourceExhaustedError("looking through values takes " + Text(sizeof at) +
-                                  " bytes of device memory; " + Text(memory->Left()) +
-                                  " are left");
+  for (const UpdateCall::GroupPlan& of_group : call.groups) {
+    Status status;
+    VisitRule(of_group.optimizer, [&](auto tag) {
+      using Rule = typename decltype(tag)::type;
+      const auto group = GroupOf<Rule>(of_group, plan, base, errors_);
+      // nvcc takes an assignment for a call.
+      static_cast<void>(status = of_group.wide
+                                     ? UpdateRows<Rule, true>(of_group, group, stream)
+                                     : UpdateRows<Rule, false>(of_group, group, stream));
+    });
+    if (!status.ok()) return status;
   }
-  OPWRIGHT_CUDA(cudaMemsetAsync(first.get(), 0xFF, sizeof at, stream));
-  FindOutsideRange find;
-  find.range = range;
-  find.count = count;
-  find.values = reinterpret_cast<const uint32_t*>(values);
-  find.first = first.get();
-  OPWRIGHT_RETURN_IF_ERROR(Queue("looking through values", find, count, 1, stream));
-  const auto fetch = [stream](void* to, const void* from, size_t bytes) -> Status {
-    OPWRIGHT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream));
-    OPWRIGHT_CUDA(cudaStreamSynchronize(stream));
-    return {};
-  };
-  OPWRIGHT_RETURN_IF_ERROR(fetch(&at, first.get(), sizeof at));
-  if (at == DeviceErrors::kNone) return std::optional<Outside>();
-  Outside outside{static_cast<int64_t>(at), 0};
-  OPWRIGHT_RETURN_IF_ERROR(fetch(&outside.value, values + outside.at, sizeof outside.value));
-  return std::optional<Outside>(outside);
+  return {};
+}
+
+template <class Rule, bool kWide>
+Status Tables::UpdateRows(const UpdateCall::GroupPlan& plan, const Group<Rule>& group,
+                          cudaStream_t stream) const {
+  const int64_t threads = group.threads.size(), tiles = group.tiles.size();
+  if (tiles > 0 && !plan.accumulate) {
+    OPWRIGHT_RETURN_IF_ERROR(
+        Queue("an update", UpdateEach<Rule, kWide>{group}, threads, 1, stream));
+  } else if (tiles > 0) {
+    OPWRIGHT_RETURN_IF_ERROR(
+        Queue("an update", UpdateTiles<Rule, kWide>{group}, threads, 1, stream));
+    // How many runs cross tiles, the device alone knows: grids are what it runs at once.
+    OPWRIGHT_RETURN_IF_ERROR(
+        Queue("an update of rows with many ids", CombineShort<Rule, kWide>{group},
+              std::min(tiles << group.lane_bits, resident_), plan.blocks, stream));
+    if (tiles > kShortTiles) {
+      using Long = CombineLong<Rule, kWide>;
+      const int64_t grid =
+          std::max<int64_t>(1, std::min(resident_ / Long::kTogether, tiles / kShortTiles));
+      OPWRIGHT_RETURN_IF_ERROR(Failed("an update of rows with very many ids",
+                                      LaunchTogether(Long{group}, grid, plan.blocks, stream)));
+    }
+  }
+  if constexpr (kMayUpdateEveryRow<Rule>) {
+    return Queue("an update of all rows", UpdateRest<Rule, kWide>{group}, group.rest.size(), 1,
+                 stream);
+  }
+  return {};
 }
 
 }  // namespace opwright::embedding::cuda

@@ -1,20 +1,23 @@
 // Tables in the memory of a GPU. Free of TensorFlow.
 //
-// Calls queue work on the caller's stream and return: none waits for the GPU but FindOutside
-// and Check, which is also how a caller learns that ids, gradients or numbers that it wrote
-// were bad. From a bad call on, no update or write of the tables that share a DeviceErrorBuffer
-// changes a row until that is cleared. Calls on one table are the caller's to order.
+// Calls queue work on the caller's stream and return: none waits for the GPU but Check, which
+// is also how a caller learns that ids or gradients were bad. From a bad call on, no update of
+// the tables that share a DeviceErrorBuffer changes a row until that is cleared. Calls on the
+// same tables are the caller's to order.
 //
-// The same calls on the same table leave the same bits on the same kind of GPU: ids are
+// A lookup of many features is one kernel, and an update is one for each thing that is done:
+// how many tables there are makes no difference.
+//
+// The same calls on the same tables leave the same bits on the same kind of GPU: ids are
 // sorted stably, and sums are made in an order that the ids alone decide.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include <memory>
-#include <optional>
 #include <vector>
 
+#include "embedding/cuda/batched.h"
 #include "embedding/cuda/kernels.h"
 #include "embedding/cuda/plan.h"
 #include "embedding/spec.h"
@@ -33,6 +36,9 @@ class Memory {
 };
 // cudaMalloc of the current device.
 Memory* DeviceMemory();
+
+// Refuses a driver or a current device that the kernels cannot run with, in words.
+Status CheckThisMachine();
 
 // DeviceErrors in the memory of the device, which tables that are updated together share.
 class DeviceErrorBuffer {
@@ -60,66 +66,71 @@ class DeviceErrorBuffer {
   DeviceErrors* seen_ = nullptr;    // and where the host reads it.
 };
 
-class Table {
+// What an update takes: memory of the device that it works in, and memory of the host that
+// the device copies from: both until it has been made. In bytes.
+struct UpdateRoom {
+  int64_t workspace, image;
+};
+
+class Tables {
  public:
   // On the current device; all rows are zero once `stream` has come so far. `errors` is on
-  // the device too, and outlives the table.
-  static StatusOr<std::unique_ptr<Table>> Create(const TableConfig& config,
-                                                 int64_t most_chunk_bytes, Memory* memory,
-                                                 DeviceErrors* errors, cudaStream_t stream);
+  // the device too, and outlives the tables.
+  static StatusOr<std::unique_ptr<Tables>> Create(const std::vector<TableConfig>& configs,
+                                                  int64_t most_chunk_bytes, Memory* memory,
+                                                  DeviceErrors* errors, cudaStream_t stream);
   // Waits for the device.
-  ~Table();
-  Table(const Table&) = delete;
-  Table& operator=(const Table&) = delete;
+  ~Tables();
+  Tables(const Tables&) = delete;
+  Tables& operator=(const Tables&) = delete;
 
-  const TableConfig& config() const { return config_; }
+  const std::vector<TableConfig>& configs() const { return configs_; }
+  const std::vector<TableView>& views() const { return views_; }
 
-  // Refuses if the current device is not the table's.
+  // Refuses if the current device is not the tables'.
   Status CheckDevice() const;
 
   // Copies a shard's rows of the weights (slot -1) or of a slot, [rows.count, dimension];
   // `from` and `to` are memory that the device can reach.
-  Status Write(int64_t slot, const Shard& rows, const float* from, cudaStream_t stream);
-  Status Read(int64_t slot, const Shard& rows, float* to, cudaStream_t stream);
+  Status Write(int64_t table, int64_t slot, const Shard& rows, const float* from,
+               cudaStream_t stream);
+  Status Read(int64_t table, int64_t slot, const Shard& rows, float* to, cudaStream_t stream);
 
-  // out: [samples, dimension].
-  Status Lookup(const Source& source, float* out, cudaStream_t stream);
+  // What a source must be for a lookup or, with its gradients, for an update.
+  Status CheckSource(const char* call, const Source& source) const;
+  // `image` is where on the device call.image lies; outputs[i]: [samples, dimension].
+  Status Lookup(const LookupCall& call, const char* image, float* const* outputs,
+                cudaStream_t stream);
 
-  // What Update works in for so many ids in all sources, in bytes.
-  StatusOr<int64_t> UpdateBytes(int64_t ids);
-  // Has the device look for gradients that are not finite, which comes before an update of
-  // this table, and of those that may change only together with it.
-  Status CheckGradients(const std::vector<Source>& sources, cudaStream_t stream) const;
-  // Updates the rows that the sources looked up, which are one batch, in this order.
-  Status Update(const std::vector<Source>& sources, float learning_rate, void* workspace,
-                int64_t workspace_bytes, cudaStream_t stream);
+  // For so many ids of each table, in so many sources of all.
+  StatusOr<UpdateRoom> RoomOf(const std::vector<int64_t>& ids, int64_t sources) const;
+  // Updates the rows that the sources looked up, which are one batch, in this order, with a
+  // learning rate for each table. All gradients are looked at before the first row changes.
+  Status Update(const std::vector<Source>& sources, const std::vector<float>& rates,
+                const UpdateRoom& room, void* workspace, void* image, cudaStream_t stream);
 
  private:
-  Table(const TableConfig& config, Memory* memory, DeviceErrors* errors)
-      : config_(config), memory_(memory), errors_(errors) {}
+  Tables(const std::vector<TableConfig>& configs, Memory* memory, DeviceErrors* errors)
+      : configs_(configs), memory_(memory), errors_(errors) {}
 
   Status Allocate(int64_t most_chunk_bytes, cudaStream_t stream);
-  Status CheckSource(const char* call, const Source& source) const;
-  Status Copy(bool to_table, int64_t slot, const Shard& rows, float* values,
+  Status AllocateTable(const TableConfig& config, const Chunks& chunks, float** addresses,
+                       cudaStream_t stream);
+  Status Copy(bool to_table, int64_t table, int64_t slot, const Shard& rows, float* values,
               cudaStream_t stream);
-  StatusOr<Workspace> Plan(int64_t ids) const;
-  template <bool kWide>
-  Status UpdateRows(const Sorted& sorted, const uint32_t* touched, const Hyper& hyper,
+  StatusOr<Workspace> Plan(const std::vector<int64_t>& ids, int64_t sources) const;
+  template <class Rule, bool kWide>
+  Status UpdateRows(const UpdateCall::GroupPlan& plan, const Group<Rule>& group,
                     cudaStream_t stream) const;
 
-  const TableConfig config_;
+  const std::vector<TableConfig> configs_;
   Memory* const memory_;
   DeviceErrors* const errors_;
   int device_ = 0;
-  int64_t resident_ = 0;  // Threads that the device runs at once.
-  Rows rows_ = {};
-  Shape shape_ = {};
+  int64_t resident_ = 0;       // Threads that the device runs at once.
+  std::vector<void*> pieces_;  // All that was allocated.
+  std::vector<TableView> views_;
+  const TableView* device_views_ = nullptr;
 };
-
-// Makes each float the one with these bits.
-Status FillWithBits(uint32_t bits, int64_t count, float* to, cudaStream_t stream);
-// The first float that is outside of a range; waits for the stream.
-StatusOr<std::optional<Outside>> FindOutside(Range range, int64_t count, const float* values,
-                                             Memory* memory, cudaStream_t stream);
 
 }  // namespace opwright::embedding::cuda

@@ -145,8 +145,9 @@ class Model {
     return out;
   }
 
+  template <class Floats>
   void Update(const std::vector<const Batch*>& batches,
-              const std::vector<std::vector<std::vector<float>>>& gradients, float step) {
+              const std::vector<std::vector<Floats>>& gradients, float step) {
     for (size_t t = 0; t < tables_.size(); ++t) {
       const TableConfig& table = configuration_.tables[t];
       std::map<int64_t, std::vector<std::vector<double>>> by_row;
@@ -206,9 +207,11 @@ class Model {
   std::vector<std::vector<float>> tables_;
 };
 
-// Steps of a drawn configuration, whose outputs and tables can be read after settle().
-inline void StepsAreInOrder(uint64_t seed, Pool& pool, std::unique_ptr<TableStore> store,
-                            const std::function<void()>& settle) {
+// Steps of a drawn configuration, whose outputs and tables can be read after settle(). Floats
+// are where the store can reach them.
+template <class Floats = std::vector<float>>
+void StepsAreInOrder(uint64_t seed, Pool& pool, std::unique_ptr<TableStore> store,
+                     const std::function<void()>& settle) {
   Random random{seed};
   const Configuration configuration = DrawConfiguration(random);
   const auto engine = Value(Engine::Create(configuration, std::move(store)));
@@ -216,7 +219,7 @@ inline void StepsAreInOrder(uint64_t seed, Pool& pool, std::unique_ptr<TableStor
   for (size_t t = 0; t < configuration.tables.size(); ++t) {
     const TableConfig& table = configuration.tables[t];
     for (int64_t slot = -1; slot < table.slots(); ++slot) {
-      std::vector<float> values(table.rows * table.dimension);
+      Floats values(table.rows * table.dimension);
       for (float& value : values) {
         value = static_cast<float>(slot < 0 ? random.Uniform() : random.Uniform() + 1);
       }
@@ -230,7 +233,7 @@ inline void StepsAreInOrder(uint64_t seed, Pool& pool, std::unique_ptr<TableStor
   }
   const int64_t steps = 6, cores = configuration.cores;
   std::vector<std::vector<Batch>> batches(steps);
-  std::vector<std::vector<std::vector<std::vector<float>>>> gradients(steps), outputs(steps);
+  std::vector<std::vector<std::vector<Floats>>> gradients(steps), outputs(steps);
   for (int64_t s = 0; s < steps; ++s) {
     outputs[s].resize(cores);
     for (int64_t core = 0; core < cores; ++core) {
@@ -318,7 +321,7 @@ inline void StepsAreInOrder(uint64_t seed, Pool& pool, std::unique_ptr<TableStor
     const TableConfig& table = configuration.tables[t];
     if (table.optimizer == Optimizer::kLion) continue;  // Signs of sums that are all but zero.
     for (int64_t slot = -1; slot < table.slots(); ++slot) {
-      std::vector<float> found(table.rows * table.dimension);
+      Floats found(table.rows * table.dimension);
       PoolContext exec(pool);
       EXPECT_OK(engine->Use(&exec, [&](TableStore* store) {
         return store->Read(&exec, t, slot, {table.rows, 0, 1}, found.data());

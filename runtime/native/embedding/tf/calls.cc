@@ -11,6 +11,7 @@
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/rendezvous.h"
 #include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/util/device_name_utils.h"
 
 namespace opwright::embedding {
 namespace {
@@ -23,11 +24,16 @@ using tensorflow::RendezvousInterface;
 using tensorflow::Tensor;
 using State = Call::State;
 
-// A name that no edge of a graph has.
-const Rendezvous::ParsedKey& NobodysKey() {
-  static const Rendezvous::ParsedKey* const parsed = [] {
+// A name that no edge of a graph has, between the CPU of this process and itself: in a cluster
+// a rendezvous refuses names of other tasks. All ops of a process are of one task.
+const Rendezvous::ParsedKey& NobodysKey(OpKernelContext* context = nullptr) {
+  static const Rendezvous::ParsedKey* const parsed = [context] {
     auto* const made = new Rendezvous::ParsedKey;
-    const std::string device = "/job:localhost/replica:0/task:0/device:CPU:0";
+    std::string device = "/job:localhost/replica:0/task:0/device:CPU:0";
+    if (context) {
+      const auto& own = context->device()->parsed_name();
+      device = tensorflow::DeviceNameUtils::FullName(own.job, own.replica, own.task, "CPU", 0);
+    }
     const std::string key = Rendezvous::CreateKey(device, 1, device, "opwright: nobody's",
                                                   tensorflow::FrameAndIter(0, 0));
     Rendezvous::ParseKey(key, made).IgnoreError();  // It is well formed.
@@ -101,12 +107,17 @@ struct Registry {
   }
 };
 
-// The step that a thread is in.
-struct PythonStep {
-  std::shared_ptr<Call> call;
+}  // namespace
+
+// A step that threads are in: one after the other.
+struct ThreadStep : std::enable_shared_from_this<ThreadStep> {
+  std::shared_ptr<Call> call = std::make_shared<Call>(/*keeps_batches=*/false);
   std::vector<std::shared_ptr<Call>> ended;  // Functions that it ran, and left something.
 };
-thread_local std::vector<PythonStep> steps;
+
+namespace {
+
+thread_local std::vector<std::shared_ptr<ThreadStep>> steps;
 
 void Tell(const CallRef& call, bool sure = true) { System::Get().CallEnded(call, sure); }
 
@@ -189,7 +200,7 @@ class RunCall : public Call, public std::enable_shared_from_this<RunCall> {
     Tell(shared_from_this(), sure);
     // A function's manager is deleted by the thread that called it.
     if (state == State::kEnded && !steps.empty() && System::Get().Holds(shared_from_this())) {
-      steps.back().ended.push_back(shared_from_this());
+      steps.back()->ended.push_back(shared_from_this());
     }
   }
 
@@ -216,10 +227,11 @@ class RunCall : public Call, public std::enable_shared_from_this<RunCall> {
 }  // namespace
 
 CallRef CallOf(OpKernelContext* context) {
-  if (!steps.empty()) return steps.back().call;
+  if (!steps.empty()) return steps.back()->call;
   // Executors alone bring this. An op that is run eagerly is over when it is done.
   if (!context->params()->inc_num_deferred_ops_function) return nullptr;
   if (!context->cancellation_manager() || !context->rendezvous()) return nullptr;
+  NobodysKey(context);
   auto& registry = Registry::Get();
   std::shared_ptr<RunCall> call;
   {
@@ -303,24 +315,32 @@ void Forget(const CallRef& call) {
   }
 }
 
-void BeginStep() { steps.push_back({std::make_shared<Call>(/*keeps_batches=*/false), {}}); }
+void BeginStep() { steps.push_back(std::make_shared<ThreadStep>()); }
 
 void EndStep(bool failed) {
   if (steps.empty()) return;
-  const PythonStep step = std::move(steps.back());
+  const std::shared_ptr<ThreadStep> step = std::move(steps.back());
   steps.pop_back();
   FindEndedCalls();
-  step.call->End(failed ? State::kFailed : State::kEnded);
-  Tell(step.call);
-  for (const auto& call : step.ended) {
+  step->call->End(failed ? State::kFailed : State::kEnded);
+  Tell(step->call);
+  for (const auto& call : step->ended) {
     if (failed) {
       call->End(State::kFailed);
       Tell(call);
     } else if (!steps.empty()) {
-      steps.back().ended.push_back(call);
+      steps.back()->ended.push_back(call);
     }
   }
-  if (!failed && !steps.empty()) steps.back().ended.push_back(step.call);
+  if (!failed && !steps.empty()) steps.back()->ended.push_back(step->call);
+}
+
+ThreadStep* StepOfThread() { return steps.empty() ? nullptr : steps.back().get(); }
+
+void JoinStep(ThreadStep* step) { steps.push_back(step->shared_from_this()); }
+
+void LeaveStep() {
+  if (!steps.empty()) steps.pop_back();
 }
 
 }  // namespace opwright::embedding

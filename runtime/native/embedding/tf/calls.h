@@ -27,4 +27,11 @@ void Forget(const CallRef& call);
 void BeginStep();
 void EndStep(bool failed);
 
+// The innermost step of the calling thread, null outside of one. Another thread that does a
+// part of its work joins it, while the first one waits for it.
+struct ThreadStep;
+ThreadStep* StepOfThread();
+void JoinStep(ThreadStep* step);
+void LeaveStep();
+
 }  // namespace opwright::embedding

@@ -2,13 +2,23 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
+#include "base/tf/register.h"
 #include "embedding/store.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
+// For the CPU and, in a library with kernels for GPUs, for those as well: HOST_MEMORY are
+// clauses that name the arguments which stay in the memory of the host there.
+#define OPWRIGHT_REGISTER(NAME, HOST_MEMORY, ...)                          \
+  OPWRIGHT_REGISTER_CPU(NAME, __VA_ARGS__);                                \
+  OPWRIGHT_REGISTER_KERNEL_IF(::opwright::embedding::kHasGpuKernels, NAME, \
+                              .Device(tensorflow::DEVICE_GPU) HOST_MEMORY, __VA_ARGS__)
+
 namespace opwright::embedding {
+
+// Whether tables can lie on GPUs. A constant, so that it is known before any static is made.
+extern const bool kHasGpuKernels;
 
 // Where an op runs: ops on the same device can use the same tables.
 struct OpDevice {
@@ -23,13 +33,5 @@ OpDevice DeviceOf(tensorflow::OpKernelContext* context);
 
 // For tables on the device of the op. It needs nothing of the op later.
 std::unique_ptr<TableStore> MakeTableStore(tensorflow::OpKernelContext* context);
-
-// Of values in the memory of the op's device: makes each float the one with these bits,
-Status FillWithBits(tensorflow::OpKernelContext* context, uint32_t bits, int64_t count,
-                    float* to);
-// and finds the first one outside of a range, which it waits for.
-StatusOr<std::optional<Outside>> FindOutside(tensorflow::OpKernelContext* context,
-                                             ExecutionContext* exec, Range range, int64_t count,
-                                             const float* values);
 
 }  // namespace opwright::embedding

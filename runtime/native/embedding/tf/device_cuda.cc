@@ -1,12 +1,16 @@
 // With kernels for GPUs: the stream and the memory are TensorFlow's.
 #include <limits>
 
-#include "embedding/cpu/rows.h"
+#include "embedding/cuda/requirements.h"
 #include "embedding/cuda/store.h"
 #include "embedding/tf/device.h"
 #include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/platform/logging.h"
 #if !defined(OPWRIGHT_CPU_AS_GPU)
 #include "xla/stream_executor/stream.h"
+#endif
+#if __has_include(<third_party/gpus/cuda/cuda_config.h>)
+#include <third_party/gpus/cuda/cuda_config.h>
 #endif
 
 namespace opwright::embedding {
@@ -22,7 +26,11 @@ class DeviceMemory : public cuda::Memory {
   explicit DeviceMemory(Allocator* allocator) : allocator_(allocator) {}
 
   void* Allocate(int64_t bytes) override {
-    return allocator_->AllocateRaw(Allocator::kAllocatorAlignment, static_cast<size_t>(bytes));
+    // Who waits decides so itself, and where: TensorFlow would wait for ten seconds right here.
+    tensorflow::AllocationAttributes at_once;
+    at_once.retry_on_failure = false;
+    return allocator_->AllocateRaw(Allocator::kAllocatorAlignment, static_cast<size_t>(bytes),
+                                   at_once);
   }
   void Free(void* data) override { allocator_->DeallocateRaw(data); }
   int64_t Left() override {
@@ -51,7 +59,19 @@ bool IsOnGpu(OpKernelContext* context, void** stream) {
 }
 #endif
 
+#if defined(TF_CUDA_VERSION)
+constexpr char kTensorFlowsCuda[] = TF_CUDA_VERSION;
+#else
+constexpr char kTensorFlowsCuda[] = "";
+#endif
+
 }  // namespace
+
+#if defined(OPWRIGHT_CPU_AS_GPU)
+const bool kHasGpuKernels = false;
+#else
+const bool kHasGpuKernels = true;
+#endif
 
 OpDevice DeviceOf(OpKernelContext* context) {
   OpDevice device;
@@ -62,26 +82,14 @@ OpDevice DeviceOf(OpKernelContext* context) {
 std::unique_ptr<TableStore> MakeTableStore(OpKernelContext* context) {
   void* stream;
   if (!IsOnGpu(context, &stream)) return MakeCpuTableStore();
+  cuda::Machine machine;
+  machine.built_with = CUDART_VERSION;
+  machine.tensorflow = cuda::VersionOf(kTensorFlowsCuda);
+  const std::string other = cuda::OtherCuda(machine);
+  if (!other.empty()) LOG(WARNING) << other;
   return cuda::MakeTableStore(
       static_cast<cudaStream_t>(stream),
       std::make_shared<DeviceMemory>(context->device()->GetAllocator({})));
-}
-
-Status FillWithBits(OpKernelContext* context, uint32_t bits, int64_t count, float* to) {
-  void* stream;
-  if (IsOnGpu(context, &stream)) {
-    return cuda::FillWithBits(bits, count, to, static_cast<cudaStream_t>(stream));
-  }
-  FillWithBits(bits, count, to);
-  return {};
-}
-
-StatusOr<std::optional<Outside>> FindOutside(OpKernelContext* context, ExecutionContext* exec,
-                                             Range range, int64_t count, const float* values) {
-  void* stream;
-  if (!IsOnGpu(context, &stream)) return FindOutside(*exec, range, count, values);
-  DeviceMemory memory(context->device()->GetAllocator({}));
-  return cuda::FindOutside(range, count, values, &memory, static_cast<cudaStream_t>(stream));
 }
 
 }  // namespace opwright::embedding

@@ -101,19 +101,21 @@ class EnqueueOp : public AsyncOpKernel {
     int64_t core;
     OP_REQUIRES_OK_ASYNC(context, ReadCore(context, *engine, &core), done);
     auto batch = std::make_shared<Batch>();
-    OP_REQUIRES_OK_ASYNC(context, ReadBatch(context, engine->configuration(), batch.get()),
-                         done);
+    const absl::Status read = ReadBatch(context, engine->configuration(), batch.get());
+    OP_REQUIRES_OK_ASYNC(context, OfCore(*engine, core, read), done);
     FindEndedCalls();
     const CallRef call = CallOf(context);
-    Waiting::Start(context, engine, std::move(done),
-                   [&](ExecutionContext* exec, Waiting::Resume resume) {
-                     return engine->Enqueue(
-                         exec, core, std::move(*batch),
-                         [resume = std::move(resume)](const Status& status) {
-                           resume([status](ExecutionContext*) { return status; });
-                         },
-                         call);
-                   });
+    RunOp(context, std::move(done), [=](const DoneCallback& done) {
+      Waiting::Start(context, engine, done,
+                     [&](ExecutionContext* exec, Waiting::Resume resume) {
+                       return engine->Enqueue(
+                           exec, core, std::move(*batch),
+                           [resume = std::move(resume)](const Status& status) {
+                             resume([status](ExecutionContext*) { return status; });
+                           },
+                           call);
+                     });
+    });
   }
 
  protected:

@@ -10,10 +10,15 @@
 // By order: TensorFlow lets enqueuing ops of one function run in any order, and calls of
 // functions as long as they write no variable in common. Where there are several, each comes
 // after the one before it in the function.
+//
+// Both hold for each core by itself. Cores must not wait for each other here: the second step
+// of one is looked up when all have sent the gradients of the first.
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <new>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +34,7 @@
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/graph/graph.h"
+#include "tensorflow/core/util/device_name_utils.h"
 
 namespace opwright::embedding {
 namespace {
@@ -45,19 +51,38 @@ using tensorflow::NodeDef;
 // Where TensorFlow's TPUEmbedding writes the name.
 constexpr char kName[] = "_tpu_embedding_layer";
 
-// What an op does with batches, by itself or in functions that it calls.
-struct Uses {
-  bool enqueues = false;
-  bool steps = false;  // Receives them, or sends their gradients.
+// Cores by number, and what is no number: of an op without a device, which runs where its
+// function was called, and of one that is told when it runs.
+constexpr int64_t kOfCaller = -1, kAnyCore = -2;
+using Cores = std::set<int64_t>;
 
-  void operator|=(const Uses& other) {
-    enqueues |= other.enqueues;
-    steps |= other.steps;
-  }
+// For which cores an op does what with batches, by itself or in functions that it calls.
+struct Uses {
+  Cores enqueues;
+  Cores steps;  // Receives them, or sends their gradients.
+
   bool operator==(const Uses& other) const {
     return enqueues == other.enqueues && steps == other.steps;
   }
+  // Of a function, called by an op of this core.
+  void AddCalled(const Uses& called, int64_t core) {
+    for (const int64_t one : called.enqueues) enqueues.insert(one == kOfCaller ? core : one);
+    for (const int64_t one : called.steps) steps.insert(one == kOfCaller ? core : one);
+  }
 };
+
+int64_t CoreOf(absl::string_view device) {
+  tensorflow::DeviceNameUtils::ParsedName name;
+  const bool parsed = tensorflow::DeviceNameUtils::ParseFullName(device, &name);
+  return parsed && name.has_id ? name.id : kOfCaller;
+}
+
+// As the op finds it when it runs.
+int64_t CoreOf(absl::string_view op, const AttrSlice& attrs, absl::string_view device) {
+  if (absl::StartsWith(op, "DynamicEnqueue")) return kAnyCore;
+  const AttrValue* const ordinal = attrs.Find("device_ordinal");
+  return ordinal && ordinal->i() >= 0 ? ordinal->i() : CoreOf(device);
+}
 
 enum class Kind { kOther, kEnqueue, kReceive, kSend };
 
@@ -94,7 +119,11 @@ class Library {
     for (const Node* node : graph.op_nodes()) {
       ForFunctionsOf(node->type_string(), node->attrs(), reach);
     }
-    std::map<std::string, std::vector<std::string>, std::less<>> callers;
+    struct Caller {
+      std::string name;
+      int64_t core;
+    };
+    std::map<std::string, std::vector<Caller>, std::less<>> callers;
     while (!next.empty()) {
       const std::string name = std::move(next.back());
       next.pop_back();
@@ -102,9 +131,10 @@ class Library {
       if (!record) continue;
       Uses uses;
       for (const NodeDef& node : record->fdef().node_def()) {
-        uses |= OfOp(node.op());
+        AddOp(node.op(), AttrSlice(node), node.device(), &uses);
         ForFunctionsOf(node.op(), AttrSlice(node), [&](absl::string_view callee) {
-          if (reach(callee)) callers[std::string(callee)].push_back(name);
+          if (!reach(callee)) return;
+          callers[std::string(callee)].push_back({name, CoreOf(node.device())});
         });
       }
       uses_[name] = uses;
@@ -114,20 +144,21 @@ class Library {
     while (!changed.empty()) {
       const std::string callee = std::move(changed.back());
       changed.pop_back();
-      for (const std::string& caller : callers[callee]) {
-        const Uses before = uses_[caller];
-        uses_[caller] |= uses_[callee];
-        if (!(uses_[caller] == before)) changed.push_back(caller);
+      for (const Caller& caller : callers[callee]) {
+        const Uses before = uses_[caller.name];
+        uses_[caller.name].AddCalled(Uses(uses_[callee]), caller.core);
+        if (!(uses_[caller.name] == before)) changed.push_back(caller.name);
       }
     }
   }
 
-  Uses Of(absl::string_view op, const AttrSlice& attrs) const {
-    Uses uses = OfOp(op);
+  Uses Of(absl::string_view op, const AttrSlice& attrs, absl::string_view device) const {
+    Uses uses;
+    AddOp(op, attrs, device, &uses);
     if (!(uses == Uses()) || uses_.empty()) return uses;
     ForFunctionsOf(op, attrs, [&](absl::string_view name) {
       const auto found = uses_.find(name);
-      if (found != uses_.end()) uses |= found->second;
+      if (found != uses_.end()) uses.AddCalled(found->second, CoreOf(device));
     });
     return uses;
   }
@@ -142,9 +173,12 @@ class Library {
   }
 
  private:
-  static Uses OfOp(absl::string_view op) {
+  static void AddOp(absl::string_view op, const AttrSlice& attrs, absl::string_view device,
+                    Uses* uses) {
     const Kind kind = KindOf(op);
-    return {kind == Kind::kEnqueue, kind == Kind::kReceive || kind == Kind::kSend};
+    if (kind == Kind::kOther) return;
+    Cores& cores = kind == Kind::kEnqueue ? uses->enqueues : uses->steps;
+    cores.insert(CoreOf(op, attrs, device));
   }
 
   std::map<std::string, Uses, std::less<>> uses_;
@@ -158,6 +192,7 @@ class Body {
   virtual size_t size() const = 0;
   virtual absl::string_view op(size_t node) const = 0;
   virtual AttrSlice attrs(size_t node) const = 0;
+  virtual absl::string_view device(size_t node) const = 0;
   // By node, those that it waits for.
   virtual std::vector<std::vector<size_t>> Inputs() const = 0;
   virtual void SetMode(size_t node, const char* mode) = 0;
@@ -175,6 +210,9 @@ class GraphBody : public Body {
   size_t size() const override { return nodes_.size(); }
   absl::string_view op(size_t node) const override { return nodes_[node]->type_string(); }
   AttrSlice attrs(size_t node) const override { return nodes_[node]->attrs(); }
+  absl::string_view device(size_t node) const override {
+    return nodes_[node]->requested_device();
+  }
   std::vector<std::vector<size_t>> Inputs() const override {
     std::map<const Node*, size_t> places;
     for (size_t i = 0; i < size(); ++i) places[nodes_[i]] = i;
@@ -208,6 +246,7 @@ class FunctionBody : public Body {
   size_t size() const override { return nodes_.size(); }
   absl::string_view op(size_t node) const override { return nodes_[node]->op(); }
   AttrSlice attrs(size_t node) const override { return AttrSlice(*nodes_[node]); }
+  absl::string_view device(size_t node) const override { return nodes_[node]->device(); }
   std::vector<std::vector<size_t>> Inputs() const override {
     std::map<absl::string_view, size_t> places;
     for (size_t i = 0; i < size(); ++i) places[nodes_[i]->name()] = i;
@@ -237,24 +276,28 @@ class FunctionBody : public Body {
   bool changed_ = false;
 };
 
-// Named lookups are for training if gradients are sent for their name in the same body.
+// Named lookups are for training if gradients are sent for their name in the same body, by the
+// same core.
 absl::Status SetModes(Body* body) {
   struct Lookup {
     std::vector<size_t> enqueues;
     int receives = 0, sends = 0;
   };
-  std::map<std::string, Lookup> lookups;
+  std::map<std::pair<std::string, int64_t>, Lookup> lookups;
   for (size_t i = 0; i < body->size(); ++i) {
     const Kind kind = KindOf(body->op(i));
     if (kind == Kind::kOther) continue;
     const AttrValue* const name = body->attrs(i).Find(kName);
     if (!name) continue;
-    Lookup& lookup = lookups[name->s()];
+    // Without a device it runs on the first.
+    const int64_t core = CoreOf(body->op(i), body->attrs(i), body->device(i));
+    Lookup& lookup = lookups[{name->s(), std::max<int64_t>(core, 0)}];
     if (kind == Kind::kEnqueue) lookup.enqueues.push_back(i);
     if (kind == Kind::kReceive) ++lookup.receives;
     if (kind == Kind::kSend) ++lookup.sends;
   }
-  for (const auto& [name, lookup] : lookups) {
+  for (const auto& [key, lookup] : lookups) {
+    const std::string& name = key.first;
     // The rules of TensorFlow's pass, which knows no other way to tell what belongs together.
     if (lookup.enqueues.size() > 1 || lookup.receives > 1 || lookup.sends > 1) {
       return absl::InvalidArgumentError(
@@ -302,21 +345,32 @@ bool IsControlFlow(absl::string_view op) {
 }
 
 void SetOrder(const Library& library, Body* body) {
-  std::vector<size_t> enqueues, steps;
+  using Chain = std::vector<std::pair<size_t, Cores>>;
+  Chain enqueues, steps;
+  Cores cores;
   for (size_t i = 0; i < body->size(); ++i) {
     if (IsControlFlow(body->op(i))) return;
-    const Uses uses = library.Of(body->op(i), body->attrs(i));
-    if (uses.enqueues) enqueues.push_back(i);
-    if (uses.steps) steps.push_back(i);
+    const Uses uses = library.Of(body->op(i), body->attrs(i), body->device(i));
+    if (!uses.enqueues.empty()) enqueues.emplace_back(i, uses.enqueues);
+    if (!uses.steps.empty()) steps.emplace_back(i, uses.steps);
+    for (const Cores* const used : {&uses.enqueues, &uses.steps}) {
+      cores.insert(used->begin(), used->end());
+    }
   }
   if (enqueues.size() < 2 && steps.size() < 2) return;
   std::vector<std::vector<size_t>> inputs = body->Inputs();
-  for (const std::vector<size_t>* const chain : {&enqueues, &steps}) {
-    for (size_t i = 1; i < chain->size(); ++i) {
-      const size_t first = (*chain)[i - 1], second = (*chain)[i];
-      if (Waits(inputs, second, first) || Waits(inputs, first, second)) continue;
-      body->Order(first, second);
-      inputs[second].push_back(first);
+  for (const int64_t core : cores) {
+    for (const Chain* const chain : {&enqueues, &steps}) {
+      const size_t* last = nullptr;
+      for (const auto& [node, used] : *chain) {
+        // What may be for any core is in its place among those of each.
+        if (!used.count(core) && *used.begin() >= 0) continue;
+        if (last && !Waits(inputs, node, *last) && !Waits(inputs, *last, node)) {
+          body->Order(*last, node);
+          inputs[node].push_back(*last);
+        }
+        last = &node;
+      }
     }
   }
 }

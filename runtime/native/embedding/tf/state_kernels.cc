@@ -2,13 +2,14 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/tf/device_context.h"
-#include "base/tf/register.h"
 #include "base/tf/status.h"
+#include "embedding/cpu/rows.h"
 #include "embedding/tf/device.h"
 #include "embedding/tf/system.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -16,8 +17,8 @@
 namespace opwright::embedding {
 namespace {
 
+using tensorflow::AsyncOpKernel;
 using tensorflow::OpInputList;
-using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::OpOutputList;
@@ -25,7 +26,7 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
 // Which rows an op is about.
-class StateOp : public ConfiguredOp<OpKernel> {
+class StateOp : public ConfiguredOp<AsyncOpKernel> {
  public:
   explicit StateOp(OpKernelConstruction* context) : ConfiguredOp(context) {
     OP_REQUIRES_OK(context, context->GetAttr("num_shards", &shards_));
@@ -37,7 +38,16 @@ class StateOp : public ConfiguredOp<OpKernel> {
         Invalid("shard_id", absl::StrCat("must be in [0, ", shards_, "), is ", shard_)));
   }
 
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    RunOp(context, std::move(done), [this, context](const DoneCallback& done) {
+      context->SetStatus(Work(context));
+      done();
+    });
+  }
+
  protected:
+  virtual absl::Status Work(OpKernelContext* context) = 0;
+
   Shard RowsOf(const Configuration& configuration, int64_t table) const {
     return ShardOf(configuration.tables[table].rows, shards_, shard_,
                    configuration.shard_by_remainder);
@@ -55,13 +65,10 @@ class StateOp : public ConfiguredOp<OpKernel> {
   }
 
   // Whether values, [rows, dimension] of a shard of a table or empty, may be loaded.
-  Status CheckValues(OpKernelContext* context, DeviceContext* exec,
-                     const Configuration& configuration, int64_t table, Range range,
-                     const Tensor& tensor, const std::string& argument) const {
-    const auto scanned =
-        FindOutside(context, exec, range, tensor.NumElements(), tensor.flat<float>().data());
-    OPWRIGHT_RETURN_IF_ERROR(scanned.status());
-    const std::optional<Outside>& found = *scanned;
+  Status CheckValues(DeviceContext* exec, const Configuration& configuration, int64_t table,
+                     Range range, const Tensor& tensor, const std::string& argument) const {
+    const std::optional<Outside> found =
+        FindOutside(*exec, range, tensor.NumElements(), tensor.flat<float>().data());
     if (!found) return {};
     const int64_t dimension = configuration.tables[table].dimension;
     const Shard rows = RowsOf(configuration, table);
@@ -132,32 +139,31 @@ class LoadOp : public OneTableOp {
  public:
   using OneTableOp::OneTableOp;
 
-  void Compute(OpKernelContext* context) override {
-    const auto found = System::Get().FindHere(context, config_);
-    OP_REQUIRES_OK(context, found.status());
+  absl::Status Work(OpKernelContext* context) override {
+    const auto found = System::Get().Find(config_);
+    TF_RETURN_IF_ERROR(found.status());
     const std::shared_ptr<Engine> engine = *found;
     const Configuration& configuration = engine->configuration();
     int64_t table;
-    OP_REQUIRES_OK(context, FindTable(configuration, &table));
+    TF_RETURN_IF_ERROR(FindTable(configuration, &table));
     for (int i = 0; i < context->num_inputs(); ++i) {
-      OP_REQUIRES_OK(context, CheckShape(i == 0 ? "parameters" : facts().slots[i - 1].name,
-                                         configuration, table, context->input(i)));
+      TF_RETURN_IF_ERROR(CheckShape(i == 0 ? "parameters" : facts().slots[i - 1].name,
+                                    configuration, table, context->input(i)));
     }
     DeviceContext exec(context);
-    OP_REQUIRES_OK(
-        context, ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
-          for (int i = 0; i < context->num_inputs(); ++i) {
-            OPWRIGHT_RETURN_IF_ERROR(CheckValues(
-                context, &exec, configuration, table, facts().range(i - 1), context->input(i),
-                i == 0 ? "parameters" : facts().slots[i - 1].name));
-          }
-          for (int i = 0; i < context->num_inputs(); ++i) {
-            OPWRIGHT_RETURN_IF_ERROR(store->Write(&exec, table, i - 1,
-                                                  RowsOf(configuration, table),
-                                                  context->input(i).flat<float>().data()));
-          }
-          return {};
-        })));
+    TF_RETURN_IF_ERROR(ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
+      for (int i = 0; i < context->num_inputs(); ++i) {
+        OPWRIGHT_RETURN_IF_ERROR(
+            CheckValues(&exec, configuration, table, facts().range(i - 1), context->input(i),
+                        i == 0 ? "parameters" : facts().slots[i - 1].name));
+      }
+      for (int i = 0; i < context->num_inputs(); ++i) {
+        OPWRIGHT_RETURN_IF_ERROR(store->Write(&exec, table, i - 1, RowsOf(configuration, table),
+                                              context->input(i).flat<float>().data()));
+      }
+      return {};
+    })));
+    return absl::OkStatus();
   }
 };
 
@@ -165,31 +171,30 @@ class RetrieveOp : public OneTableOp {
  public:
   using OneTableOp::OneTableOp;
 
-  void Compute(OpKernelContext* context) override {
-    const auto found = System::Get().FindHere(context, config_);
-    OP_REQUIRES_OK(context, found.status());
+  absl::Status Work(OpKernelContext* context) override {
+    const auto found = System::Get().Find(config_);
+    TF_RETURN_IF_ERROR(found.status());
     const std::shared_ptr<Engine> engine = *found;
     const Configuration& configuration = engine->configuration();
     int64_t table;
-    OP_REQUIRES_OK(context, FindTable(configuration, &table));
+    TF_RETURN_IF_ERROR(FindTable(configuration, &table));
     const Shard rows = RowsOf(configuration, table);
     std::vector<float*> outputs(context->num_outputs());
     for (int i = 0; i < context->num_outputs(); ++i) {
       Tensor* output;
-      OP_REQUIRES_OK(
-          context,
-          context->allocate_output(
-              i, TensorShape({rows.count, configuration.tables[table].dimension}), &output));
+      TF_RETURN_IF_ERROR(context->allocate_output(
+          i, TensorShape({rows.count, configuration.tables[table].dimension}), &output));
       outputs[i] = output->flat<float>().data();
     }
     DeviceContext exec(context);
-    OP_REQUIRES_OK(context, ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
-                     for (size_t i = 0; i < outputs.size(); ++i) {
-                       OPWRIGHT_RETURN_IF_ERROR(store->Read(
-                           &exec, table, static_cast<int64_t>(i) - 1, rows, outputs[i]));
-                     }
-                     return {};
-                   })));
+    TF_RETURN_IF_ERROR(ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        OPWRIGHT_RETURN_IF_ERROR(
+            store->Read(&exec, table, static_cast<int64_t>(i) - 1, rows, outputs[i]));
+      }
+      return {};
+    })));
+    return absl::OkStatus();
   }
 };
 
@@ -217,34 +222,34 @@ class LoadAllOp : public AllTablesOp {
  public:
   using AllTablesOp::AllTablesOp;
 
-  void Compute(OpKernelContext* context) override {
-    const auto found = System::Get().FindHere(context, config_);
-    OP_REQUIRES_OK(context, found.status());
+  absl::Status Work(OpKernelContext* context) override {
+    const auto found = System::Get().Find(config_);
+    TF_RETURN_IF_ERROR(found.status());
     const std::shared_ptr<Engine> engine = *found;
     const Configuration& configuration = engine->configuration();
     OpInputList lists[1 + kMaxSlots];
-    OP_REQUIRES_OK(context, context->input_list("parameters", &lists[0]));
-    OP_REQUIRES_OK(context, CheckTables(configuration, lists[0].size()));
+    TF_RETURN_IF_ERROR(context->input_list("parameters", &lists[0]));
+    TF_RETURN_IF_ERROR(CheckTables(configuration, lists[0].size()));
     for (int i = 1; i <= kMaxSlots; ++i) {
-      OP_REQUIRES_OK(context, context->input_list(AuxiliaryName(i), &lists[i]));
+      TF_RETURN_IF_ERROR(context->input_list(AuxiliaryName(i), &lists[i]));
     }
     for (int t = 0; t < lists[0].size(); ++t) {
-      OP_REQUIRES_OK(context, Check(configuration, t, lists));
+      TF_RETURN_IF_ERROR(Check(configuration, t, lists));
     }
     DeviceContext exec(context);
-    OP_REQUIRES_OK(
-        context, ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
-          for (int t = 0; t < lists[0].size(); ++t) {
-            OPWRIGHT_RETURN_IF_ERROR(CheckTable(context, &exec, configuration, t, lists));
-          }
-          for (int t = 0; t < lists[0].size(); ++t) {
-            for (int i = 0; i <= configuration.tables[t].slots(); ++i) {
-              OPWRIGHT_RETURN_IF_ERROR(store->Write(&exec, t, i - 1, RowsOf(configuration, t),
-                                                    lists[i][t].flat<float>().data()));
-            }
-          }
-          return {};
-        })));
+    TF_RETURN_IF_ERROR(ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
+      for (int t = 0; t < lists[0].size(); ++t) {
+        OPWRIGHT_RETURN_IF_ERROR(CheckTable(&exec, configuration, t, lists));
+      }
+      for (int t = 0; t < lists[0].size(); ++t) {
+        for (int i = 0; i <= configuration.tables[t].slots(); ++i) {
+          OPWRIGHT_RETURN_IF_ERROR(store->Write(&exec, t, i - 1, RowsOf(configuration, t),
+                                                lists[i][t].flat<float>().data()));
+        }
+      }
+      return {};
+    })));
+    return absl::OkStatus();
   }
 
  private:
@@ -273,15 +278,15 @@ class LoadAllOp : public AllTablesOp {
   }
 
   // The weights, the slots and, where there are some, the gradient accumulators.
-  Status CheckTable(OpKernelContext* context, DeviceContext* exec,
-                    const Configuration& configuration, int t, const OpInputList* lists) const {
+  Status CheckTable(DeviceContext* exec, const Configuration& configuration, int t,
+                    const OpInputList* lists) const {
     const TableConfig& table = configuration.tables[t];
     const int64_t slots = table.slots();
     const int64_t last = std::min<int64_t>(slots + (table.accumulate ? 1 : 0), kMaxSlots);
     for (int i = 0; i <= last; ++i) {
       const Range range = i > slots ? Range::kClear : FactsOf(table.optimizer).range(i - 1);
       OPWRIGHT_RETURN_IF_ERROR(
-          CheckValues(context, exec, configuration, t, range, lists[i][t],
+          CheckValues(exec, configuration, t, range, lists[i][t],
                       ArgumentName(i, t) + (i > slots ? ", gradient accumulators" : "")));
     }
     return {};
@@ -292,16 +297,16 @@ class RetrieveAllOp : public AllTablesOp {
  public:
   using AllTablesOp::AllTablesOp;
 
-  void Compute(OpKernelContext* context) override {
-    const auto found = System::Get().FindHere(context, config_);
-    OP_REQUIRES_OK(context, found.status());
+  absl::Status Work(OpKernelContext* context) override {
+    const auto found = System::Get().Find(config_);
+    TF_RETURN_IF_ERROR(found.status());
     const std::shared_ptr<Engine> engine = *found;
     const Configuration& configuration = engine->configuration();
     OpOutputList lists[1 + kMaxSlots];
-    OP_REQUIRES_OK(context, context->output_list("parameters", &lists[0]));
-    OP_REQUIRES_OK(context, CheckTables(configuration, lists[0].size()));
+    TF_RETURN_IF_ERROR(context->output_list("parameters", &lists[0]));
+    TF_RETURN_IF_ERROR(CheckTables(configuration, lists[0].size()));
     for (int i = 1; i <= kMaxSlots; ++i) {
-      OP_REQUIRES_OK(context, context->output_list(AuxiliaryName(i), &lists[i]));
+      TF_RETURN_IF_ERROR(context->output_list(AuxiliaryName(i), &lists[i]));
     }
     std::vector<std::vector<float*>> outputs(lists[0].size());
     std::vector<Tensor*> accumulators;
@@ -312,50 +317,55 @@ class RetrieveAllOp : public AllTablesOp {
         const bool state = i <= table.slots();
         const bool accumulator = i == table.slots() + 1 && table.accumulate;
         Tensor* output;
-        OP_REQUIRES_OK(
-            context,
+        TF_RETURN_IF_ERROR(
             lists[i].allocate(t, state || accumulator ? shape : TensorShape({0, 0}), &output));
         if (state) outputs[t].push_back(output->flat<float>().data());
         if (accumulator) accumulators.push_back(output);
       }
     }
     DeviceContext exec(context);
-    OP_REQUIRES_OK(context, ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
-                     for (size_t t = 0; t < outputs.size(); ++t) {
-                       for (size_t i = 0; i < outputs[t].size(); ++i) {
-                         OPWRIGHT_RETURN_IF_ERROR(store->Read(
-                             &exec, static_cast<int64_t>(t), static_cast<int64_t>(i) - 1,
-                             RowsOf(configuration, static_cast<int64_t>(t)), outputs[t][i]));
-                       }
-                     }
-                     for (Tensor* const one : accumulators) {
-                       OPWRIGHT_RETURN_IF_ERROR(FillWithBits(
-                           context, kClearBits, one->NumElements(), one->flat<float>().data()));
-                     }
-                     return {};
-                   })));
+    TF_RETURN_IF_ERROR(ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
+      for (size_t t = 0; t < outputs.size(); ++t) {
+        for (size_t i = 0; i < outputs[t].size(); ++i) {
+          OPWRIGHT_RETURN_IF_ERROR(
+              store->Read(&exec, static_cast<int64_t>(t), static_cast<int64_t>(i) - 1,
+                          RowsOf(configuration, static_cast<int64_t>(t)), outputs[t][i]));
+        }
+      }
+      for (Tensor* const one : accumulators) {
+        FillWithBits(kClearBits, one->NumElements(), one->flat<float>().data());
+      }
+      return {};
+    })));
+    return absl::OkStatus();
   }
 };
 
-#define REGISTER_OPTIMIZER(NAME)                                     \
-  OPWRIGHT_REGISTER("LoadTPUEmbedding" NAME "Parameters", , LoadOp); \
-  OPWRIGHT_REGISTER("RetrieveTPUEmbedding" NAME "Parameters", , RetrieveOp)
+// Values are in the memory of the host, wherever tables lie and ops run.
+#define HOST(NAME) .HostMemory(NAME)
+#define REGISTER_OPTIMIZER(NAME, SLOTS)                                                      \
+  OPWRIGHT_REGISTER("LoadTPUEmbedding" NAME "Parameters", HOST("parameters") SLOTS, LoadOp); \
+  OPWRIGHT_REGISTER("RetrieveTPUEmbedding" NAME "Parameters", HOST("parameters") SLOTS,      \
+                    RetrieveOp)
 
-REGISTER_OPTIMIZER("ADAM");
-REGISTER_OPTIMIZER("Adadelta");
-REGISTER_OPTIMIZER("Adagrad");
-REGISTER_OPTIMIZER("AdagradMomentum");
-REGISTER_OPTIMIZER("CenteredRMSProp");
-REGISTER_OPTIMIZER("FTRL");
-REGISTER_OPTIMIZER("FrequencyEstimator");
-REGISTER_OPTIMIZER("MDLAdagradLight");
-REGISTER_OPTIMIZER("Momentum");
-REGISTER_OPTIMIZER("ProximalAdagrad");
-REGISTER_OPTIMIZER("ProximalYogi");
-REGISTER_OPTIMIZER("RMSProp");
-REGISTER_OPTIMIZER("StochasticGradientDescent");
-OPWRIGHT_REGISTER("LoadAllTPUEmbeddingParameters", , LoadAllOp);
-OPWRIGHT_REGISTER("RetrieveAllTPUEmbeddingParameters", , RetrieveAllOp);
+REGISTER_OPTIMIZER("ADAM", HOST("momenta") HOST("velocities"));
+REGISTER_OPTIMIZER("Adadelta", HOST("accumulators") HOST("updates"));
+REGISTER_OPTIMIZER("Adagrad", HOST("accumulators"));
+REGISTER_OPTIMIZER("AdagradMomentum", HOST("accumulators") HOST("momenta"));
+REGISTER_OPTIMIZER("CenteredRMSProp", HOST("ms") HOST("mom") HOST("mg"));
+REGISTER_OPTIMIZER("FTRL", HOST("accumulators") HOST("linears"));
+REGISTER_OPTIMIZER("FrequencyEstimator", HOST("last_hit_step"));
+REGISTER_OPTIMIZER("MDLAdagradLight", HOST("accumulators") HOST("weights") HOST("benefits"));
+REGISTER_OPTIMIZER("Momentum", HOST("momenta"));
+REGISTER_OPTIMIZER("ProximalAdagrad", HOST("accumulators"));
+REGISTER_OPTIMIZER("ProximalYogi", HOST("v") HOST("m"));
+REGISTER_OPTIMIZER("RMSProp", HOST("ms") HOST("mom"));
+REGISTER_OPTIMIZER("StochasticGradientDescent", );
+
+#define SOME HOST("parameters") HOST("auxiliary1") HOST("auxiliary2") HOST("auxiliary3")
+#define ALL SOME HOST("auxiliary4") HOST("auxiliary5") HOST("auxiliary6") HOST("auxiliary7")
+OPWRIGHT_REGISTER("LoadAllTPUEmbeddingParameters", ALL, LoadAllOp);
+OPWRIGHT_REGISTER("RetrieveAllTPUEmbeddingParameters", ALL, RetrieveAllOp);
 
 }  // namespace
 }  // namespace opwright::embedding

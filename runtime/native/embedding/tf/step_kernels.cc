@@ -59,61 +59,79 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
     }
     FindEndedCalls();
     const CallRef call = CallOf(context);
-    Waiting::Start(
-        context, engine, std::move(done), [&](ExecutionContext* exec, Waiting::Resume resume) {
-          return engine->Receive(
-              exec, core,
-              [=, resume = std::move(resume)](const Status& status, const Engine::Turn& turn) {
-                resume([=](ExecutionContext* exec) {
-                  return status.ok() ? engine->Lookup(exec, turn, outputs.data()) : status;
-                });
-              },
-              call);
-        });
+    RunOp(context, std::move(done), [=](const DoneCallback& done) {
+      Waiting::Start(
+          context, engine, done, [&](ExecutionContext* exec, Waiting::Resume resume) {
+            return engine->Receive(
+                exec, core,
+                [=, resume = std::move(resume)](const Status& status,
+                                                const Engine::Turn& turn) {
+                  resume([=](ExecutionContext* exec) {
+                    return status.ok() ? engine->Lookup(exec, turn, outputs.data()) : status;
+                  });
+                },
+                call);
+          });
+    });
   }
 };
 
-class SendOp : public ConfiguredOp<OpKernel> {
+class SendOp : public ConfiguredOp<AsyncOpKernel> {
  public:
   using ConfiguredOp::ConfiguredOp;
 
-  void Compute(OpKernelContext* context) override {
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    FindEndedCalls();
+    const CallRef call = CallOf(context);
+    RunOp(context, std::move(done), [this, context, call](const DoneCallback& done) {
+      context->SetStatus(Work(context, call));
+      done();
+    });
+  }
+
+ private:
+  absl::Status Work(OpKernelContext* context, const CallRef& call) {
     const auto found = System::Get().FindHere(context, config_);
-    OP_REQUIRES_OK(context, found.status());
-    const std::shared_ptr<Engine> engine = *found;
-    const Configuration& configuration = engine->configuration();
+    TF_RETURN_IF_ERROR(found.status());
     const int64_t core = CoreOfDevice(context);
-    OP_REQUIRES_OK(context, ToAbsl(engine->CheckCore(core)));
+    TF_RETURN_IF_ERROR(ToAbsl((*found)->CheckCore(core)));
+    return OfCore(**found, core, Send(context, found->get(), core, call));
+  }
+
+  static absl::Status Send(OpKernelContext* context, Engine* engine, int64_t core,
+                           const CallRef& call) {
+    const Configuration& configuration = engine->configuration();
     OpInputList gradients, rates;
-    OP_REQUIRES_OK(context, context->input_list("inputs", &gradients));
-    OP_REQUIRES_OK(context, context->input_list("learning_rates", &rates));
-    OP_REQUIRES_OK(context, CheckCount("inputs", gradients.size(), configuration));
+    TF_RETURN_IF_ERROR(context->input_list("inputs", &gradients));
+    TF_RETURN_IF_ERROR(context->input_list("learning_rates", &rates));
+    TF_RETURN_IF_ERROR(CheckCount("inputs", gradients.size(), configuration));
     auto kept = std::make_shared<std::vector<Tensor>>();
     std::vector<const float*> values;
     for (int i = 0; i < gradients.size(); ++i) {
       TensorShape shape;
-      OP_REQUIRES_OK(context, ShapeOf(configuration, i, &shape));
-      OP_REQUIRES(context, gradients[i].shape() == shape,
-                  Invalid("inputs[" + std::to_string(i) + "]",
-                          "the gradient of " + DescribeFeature(configuration, i) +
-                              " must have the shape " + shape.DebugString() + ", has " +
-                              gradients[i].shape().DebugString()));
+      TF_RETURN_IF_ERROR(ShapeOf(configuration, i, &shape));
+      if (gradients[i].shape() != shape) {
+        return Invalid("inputs[" + std::to_string(i) + "]",
+                       "the gradient of " + DescribeFeature(configuration, i) +
+                           " must have the shape " + shape.DebugString() + ", has " +
+                           gradients[i].shape().DebugString());
+      }
       kept->push_back(gradients[i]);
       values.push_back(gradients[i].flat<float>().data());
     }
     std::vector<float> tagged;
     for (int i = 0; i < rates.size(); ++i) {
-      OP_REQUIRES(context, rates[i].dims() == 0,
-                  Invalid("learning_rates[" + std::to_string(i) + "]",
-                          "must be a scalar, has the shape " + rates[i].shape().DebugString()));
+      if (rates[i].dims() != 0) {
+        return Invalid("learning_rates[" + std::to_string(i) + "]",
+                       "must be a scalar, has the shape " + rates[i].shape().DebugString());
+      }
       tagged.push_back(rates[i].scalar<float>()());
     }
-    FindEndedCalls();
-    const CallRef call = CallOf(context);
     DeviceContext exec(context);
-    OP_REQUIRES_OK(context,
-                   ToAbsl(engine->Send(&exec, core, values, std::move(kept), tagged, call)));
+    TF_RETURN_IF_ERROR(
+        ToAbsl(engine->Send(&exec, core, values, std::move(kept), tagged, call)));
     if (call && !engine->Holds(call)) Forget(call);
+    return absl::OkStatus();
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/checked.h"
+#include "embedding/cpu/hosts.h"
 #include "embedding/tf/watch.h"
 #include "tensorflow/core/protobuf/tpu/tpu_embedding_configuration.pb.h"
 
@@ -35,9 +36,21 @@ absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::strin
           "tables; run ShutdownDistributedTPU or ConfigureDistributedTPU first");
     }
     std::string kept(config);
-    StatusOr<std::shared_ptr<Engine>> made =
-        Engine::Create(configuration, MakeTableStore(context));
+    std::unique_ptr<TableStore> store = MakeTableStore(context);
+    std::shared_ptr<Exchange> exchange;
+    if (hosts_.tasks.size() > 1) {
+      if (!device.gpu.empty()) {
+        return absl::UnimplementedError("tables on a GPU cannot be shared out over hosts");
+      }
+      auto made = MakeRuntimeExchange(context, hosts_, generation_ + 1);
+      TF_RETURN_IF_ERROR(made.status());
+      exchange = *std::move(made);
+      store = MakeHostsStore(exchange, std::move(store));
+    }
+    StatusOr<std::shared_ptr<Engine>> made = Engine::Create(configuration, std::move(store));
     TF_RETURN_IF_ERROR(ToAbsl(made.status()));
+    ++generation_;
+    exchange_ = std::move(exchange);
     before = std::exchange(engine_, *std::move(made));
     device_ = device;
     config_ = std::move(kept);
@@ -48,11 +61,35 @@ absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::strin
   return absl::OkStatus();
 }
 
+void System::SetHosts(HostTasks hosts) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  hosts_ = std::move(hosts);
+}
+
+std::vector<int64_t> System::Sent() {
+  std::vector<int64_t> sent(kCargos + 1);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!exchange_) return sent;
+  for (int i = 0; i < kCargos; ++i) sent[i] = exchange_->BytesSent(static_cast<Cargo>(i));
+  sent.back() = exchange_->MessagesSent();
+  return sent;
+}
+
+void System::Run(std::function<void()> task) {
+  std::shared_ptr<Exchange> exchange;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    exchange = exchange_;
+  }
+  exchange ? exchange->Run(std::move(task)) : task();
+}
+
 bool System::ShutDown() {
   std::shared_ptr<Engine> engine;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     engine.swap(engine_);
+    exchange_.reset();
   }
   if (!engine) return false;
   engine->Close("the embedding tables were shut down");
@@ -93,22 +130,17 @@ int64_t System::Abandon(bool tell) {
   return found ? found->Abandon(tell) : -1;
 }
 
-absl::StatusOr<std::shared_ptr<Engine>> System::Find() {
+absl::StatusOr<std::shared_ptr<Engine>> System::Find(absl::string_view config) {
   std::lock_guard<std::mutex> lock(mutex_);
-  return FindLocked();
+  return FindLocked(config);
 }
 
 absl::StatusOr<std::shared_ptr<Engine>> System::FindHere(tensorflow::OpKernelContext* context,
                                                          absl::string_view config) {
   const OpDevice device = DeviceOf(context);
   std::lock_guard<std::mutex> lock(mutex_);
-  absl::StatusOr<std::shared_ptr<Engine>> engine = FindLocked();
-  if (!engine.ok()) return engine;
-  if (!config.empty() && !Fits(config)) {
-    return absl::InvalidArgumentError(
-        "config is not the one that ConfigureTPUEmbedding was given");
-  }
-  if (device == device_) return engine;
+  absl::StatusOr<std::shared_ptr<Engine>> engine = FindLocked(config);
+  if (!engine.ok() || device == device_) return engine;
   const auto name = [](const OpDevice& one) { return one.gpu.empty() ? "the CPU" : one.gpu; };
   return absl::InvalidArgumentError(
       absl::StrCat("the embedding tables lie on ", name(device_),
@@ -116,10 +148,14 @@ absl::StatusOr<std::shared_ptr<Engine>> System::FindHere(tensorflow::OpKernelCon
                    " runs on ", name(device), "; put both on one device, with tf.device"));
 }
 
-absl::StatusOr<std::shared_ptr<Engine>> System::FindLocked() const {
-  if (engine_) return engine_;
-  return absl::FailedPreconditionError(
-      "no embeddings are configured; run ConfigureTPUEmbedding first");
+absl::StatusOr<std::shared_ptr<Engine>> System::FindLocked(absl::string_view config) const {
+  if (!engine_) {
+    return absl::FailedPreconditionError(
+        "no embeddings are configured; run ConfigureTPUEmbedding first");
+  }
+  if (config.empty() || Fits(config)) return engine_;
+  return absl::InvalidArgumentError(
+      "config is not the one that ConfigureTPUEmbedding was given");
 }
 
 bool System::Fits(absl::string_view config) const {
@@ -132,6 +168,11 @@ bool System::Fits(absl::string_view config) const {
 
 int64_t CoreOfDevice(tensorflow::OpKernelContext* context) {
   return DeviceOf(context).gpu.empty() ? context->device()->parsed_name().id : 0;
+}
+
+absl::Status OfCore(const Engine& engine, int64_t core, const absl::Status& status) {
+  if (status.ok() || engine.configuration().cores == 1) return status;
+  return absl::Status(status.code(), absl::StrCat("core ", core, ": ", status.message()));
 }
 
 }  // namespace opwright::embedding

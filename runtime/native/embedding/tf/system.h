@@ -1,14 +1,19 @@
 // The embedding engine of this process: configured, used and shut down by the ops.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/tf/guard.h"
 #include "embedding/engine.h"
 #include "embedding/tf/config.h"
 #include "embedding/tf/device.h"
+#include "embedding/tf/runtime_exchange.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace opwright::embedding {
@@ -16,6 +21,16 @@ namespace opwright::embedding {
 class System {
  public:
   static System& Get();
+
+  // From the next configuration on, tables are shared out over these hosts; with none or one,
+  // this process has them whole.
+  void SetHosts(HostTasks hosts);
+  // What this host has sent to others for the tables in use, in bytes by cargo; then how many
+  // messages. Zeros without other hosts.
+  std::vector<int64_t> Sent();
+  // Runs what may wait for other hosts, if there are some, apart from the threads of ops; else
+  // here and now.
+  void Run(std::function<void()> task);
 
   // Makes the tables, on the device of the op. With tables there already, it is refused as
   // FailedPrecondition, or they are thrown away once the new ones are made. Refused, all is as
@@ -38,24 +53,26 @@ class System {
   int64_t Steps();
   int64_t Abandon(bool tell);
 
-  // The engine, for an op wherever it runs.
-  absl::StatusOr<std::shared_ptr<Engine>> Find();
-  // The engine, for an op that uses the memory of its tables and was given this
-  // configuration; an empty one fits any engine.
+  // The engine, for an op that was given this configuration; an empty one fits any engine.
+  absl::StatusOr<std::shared_ptr<Engine>> Find(absl::string_view config = {});
+  // The same, for an op that has to run where the tables lie.
   absl::StatusOr<std::shared_ptr<Engine>> FindHere(tensorflow::OpKernelContext* context,
                                                    absl::string_view config);
 
  private:
   std::shared_ptr<Engine> engine();
-  absl::StatusOr<std::shared_ptr<Engine>> FindLocked() const;
+  absl::StatusOr<std::shared_ptr<Engine>> FindLocked(absl::string_view config) const;
   // Whether the bytes stand for the configuration in use.
   bool Fits(absl::string_view config) const;
 
   std::mutex mutex_;
   std::shared_ptr<Engine> engine_;
-  OpDevice device_;        // Of its tables.
-  std::string config_;     // As it was given,
-  std::string canonical_;  // and in bytes that can be compared.
+  HostTasks hosts_;
+  int64_t generation_ = 0;              // Of tables since the hosts were set.
+  std::shared_ptr<Exchange> exchange_;  // Null: no other hosts.
+  OpDevice device_;                     // Of its tables.
+  std::string config_;                  // As it was given,
+  std::string canonical_;               // and in bytes that can be compared.
 };
 
 // An op with the attr `config`, a serialized TPUEmbeddingConfiguration.
@@ -70,8 +87,25 @@ class ConfiguredOp : public Kernel {
   std::string config_;
 };
 
+// Does the work of an op, which may wait for other hosts, and which calls `done` at its end.
+// What the work throws becomes the op's status.
+template <class Work>
+void RunOp(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done,
+           Work work) {
+  System::Get().Run([context, done = std::move(done), work = std::move(work)] {
+    try {
+      work(done);
+    } catch (...) {
+      context->SetStatus(StatusOfException(context->op_kernel().type_string()));
+      done();
+    }
+  });
+}
+
 // The core that an op works for, of those in the configuration: the number of its device, if
 // that is not a GPU, where there is one core.
 int64_t CoreOfDevice(tensorflow::OpKernelContext* context);
+// The same, and whose it is where there are several cores.
+absl::Status OfCore(const Engine& engine, int64_t core, const absl::Status& status);
 
 }  // namespace opwright::embedding

@@ -14,6 +14,7 @@
 #include "base/tf/status.h"
 #include "embedding/engine.h"
 #include "embedding/tf/config.h"
+#include "embedding/tf/system.h"
 #include "embedding/tf/watch.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -110,7 +111,7 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
     context_->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
         [self = shared_from_this(), task = std::move(task)] {
           self->started_.WaitForNotification();
-          task();
+          System::Get().Run(task);
         });
   }
 

@@ -27,6 +27,13 @@ struct CoreOf<Eigen::bfloat16> {
 template <class T>
 using Core = typename CoreOf<T>::Type;
 
+inline Cell CellOf(const std::string& rnn_mode) {
+  return rnn_mode == "rnn_relu"   ? Cell::kRelu
+         : rnn_mode == "rnn_tanh" ? Cell::kTanh
+         : rnn_mode == "gru"      ? Cell::kGru
+                                  : Cell::kLstm;
+}
+
 // The attrs that say what the layers are.
 class RnnAttrs {
  public:
@@ -42,10 +49,7 @@ class RnnAttrs {
     if (context->HasAttr("num_proj")) {
       OP_REQUIRES_OK(context, context->GetAttr("num_proj", &projection_));
     }
-    cell_ = mode == "rnn_relu"   ? Cell::kRelu
-            : mode == "rnn_tanh" ? Cell::kTanh
-            : mode == "gru"      ? Cell::kGru
-                                 : Cell::kLstm;
+    cell_ = CellOf(mode);
     skip_input_ = input_mode == "skip_input";
     auto_select_ = input_mode == "auto_select";
     bidirectional_ = direction == "bidirectional";

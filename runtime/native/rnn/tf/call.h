@@ -28,6 +28,21 @@ inline absl::Status CheckShape(const char* name, const tensorflow::TensorShape& 
                            given.DebugString());
 }
 
+// Whether every sequence has all steps comes back in `full`.
+inline absl::Status CheckLengths(absl::Span<const int32_t> lengths, const CallSpec& spec,
+                                 bool* full) {
+  *full = true;
+  for (const int32_t length : lengths) {
+    if (length < 0 || length > spec.time) {
+      return Invalid("sequence_lengths", "each must lie between 0 and the number of steps, " +
+                                             std::to_string(spec.time) + "; one is " +
+                                             std::to_string(length));
+    }
+    *full = *full && length == spec.time;
+  }
+  return absl::OkStatus();
+}
+
 // The functions take `shape(i)`, the shape of input i.
 template <int kVersion>
 class RnnCall {
@@ -112,21 +127,6 @@ class RnnCall {
   template <class Shape>
   absl::Status CheckLengthsShape(const Shape& shape, const CallSpec& spec) const {
     return CheckShape("sequence_lengths", shape(kLengths), {spec.batch});
-  }
-
-  // Whether every sequence has all steps comes back in `full`.
-  absl::Status CheckLengths(absl::Span<const int32_t> lengths, const CallSpec& spec,
-                            bool* full) const {
-    *full = true;
-    for (const int32_t length : lengths) {
-      if (length < 0 || length > spec.time) {
-        return Invalid("sequence_lengths", "each must lie between 0 and the number of steps, " +
-                                               std::to_string(spec.time) + "; one is " +
-                                               std::to_string(length));
-      }
-      *full = *full && length == spec.time;
-    }
-    return absl::OkStatus();
   }
 
   // The backward op's other inputs; its kernel keeps `reserved` elements.

@@ -59,7 +59,7 @@ class RnnOp : public OpKernel {
     const auto values = context->input(call_.kLengths).template vec<int32_t>();
     lengths->assign(values.data(), values.data() + spec.batch);
     bool full;
-    TF_RETURN_IF_ERROR(call_.CheckLengths(*lengths, spec, &full));
+    TF_RETURN_IF_ERROR(CheckLengths(*lengths, spec, &full));
     if (full) lengths->clear();
     return absl::OkStatus();
   }

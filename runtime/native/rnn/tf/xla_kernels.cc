@@ -2,11 +2,13 @@
 // checked and the programs of xla/program.h are built.
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/tf/register.h"
 #include "rnn/tf/call.h"
+#include "rnn/tf/keras_call.h"
 #include "rnn/tf/params_canonical.h"
 #include "rnn/xla/program.h"
 #include "tensorflow/compiler/tf2xla/shape_util.h"
@@ -47,6 +49,23 @@ absl::Status ReadShapes(XlaOpKernelContext* context, std::vector<TensorShape>* s
   return absl::OkStatus();
 }
 
+// Known lengths are checked; a program cannot refuse what it only gets to know when it runs, so
+// it cuts those to what there is. None if all are full.
+absl::Status ReadLengths(XlaOpKernelContext* context, int i, const CallSpec& spec,
+                         std::optional<xla::XlaOp>* lengths) {
+  std::vector<int64_t> known;
+  if (context->ConstantInputAsIntVector(i, &known).ok()) {
+    bool full;
+    TF_RETURN_IF_ERROR(
+        CheckLengths(std::vector<int32_t>(known.begin(), known.end()), spec, &full));
+    if (full) return absl::OkStatus();
+  }
+  xla::XlaBuilder* const builder = context->builder();
+  *lengths = xla::Clamp(xla::ConstantR0<int32_t>(builder, 0), context->Input(i),
+                        xla::ConstantR0<int32_t>(builder, static_cast<int32_t>(spec.time)));
+  return absl::OkStatus();
+}
+
 template <int kVersion>
 class XlaRnnOp : public XlaOpKernel {
  public:
@@ -71,7 +90,7 @@ class XlaRnnOp : public XlaOpKernel {
     operands->params = context->Input(3);
     if (kVersion < 3) return absl::OkStatus();
     TF_RETURN_IF_ERROR(call_.CheckLengthsShape(shape, *spec));
-    return ReadLengths(context, *spec, operands);
+    return ReadLengths(context, Call::kLengths, *spec, &operands->lengths);
   }
 
   // As the program wants states, whatever shape callers see.
@@ -81,26 +100,6 @@ class XlaRnnOp : public XlaOpKernel {
   }
 
   const Call call_;
-
- private:
-  // Known lengths are checked; a program cannot refuse what it only gets to know when it runs,
-  // so it cuts those to what there is.
-  absl::Status ReadLengths(XlaOpKernelContext* context, const CallSpec& spec,
-                           XlaOperands* operands) const {
-    std::vector<int64_t> known;
-    if (context->ConstantInputAsIntVector(Call::kLengths, &known).ok()) {
-      const std::vector<int32_t> lengths(known.begin(), known.end());
-      bool full;
-      const auto status = call_.CheckLengths(lengths, spec, &full);
-      if (!status.ok()) return status;
-      if (full) return absl::OkStatus();
-    }
-    xla::XlaBuilder* const builder = context->builder();
-    operands->lengths =
-        xla::Clamp(xla::ConstantR0<int32_t>(builder, 0), context->Input(Call::kLengths),
-                   xla::ConstantR0<int32_t>(builder, static_cast<int32_t>(spec.time)));
-    return absl::OkStatus();
-  }
 };
 
 template <int kVersion>
@@ -168,6 +167,66 @@ class XlaBackwardOp : public XlaRnnOp<kVersion> {
     context->SetOutput(
         3, rest == 0 ? made->params : xla::PadInDim(made->params, zero, 0, 0, rest));
   }
+};
+
+class XlaKerasOp : public XlaOpKernel {
+ public:
+  explicit XlaKerasOp(OpKernelConstruction* context) : XlaOpKernel(context), call_(context) {}
+
+  void Compile(XlaOpKernelContext* context) override {
+    std::vector<TensorShape> shapes;
+    OP_REQUIRES_OK(context, ReadShapes(context, &shapes));
+    CallSpec spec;
+    int64_t biases = 0;
+    OP_REQUIRES_OK(context, call_.Configure([&](int i) { return shapes[i]; }, &spec, &biases));
+    XlaOperands operands;
+    OP_REQUIRES_OK(context, ReadLengths(context, kSequenceLengths, spec, &operands.lengths));
+    operands.type = context->input_xla_type(kX);
+    const xla::XlaOp zero = xla::Zero(context->builder(), operands.type);
+    if (!call_.lstm()) context->SetOutput(2, zero);
+    if (spec.batch == 0) {
+      context->SetOutput(0, xla::Broadcast(zero, {0, spec.time, spec.units}));
+      context->SetOutput(1, context->Input(kH));
+      if (call_.lstm()) context->SetOutput(2, context->Input(kC));
+      return;
+    }
+    const int64_t state[] = {1, spec.batch, spec.units};
+    operands.input = context->Input(kX);
+    operands.input_h = xla::Reshape(context->Input(kH), state);
+    if (call_.lstm()) operands.input_c = xla::Reshape(context->Input(kC), state);
+    operands.params = Params(context, spec, biases);
+    const auto made = BuildForward(spec, operands, context->builder());
+    OP_REQUIRES_OK(context, made.status());
+    context->SetOutput(0, made->output);
+    context->SetOutput(1, xla::Reshape(made->output_h, {spec.batch, spec.units}));
+    if (!call_.lstm()) return;
+    context->SetOutput(2, xla::Reshape(made->output_c, {spec.batch, spec.units}));
+  }
+
+ private:
+  static xla::XlaOp Params(XlaOpKernelContext* context, const CallSpec& spec, int64_t biases) {
+    std::vector<xla::XlaOp> flat;
+    // One gate after the other of a matrix that has all of them in its rows.
+    const auto append = [&](xla::XlaOp matrix, int64_t columns) {
+      for (int64_t i = 0; i < spec.gates(); ++i) {
+        const int64_t first = KerasGate(spec.cell, i) * spec.units;
+        const xla::XlaOp gate = xla::SliceInDim(matrix, first, first + spec.units, 1, 1);
+        flat.push_back(xla::Reshape(xla::Transpose(gate, {1, 0}), {columns * spec.units}));
+      }
+    };
+    append(context->Input(kKernel), spec.input_size);
+    append(context->Input(kRecurrentKernel), spec.units);
+    for (int64_t i = 0; i < biases; ++i) {
+      append(xla::SliceInDim(context->Input(kBias), i, i + 1, 1, 0), 1);
+    }
+    if (biases < 2) {
+      const xla::XlaOp zero = xla::Zero(context->builder(), context->input_xla_type(kX));
+      flat.push_back(xla::Broadcast(zero, {(2 - biases) * spec.gates() * spec.units}));
+    }
+    return xla::ConcatInDim(context->builder(), flat, 0);
+  }
+
+  const KerasCall call_;
 };
 
 // The ops about parameters: the sizes of the layers are constants of the program.
@@ -293,6 +352,7 @@ REGISTER("CudnnRNNV3", XlaForwardOp<3>);
 REGISTER("CudnnRNNBackprop", XlaBackwardOp<1>);
 REGISTER("CudnnRNNBackpropV2", XlaBackwardOp<2>);
 REGISTER("CudnnRNNBackpropV3", XlaBackwardOp<3>);
+REGISTER("OpwrightKerasRNN", XlaKerasOp);
 REGISTER("CudnnRNNParamsSize", XlaParamsSizeOp);
 REGISTER("CudnnRNNCanonicalToParams", XlaCanonicalToParamsOp);
 REGISTER("CudnnRNNCanonicalToParamsV2", XlaCanonicalToParamsOp);

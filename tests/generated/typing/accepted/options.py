@@ -4,10 +4,10 @@ from typing import Literal
 
 from typing_extensions import assert_type
 
-from opwright import Output, Scope, TFloat32, TInt8
+from opwright import Output, PackedParams, Scope, TFloat32, TInt8
 from opwright.dtypes import cast
 from opwright.linalg import MatMul, mat_mul
-from opwright.nn import CudnnRNNV3
+from opwright.nn import CudnnRNNV3, cudnn_rnn_v3
 
 
 def builders() -> None:
@@ -33,3 +33,10 @@ def any_number_of_them() -> None:
 def outputs_of_a_cell(rnn: CudnnRNNV3[TFloat32]) -> None:
     assert_type(rnn.output_h, Output[TFloat32])
     assert_type(rnn.host_reserved, Output[TInt8])
+
+
+def of_packed_params(packed: PackedParams) -> None:
+    CudnnRNNV3.Options(**packed.options, is_training=False)
+    x: Output[TFloat32] = cast([[[1.0]]], TFloat32)
+    rnn = cudnn_rnn_v3(x, x, x, packed, [1], **packed.options, is_training=False)
+    assert_type(rnn.output, Output[TFloat32])

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import declare_package
 
-from odd_ops._table import OPS
+from ._table import OPS
 
 if TYPE_CHECKING:
-    from odd_ops import args as args
-    from odd_ops import attrs as attrs
-    from odd_ops import docs as docs
-    from odd_ops import dtypes as dtypes
-    from odd_ops import names as names
+    from . import args as args
+    from . import attrs as attrs
+    from . import docs as docs
+    from . import dtypes as dtypes
+    from . import names as names
 
 op_class, op_names = declare_package(
     __name__,

@@ -61,7 +61,7 @@ class OddCountsOutputs(NamedTuple, Generic[T]):
 class OddCounts(Op, Generic[T]):
     """TensorFlow's `OddCounts`: `a`, `b`, `c` -> `x`, `y`, `z`.
 
-    TensorFlow's own text: `OddCounts.tensorflow_doc()`.
+    `N`: at least 1.
 
     Attributes:
         x: list of `N` tensors, each int32.
@@ -70,6 +70,17 @@ class OddCounts(Op, Generic[T]):
     """
 
     OP_NAME = "OddCounts"
+    MADE_FOR = {
+        "input a": "N * int32",
+        "input b": "N * T",
+        "input c": "M * T",
+        "output x": "N * int32",
+        "output y": "N * T",
+        "output z": "M * T",
+        "attr N": "int",
+        "attr M": "int",
+        "attr T": "type",
+    }
     __slots__ = ("x", "y", "z")
     x: list[Output[TInt32]]
     y: list[Output[T]]

@@ -49,8 +49,6 @@ class OddInferredInputs(OpInputs, Generic[U]):
 class OddInferred(TensorOp[T]):
     """TensorFlow's `OddInferred`: `x`, `more` -> `y`.
 
-    TensorFlow's own text: `OddInferred.tensorflow_doc()`.
-
     `T`: float32 or int32.
 
     Attributes:
@@ -58,6 +56,13 @@ class OddInferred(TensorOp[T]):
     """
 
     OP_NAME = "OddInferred"
+    MADE_FOR = {
+        "input x": "T",
+        "input more": "N * float32",
+        "output y": "T",
+        "attr T": "type",
+        "attr N": "int",
+    }
     __slots__ = ("y",)
     y: Output[T]
     Inputs = OddInferredInputs

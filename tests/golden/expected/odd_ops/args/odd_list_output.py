@@ -34,13 +34,15 @@ class OddListOutputInputs(OpInputs):
 class OddListOutput(Op):
     """TensorFlow's `OddListOutput`: no inputs -> `outputs`.
 
-    TensorFlow's own text: `OddListOutput.tensorflow_doc()`.
-
     Attributes:
         outputs: list of `count` tensors, each float32.
     """
 
     OP_NAME = "OddListOutput"
+    MADE_FOR = {
+        "output outputs": "count * float32",
+        "attr count": "int",
+    }
     __slots__ = ("outputs",)
     outputs: list[Output[TFloat32]]
     Inputs = OddListOutputInputs

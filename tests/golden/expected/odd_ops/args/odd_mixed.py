@@ -52,14 +52,19 @@ class OddMixedOutputs(NamedTuple):
 class OddMixed(Op):
     """TensorFlow's `OddMixed`: `inputs` -> `outputs`, `made`.
 
-    TensorFlow's own text: `OddMixed.tensorflow_doc()`.
-
     Attributes:
         outputs: list of tensors of `Tin`.
         made: list of tensors of `Tmade`.
     """
 
     OP_NAME = "OddMixed"
+    MADE_FOR = {
+        "input inputs": "list of Tin",
+        "output outputs": "list of Tin",
+        "output made": "list of Tmade",
+        "attr Tin": "list(type)",
+        "attr Tmade": "list(type)",
+    }
     __slots__ = ("outputs", "made")
     outputs: list[Output[AnyDType]]
     made: list[Output[AnyDType]]

@@ -33,13 +33,14 @@ class OddNoInputInputs(OpInputs):
 class OddNoInput(TensorOp[TFloat32]):
     """TensorFlow's `OddNoInput`: no inputs -> `output`.
 
-    TensorFlow's own text: `OddNoInput.tensorflow_doc()`.
-
     Attributes:
         output: float32.
     """
 
     OP_NAME = "OddNoInput"
+    MADE_FOR = {
+        "output output": "float32",
+    }
     __slots__ = ("output",)
     output: Output[TFloat32]
     Inputs = OddNoInputInputs

@@ -47,10 +47,15 @@ class OddNoOutputInputs(OpInputs):
 class OddNoOutput(Op):
     """TensorFlow's `OddNoOutput`: `values` -> no outputs.
 
-    TensorFlow's own text: `OddNoOutput.tensorflow_doc()`.
+    `N`: at least 1.
     """
 
     OP_NAME = "OddNoOutput"
+    MADE_FOR = {
+        "input values": "N * T",
+        "attr N": "int",
+        "attr T": "type",
+    }
     __slots__ = ()
     Inputs = OddNoOutputInputs
 

@@ -32,8 +32,6 @@ class OddNothingInputs(OpInputs):
 class OddNothing(Op):
     """TensorFlow's `OddNothing`: no inputs -> no outputs.
 
-    TensorFlow's own text: `OddNothing.tensorflow_doc()`.
-
     Stateful.
     """
 

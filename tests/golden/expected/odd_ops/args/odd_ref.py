@@ -46,8 +46,6 @@ class OddRefInputs(OpInputs, Generic[U]):
 class OddRef(TensorOp[T]):
     """TensorFlow's `OddRef`: `ref`, `value` -> `output_ref`.
 
-    TensorFlow's own text: `OddRef.tensorflow_doc()`.
-
     Takes uninitialized variables.
 
     Attributes:
@@ -55,6 +53,12 @@ class OddRef(TensorOp[T]):
     """
 
     OP_NAME = "OddRef"
+    MADE_FOR = {
+        "input ref": "ref(T)",
+        "input value": "T",
+        "output output_ref": "ref(T)",
+        "attr T": "type",
+    }
     __slots__ = ("output_ref",)
     output_ref: Output[T]
     Inputs = OddRefInputs

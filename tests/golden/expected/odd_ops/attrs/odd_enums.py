@@ -42,13 +42,17 @@ class OddEnumsInputs(OpInputs):
 class OddEnums(TensorOp[TString]):
     """TensorFlow's `OddEnums`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddEnums.tensorflow_doc()`.
-
     Attributes:
         said: string.
     """
 
     OP_NAME = "OddEnums"
+    MADE_FOR = {
+        "output said": "string",
+        "attr must": "string",
+        "attr mode": "string",
+        "attr modes": "list(string)",
+    }
     __slots__ = ("said",)
     said: Output[TString]
     Inputs = OddEnumsInputs

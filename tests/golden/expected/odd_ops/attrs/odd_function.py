@@ -35,13 +35,15 @@ class OddFunctionInputs(OpInputs):
 class OddFunction(TensorOp[TString]):
     """TensorFlow's `OddFunction`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddFunction.tensorflow_doc()`.
-
     Attributes:
         said: string.
     """
 
     OP_NAME = "OddFunction"
+    MADE_FOR = {
+        "output said": "string",
+        "attr f": "func",
+    }
     __slots__ = ("said",)
     said: Output[TString]
     Inputs = OddFunctionInputs

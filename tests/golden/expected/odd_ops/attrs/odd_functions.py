@@ -41,13 +41,16 @@ class OddFunctionsInputs(OpInputs):
 class OddFunctions(TensorOp[TString]):
     """TensorFlow's `OddFunctions`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddFunctions.tensorflow_doc()`.
-
     Attributes:
         said: string.
     """
 
     OP_NAME = "OddFunctions"
+    MADE_FOR = {
+        "output said": "string",
+        "attr branches": "list(func)",
+        "attr spare": "list(func)",
+    }
     __slots__ = ("said",)
     said: Output[TString]
     Inputs = OddFunctionsInputs

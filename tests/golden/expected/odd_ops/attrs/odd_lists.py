@@ -54,13 +54,20 @@ class OddListsInputs(OpInputs):
 class OddLists(TensorOp[TString]):
     """TensorFlow's `OddLists`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddLists.tensorflow_doc()`.
-
     Attributes:
         said: string.
     """
 
     OP_NAME = "OddLists"
+    MADE_FOR = {
+        "output said": "string",
+        "attr ints": "list(int)",
+        "attr floats": "list(float)",
+        "attr bools": "list(bool)",
+        "attr strings": "list(string)",
+        "attr types": "list(type)",
+        "attr shapes": "list(shape)",
+    }
     __slots__ = ("said",)
     said: Output[TString]
     Inputs = OddListsInputs

@@ -42,13 +42,17 @@ class OddMinimumInputs(OpInputs):
 class OddMinimum(TensorOp[TString]):
     """TensorFlow's `OddMinimum`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddMinimum.tensorflow_doc()`.
-
     Attributes:
         said: string.
     """
 
     OP_NAME = "OddMinimum"
+    MADE_FOR = {
+        "output said": "string",
+        "attr depth": "int",
+        "attr width": "int",
+        "attr sizes": "list(int)",
+    }
     __slots__ = ("said",)
     said: Output[TString]
     Inputs = OddMinimumInputs

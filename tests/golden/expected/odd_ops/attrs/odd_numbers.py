@@ -42,13 +42,19 @@ class OddNumbersInputs(OpInputs):
 class OddNumbers(TensorOp[TString]):
     """TensorFlow's `OddNumbers`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddNumbers.tensorflow_doc()`.
-
     Attributes:
         said: string.
     """
 
     OP_NAME = "OddNumbers"
+    MADE_FOR = {
+        "output said": "string",
+        "attr high": "float",
+        "attr low": "float",
+        "attr tenth": "float",
+        "attr tiny": "float",
+        "attr least": "int",
+    }
     __slots__ = ("said",)
     said: Output[TString]
     Inputs = OddNumbersInputs

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     OpOptions,
     Scope,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from opwright_runtime.gencode import (
         AnyDTypeLike,
-        DType,
         Output,
         ShapeLike,
         StringLike,
@@ -62,13 +62,24 @@ class OddRequiredInputs(OpInputs):
 class OddRequired(TensorOp[TString]):
     """TensorFlow's `OddRequired`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddRequired.tensorflow_doc()`.
-
     Attributes:
         said: string.
     """
 
     OP_NAME = "OddRequired"
+    MADE_FOR = {
+        "output said": "string",
+        "attr i": "int",
+        "attr f": "float",
+        "attr b": "bool",
+        "attr s": "string",
+        "attr t": "type",
+        "attr shape": "shape",
+        "attr value": "tensor",
+        "attr last": "int",
+        "attr sizes": "list(int)",
+        "attr dtypes": "list(type)",
+    }
     __slots__ = ("said",)
     said: Output[TString]
     Inputs = OddRequiredInputs
@@ -143,11 +154,11 @@ class OddRequired(TensorOp[TString]):
                     "f",
                     f,
                     "b",
-                    flags[b],
+                    b is not False and (b is True or flags[b]),
                     "s",
                     s,
                     "t",
-                    as_dtype(t),
+                    t if type(t) is DType else as_dtype(t),
                     "shape",
                     as_shape(shape),
                     "value",
@@ -219,11 +230,11 @@ def odd_required(
                 "f",
                 f,
                 "b",
-                flags[b],
+                b is not False and (b is True or flags[b]),
                 "s",
                 s,
                 "t",
-                as_dtype(t),
+                t if type(t) is DType else as_dtype(t),
                 "shape",
                 as_shape(shape),
                 "value",

@@ -41,13 +41,17 @@ class OddShapesInputs(OpInputs):
 class OddShapes(TensorOp[TString]):
     """TensorFlow's `OddShapes`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddShapes.tensorflow_doc()`.
-
     Attributes:
         said: string.
     """
 
     OP_NAME = "OddShapes"
+    MADE_FOR = {
+        "output said": "string",
+        "attr unknown": "shape",
+        "attr scalar": "shape",
+        "attr matrix": "shape",
+    }
     __slots__ = ("said",)
     said: Output[TString]
     Inputs = OddShapesInputs

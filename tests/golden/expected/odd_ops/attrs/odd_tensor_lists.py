@@ -41,13 +41,16 @@ class OddTensorListsInputs(OpInputs):
 class OddTensorLists(TensorOp[TString]):
     """TensorFlow's `OddTensorLists`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddTensorLists.tensorflow_doc()`.
-
     Attributes:
         said: string.
     """
 
     OP_NAME = "OddTensorLists"
+    MADE_FOR = {
+        "output said": "string",
+        "attr must": "list(tensor)",
+        "attr may": "list(tensor)",
+    }
     __slots__ = ("said",)
     said: Output[TString]
     Inputs = OddTensorListsInputs

@@ -40,13 +40,16 @@ class OddTensorsInputs(OpInputs):
 class OddTensors(TensorOp[TInt32]):
     """TensorFlow's `OddTensors`: no inputs -> `output`.
 
-    TensorFlow's own text: `OddTensors.tensorflow_doc()`.
-
     Attributes:
         output: int32.
     """
 
     OP_NAME = "OddTensors"
+    MADE_FOR = {
+        "output output": "int32",
+        "attr value": "tensor",
+        "attr words": "tensor",
+    }
     __slots__ = ("output",)
     output: Output[TInt32]
     Inputs = OddTensorsInputs

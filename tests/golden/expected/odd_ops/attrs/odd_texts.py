@@ -41,13 +41,18 @@ class OddTextsInputs(OpInputs):
 class OddTexts(TensorOp[TString]):
     """TensorFlow's `OddTexts`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddTexts.tensorflow_doc()`.
-
     Attributes:
         said: string.
     """
 
     OP_NAME = "OddTexts"
+    MADE_FOR = {
+        "output said": "string",
+        "attr quotes": "string",
+        "attr escapes": "string",
+        "attr empty": "string",
+        "attr yes": "string",
+    }
     __slots__ = ("said",)
     said: Output[TString]
     Inputs = OddTextsInputs

@@ -35,8 +35,6 @@ class OddDeprecatedInputs(OpInputs):
 class OddDeprecated(TensorOp[TFloat32]):
     """TensorFlow's `OddDeprecated`: `x` -> `y`.
 
-    TensorFlow's own text: `OddDeprecated.tensorflow_doc()`.
-
     OddDeprecated was removed in GraphDef version 7. Use "OddProse" instead.
     Commutative.
 
@@ -45,6 +43,10 @@ class OddDeprecated(TensorOp[TFloat32]):
     """
 
     OP_NAME = "OddDeprecated"
+    MADE_FOR = {
+        "input x": "float32",
+        "output y": "float32",
+    }
     __slots__ = ("y",)
     y: Output[TFloat32]
     Inputs = OddDeprecatedInputs

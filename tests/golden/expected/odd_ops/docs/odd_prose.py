@@ -74,6 +74,11 @@ class OddProse(TensorOp[TFloat32]):
         "x": "where(either((batch, units) if gain > 0 and gain not in ('some', 'text') else (), (1,)), batch > 2)",
         "y": "(batch, 2 * units + 1, _rest)",
     }
+    MADE_FOR = {
+        "input x": "float32",
+        "output y": "float32",
+        "attr gain": "float",
+    }
     NATIVE = ("CPU", "GPU")
     __slots__ = ("y",)
     y: Output[TFloat32]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
         AnyOperand,
-        DType,
         DTypeLike,
         Output,
         TFloat32,
@@ -59,8 +59,6 @@ class OddDefaultDtypeOutputs(NamedTuple, Generic[T, OutType]):
 class OddDefaultDtype(Op, Generic[T, OutType]):
     """TensorFlow's `OddDefaultDtype`: `like` -> `same`, `output`.
 
-    TensorFlow's own text: `OddDefaultDtype.tensorflow_doc()`.
-
     `out_type`: float32, int32 or string.
 
     Attributes:
@@ -69,6 +67,13 @@ class OddDefaultDtype(Op, Generic[T, OutType]):
     """
 
     OP_NAME = "OddDefaultDtype"
+    MADE_FOR = {
+        "input like": "T",
+        "output same": "T",
+        "output output": "out_type",
+        "attr T": "type",
+        "attr out_type": "type",
+    }
     __slots__ = ("same", "output")
     same: Output[T]
     output: Output[OutType]
@@ -118,7 +123,7 @@ class OddDefaultDtype(Op, Generic[T, OutType]):
                     None,
                     like,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
                 return op
         except Exception as error:
@@ -163,7 +168,7 @@ def odd_default_dtype(
                     name,
                     like,
                     "out_type",
-                    as_dtype(out_type),
+                    out_type if type(out_type) is DType else as_dtype(out_type),
                 )
             )
             return _result

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     Scope,
@@ -23,7 +24,6 @@ from typing_extensions import NamedTuple, Never, TypeVar
 if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         AnyDType,
-        DType,
         DTypeLike,
         Operand,
         Output,
@@ -54,8 +54,6 @@ class OddRequiredDtypeOutputs(NamedTuple, Generic[Dtype]):
 class OddRequiredDtype(Op, Generic[Dtype]):
     """TensorFlow's `OddRequiredDtype`: `x` -> `same`, `output`.
 
-    TensorFlow's own text: `OddRequiredDtype.tensorflow_doc()`.
-
     `dtype`: int32 or int64.
 
     Attributes:
@@ -64,6 +62,12 @@ class OddRequiredDtype(Op, Generic[Dtype]):
     """
 
     OP_NAME = "OddRequiredDtype"
+    MADE_FOR = {
+        "input x": "float32",
+        "output same": "float32",
+        "output output": "dtype",
+        "attr dtype": "type",
+    }
     __slots__ = ("same", "output")
     same: Output[TFloat32]
     output: Output[Dtype]
@@ -98,7 +102,7 @@ class OddRequiredDtype(Op, Generic[Dtype]):
                     None,
                     x,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -128,7 +132,7 @@ def odd_required_dtype(
                     name,
                     x,
                     "dtype",
-                    as_dtype(dtype),
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
             )
             return _result

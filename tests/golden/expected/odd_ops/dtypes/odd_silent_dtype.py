@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     OpInputs,
     Scope,
     TFloat32,
@@ -23,7 +24,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import DType, DTypeLike, Output, TInt32
+    from opwright_runtime.gencode import DTypeLike, Output, TInt32
 
 __all__ = ["OddSilentDtype", "odd_silent_dtype"]
 
@@ -37,8 +38,6 @@ class OddSilentDtypeInputs(OpInputs):
 class OddSilentDtype(TensorOp[TString]):
     """TensorFlow's `OddSilentDtype`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddSilentDtype.tensorflow_doc()`.
-
     `dtype`: float32 or int32.
 
     Attributes:
@@ -46,6 +45,10 @@ class OddSilentDtype(TensorOp[TString]):
     """
 
     OP_NAME = "OddSilentDtype"
+    MADE_FOR = {
+        "output said": "string",
+        "attr dtype": "type",
+    }
     __slots__ = ("said",)
     said: Output[TString]
     Inputs = OddSilentDtypeInputs
@@ -72,7 +75,11 @@ class OddSilentDtype(TensorOp[TString]):
         try:
             if scope.eager and not graphs.stack:
                 op.said = execute(
-                    context[CURRENT], "OddSilentDtype", None, "dtype", as_dtype(dtype)
+                    context[CURRENT],
+                    "OddSilentDtype",
+                    None,
+                    "dtype",
+                    dtype if type(dtype) is DType else as_dtype(dtype),
                 )
                 return op
         except Exception as error:
@@ -95,7 +102,11 @@ def odd_silent_dtype(
     try:
         if context[EAGER] and not graphs.stack:
             _result = execute(
-                context[CURRENT], "OddSilentDtype", name, "dtype", as_dtype(dtype)
+                context[CURRENT],
+                "OddSilentDtype",
+                name,
+                "dtype",
+                dtype if type(dtype) is DType else as_dtype(dtype),
             )
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, overload
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -25,14 +26,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        DTypeLike,
-        Output,
-        TInt32,
-        TType,
-    )
+    from opwright_runtime.gencode import AnyDType, DTypeLike, Output, TInt32, TType
     from typing_extensions import Self
 
 __all__ = ["OddTwoDtypes", "OddTwoDtypesOutputs", "odd_two_dtypes"]
@@ -61,8 +55,6 @@ class OddTwoDtypesOutputs(NamedTuple, Generic[Ta, Tb]):
 class OddTwoDtypes(Op, Generic[Ta, Tb]):
     """TensorFlow's `OddTwoDtypes`: no inputs -> `a`, `b`.
 
-    TensorFlow's own text: `OddTwoDtypes.tensorflow_doc()`.
-
     `Ta`: float32 or int32.
 
     Attributes:
@@ -71,6 +63,13 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
     """
 
     OP_NAME = "OddTwoDtypes"
+    MADE_FOR = {
+        "output a": "Ta",
+        "output b": "Tb",
+        "attr Ta": "type",
+        "attr seed": "int",
+        "attr Tb": "type",
+    }
     __slots__ = ("a", "b")
     a: Output[Ta]
     b: Output[Tb]
@@ -159,11 +158,11 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
                     "OddTwoDtypes",
                     None,
                     "Ta",
-                    as_dtype(Ta),
+                    Ta if type(Ta) is DType else as_dtype(Ta),
                     "seed",
                     opts.seed,
                     "Tb",
-                    as_dtype(Tb),
+                    Tb if type(Tb) is DType else as_dtype(Tb),
                 )
                 return op
         except Exception as error:
@@ -233,11 +232,11 @@ def odd_two_dtypes(
                     "OddTwoDtypes",
                     name,
                     "Ta",
-                    as_dtype(Ta),
+                    Ta if type(Ta) is DType else as_dtype(Ta),
                     "seed",
                     seed,
                     "Tb",
-                    as_dtype(Tb),
+                    Tb if type(Tb) is DType else as_dtype(Tb),
                 )
             )
             return _result

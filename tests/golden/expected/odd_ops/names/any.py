@@ -44,8 +44,6 @@ class AnyInputs(OpInputs):
 class Any(TensorOp[TBool]):
     """TensorFlow's `Any`: `input`, `reduction_indices` -> `output`.
 
-    TensorFlow's own text: `Any.tensorflow_doc()`.
-
     `Tidx`: int32 or int64.
 
     Attributes:
@@ -53,6 +51,13 @@ class Any(TensorOp[TBool]):
     """
 
     OP_NAME = "Any"
+    MADE_FOR = {
+        "input input": "bool",
+        "input reduction_indices": "Tidx",
+        "output output": "bool",
+        "attr keep_dims": "bool",
+        "attr Tidx": "type",
+    }
     __slots__ = ("output",)
     output: Output[TBool]
     Inputs = AnyInputs
@@ -151,7 +156,7 @@ def any(
                 input,
                 reduction_indices,
                 "keep_dims",
-                False if keep_dims is False else flags[keep_dims],
+                keep_dims is not False and (keep_dims is True or flags[keep_dims]),
             )
             return _result
     except Exception as error:

@@ -60,8 +60,6 @@ class IfInputs(OpInputs):
 class If(Op):
     """TensorFlow's `If`: `cond`, `input` -> `output`.
 
-    TensorFlow's own text: `If.tensorflow_doc()`.
-
     Stateful.
 
     Attributes:
@@ -69,6 +67,17 @@ class If(Op):
     """
 
     OP_NAME = "If"
+    MADE_FOR = {
+        "input cond": "Tcond",
+        "input input": "list of Tin",
+        "output output": "list of Tout",
+        "attr Tcond": "type",
+        "attr Tin": "list(type)",
+        "attr Tout": "list(type)",
+        "attr then_branch": "func",
+        "attr else_branch": "func",
+        "attr output_shapes": "list(shape)",
+    }
     __slots__ = ("output",)
     output: list[Output[AnyDType]]
     Inputs = IfInputs

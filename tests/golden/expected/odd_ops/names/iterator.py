@@ -49,8 +49,6 @@ class IteratorInputs(OpInputs):
 class Iterator(TensorOp[TResource]):
     """TensorFlow's `Iterator`: no inputs -> `handle`.
 
-    TensorFlow's own text: `Iterator.tensorflow_doc()`.
-
     Stateful.
 
     Attributes:
@@ -58,6 +56,13 @@ class Iterator(TensorOp[TResource]):
     """
 
     OP_NAME = "Iterator"
+    MADE_FOR = {
+        "output handle": "resource",
+        "attr shared_name": "string",
+        "attr container": "string",
+        "attr output_types": "list(type)",
+        "attr output_shapes": "list(shape)",
+    }
     __slots__ = ("handle",)
     handle: Output[TResource]
     Inputs = IteratorInputs

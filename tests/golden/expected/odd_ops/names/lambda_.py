@@ -35,13 +35,15 @@ class LambdaInputs(OpInputs):
 class Lambda(TensorOp[TFloat32]):
     """TensorFlow's `Lambda`: `x` -> `y`.
 
-    TensorFlow's own text: `Lambda.tensorflow_doc()`.
-
     Attributes:
         y: float32.
     """
 
     OP_NAME = "Lambda"
+    MADE_FOR = {
+        "input x": "float32",
+        "output y": "float32",
+    }
     __slots__ = ("y",)
     y: Output[TFloat32]
     Inputs = LambdaInputs

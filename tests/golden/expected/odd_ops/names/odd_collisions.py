@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    DType,
     Op,
     OpInputs,
     OpOptions,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         AnyDType,
         AnyDTypeLike,
         AnyOperand,
-        DType,
         Operand,
         Output,
         TFloat32,
@@ -71,8 +71,6 @@ class OddCollisions(Op, Generic[T2, T3]):
     """TensorFlow's `OddCollisions`: `scope`, `name`, `bytes`, `self` -> `op`,
     `inputs`, `create`, `options`.
 
-    TensorFlow's own text: `OddCollisions.tensorflow_doc()`.
-
     Attributes:
         op_: float32.
         inputs_: int32.
@@ -90,6 +88,21 @@ class OddCollisions(Op, Generic[T2, T3]):
         "inputs": "inputs_",
         "create": "create_",
         "options": "options_",
+    }
+    MADE_FOR = {
+        "input scope": "float32",
+        "input name": "int32",
+        "input bytes": "T2",
+        "input self": "T3",
+        "output op": "float32",
+        "output inputs": "int32",
+        "output create": "T2",
+        "output options": "T3",
+        "attr T": "type",
+        "attr T2": "type",
+        "attr T3": "type",
+        "attr U": "int",
+        "attr Output": "int",
     }
     __slots__ = ("op_", "inputs_", "create_", "options_")
     op_: Output[TFloat32]
@@ -167,7 +180,7 @@ class OddCollisions(Op, Generic[T2, T3]):
                     bytes,
                     self_,
                     "T",
-                    as_dtype(T),
+                    T if type(T) is DType else as_dtype(T),
                     "U",
                     opts.U,
                     "Output",
@@ -220,7 +233,7 @@ def odd_collisions(
                     bytes,
                     self_,
                     "T",
-                    as_dtype(T),
+                    T if type(T) is DType else as_dtype(T),
                     "U",
                     U,
                     "Output",

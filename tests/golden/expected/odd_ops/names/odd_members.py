@@ -44,8 +44,6 @@ class OddMembersInputs(OpInputs):
 class OddMembers(TensorOp[TString]):
     """TensorFlow's `OddMembers`: no inputs -> `said`.
 
-    TensorFlow's own text: `OddMembers.tensorflow_doc()`.
-
     Attributes:
         said: string.
     """
@@ -58,6 +56,15 @@ class OddMembers(TensorOp[TString]):
         "Literal": "Literal_",
         "attribute_names": "attribute_names_",
         "int": "int_",
+    }
+    MADE_FOR = {
+        "output said": "string",
+        "attr as_dict": "bool",
+        "attr merge": "bool",
+        "attr explicit": "bool",
+        "attr Literal": "bool",
+        "attr attribute_names": "bool",
+        "attr int": "string",
     }
     __slots__ = ("said",)
     said: Output[TString]
@@ -212,15 +219,17 @@ def odd_members(
                 "OddMembers",
                 name,
                 "as_dict",
-                True if as_dict_ is True else flags[as_dict_],
+                as_dict_ is True or as_dict_ is not False and flags[as_dict_],
                 "merge",
-                True if merge_ is True else flags[merge_],
+                merge_ is True or merge_ is not False and flags[merge_],
                 "explicit",
-                True if explicit_ is True else flags[explicit_],
+                explicit_ is True or explicit_ is not False and flags[explicit_],
                 "Literal",
-                True if Literal_ is True else flags[Literal_],
+                Literal_ is True or Literal_ is not False and flags[Literal_],
                 "attribute_names",
-                True if attribute_names_ is True else flags[attribute_names_],
+                attribute_names_ is True
+                or attribute_names_ is not False
+                and flags[attribute_names_],
                 "int",
                 int_,
             )

@@ -47,8 +47,6 @@ class OddReservedOutputs(NamedTuple):
 class OddReserved(Op):
     """TensorFlow's `OddReserved`: `in`, `lambda` -> `is`, `not`.
 
-    TensorFlow's own text: `OddReserved.tensorflow_doc()`.
-
     Attributes:
         is_: float32.
         not_: float32.
@@ -62,6 +60,14 @@ class OddReserved(Op):
         "def": "def_",
         "is": "is_",
         "not": "not_",
+    }
+    MADE_FOR = {
+        "input in": "float32",
+        "input lambda": "float32",
+        "output is": "float32",
+        "output not": "float32",
+        "attr class": "int",
+        "attr def": "int",
     }
     __slots__ = ("is_", "not_")
     is_: Output[TFloat32]

@@ -43,13 +43,18 @@ class UnpackInputs(OpInputs, Generic[U]):
 class Unpack(Op, Generic[T]):
     """TensorFlow's `Unpack`: `value` -> `output`.
 
-    TensorFlow's own text: `Unpack.tensorflow_doc()`.
-
     Attributes:
         output: list of `num` tensors, each `T`.
     """
 
     OP_NAME = "Unpack"
+    MADE_FOR = {
+        "input value": "T",
+        "output output": "num * T",
+        "attr num": "int",
+        "attr T": "type",
+        "attr axis": "int",
+    }
     __slots__ = ("output",)
     output: list[Output[T]]
     Inputs = UnpackInputs

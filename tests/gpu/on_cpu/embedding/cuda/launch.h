@@ -3,18 +3,16 @@
 #pragma once
 
 #include <algorithm>
-#include <numeric>
-#include <vector>
 
-#include "device.h"
 #include "embedding/cuda/kernels.h"
 #include "embedding/cuda/plan.h"
+#include "on_cpu/queue.h"
 
 namespace opwright::embedding::cuda {
 
 template <class Kernel>
-cudaError_t Launch(const Kernel& kernel, int64_t grid, int blocks, cudaStream_t) {
-  on_cpu::Do([=] {
+cudaError_t Launch(const Kernel& kernel, int64_t grid, int blocks, cudaStream_t stream) {
+  on_cpu::Do(stream, [=] {
     const int64_t threads = kernel.threads();
     for (int block = 0; block < blocks; ++block) {
       for (int64_t first = 0; first < std::min(threads, grid * kThreads); ++first) {
@@ -26,8 +24,8 @@ cudaError_t Launch(const Kernel& kernel, int64_t grid, int blocks, cudaStream_t)
 }
 
 template <class Kernel>
-cudaError_t LaunchTogether(const Kernel& kernel, int64_t, int blocks, cudaStream_t) {
-  on_cpu::Do([=] {
+cudaError_t LaunchTogether(const Kernel& kernel, int64_t, int blocks, cudaStream_t stream) {
+  on_cpu::Do(stream, [=] {
     static thread_local typename Kernel::Shared shared;
     for (int block = 0; block < blocks; ++block) {
       for (int64_t item = 0; item < kernel.items(); ++item) {
@@ -39,26 +37,8 @@ cudaError_t LaunchTogether(const Kernel& kernel, int64_t, int blocks, cudaStream
   return cudaSuccess;
 }
 
-inline cudaError_t Sort(void* temporary, size_t* bytes, const Keys (&keys)[2],
-                        uint32_t* const (&positions)[2], int64_t count, int bits,
-                        cudaStream_t) {
-  *bytes = 1000;
-  if (!temporary) return cudaSuccess;
-  const Keys from = keys[0], to = keys[1];
-  const uint32_t* const from_positions = positions[0];
-  uint32_t* const to_positions = positions[1];
-  on_cpu::Do([=] {
-    const int64_t mask = (int64_t{1} << bits) - 1;
-    std::vector<int64_t> order(count);
-    std::iota(order.begin(), order.end(), int64_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int64_t a, int64_t b) { return (from[a] & mask) < (from[b] & mask); });
-    for (int64_t i = 0; i < count; ++i) {
-      to.Set(i, from[order[i]]);
-      to_positions[i] = from_positions[order[i]];
-    }
-  });
-  return cudaSuccess;
+inline cudaError_t FindCode() {
+  return on_cpu::HasCode() ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }
 
 }  // namespace opwright::embedding::cuda

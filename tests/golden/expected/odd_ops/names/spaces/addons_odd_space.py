@@ -35,13 +35,15 @@ class AddonsOddSpaceInputs(OpInputs):
 class AddonsOddSpace(TensorOp[TFloat32]):
     """TensorFlow's `Addons>OddSpace`: `x` -> `y`.
 
-    TensorFlow's own text: `AddonsOddSpace.tensorflow_doc()`.
-
     Attributes:
         y: float32.
     """
 
     OP_NAME = "Addons>OddSpace"
+    MADE_FOR = {
+        "input x": "float32",
+        "output y": "float32",
+    }
     __slots__ = ("y",)
     y: Output[TFloat32]
     Inputs = AddonsOddSpaceInputs

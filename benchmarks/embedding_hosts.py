@@ -1,0 +1,391 @@
+"""Embedding tables over several hosts: what a step sends, and how long it takes.
+
+It trains tables with 1, 2 and 4 processes of this machine, beside torch with gloo,
+whose users write the exchange of rows themselves. It holds the bytes that are sent
+against the formula of docs/scale.md, shows what of an exchange goes on beside the dense
+part of a step, and prints what the formula says for more hosts, with the figures of a
+link that are given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from opwright import tpu
+
+tpu_embedding = tf.tpu.experimental.embedding
+
+WARM, STEPS = 3, 20
+HOSTS = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Tables that are alike, and a host's part of a batch.
+
+    Ids are uniform: no others give more different ones, and so more bytes.
+    """
+
+    tables: int = 4
+    rows: int = 100_000
+    width: int = 64
+    samples: int = 256
+    ids: int = 20
+
+    def different(self) -> float:
+        """Different ids of a table that are expected in the batch of a host."""
+        looked_up = self.samples * self.ids
+        return float(-self.rows * np.expm1(looked_up * np.log1p(-1 / self.rows)))
+
+    def bytes_sent(self, hosts: int) -> float:
+        """Of a host in a step: the less of rows and sums."""
+        others = hosts - 1
+        values = 4 + 8 * self.width
+        by_rows = self.different() * others / hosts * values
+        owners = others * (1 - (1 - 1 / hosts) ** self.ids)  # Of the ids of a sample.
+        ids = self.samples * self.ids * others / hosts
+        by_sums = self.samples * owners * values + 4 * ids
+        overhead = others * (16 + 28 * self.tables)
+        return self.tables * min(by_rows, by_sums) + overhead
+
+    def batches(self, host: int) -> list[NDArray[np.int64]]:
+        """Of all steps: [tables, samples, ids]."""
+        rng = np.random.default_rng(host)
+        shape = [WARM + STEPS, self.tables, self.samples, self.ids]
+        return list(rng.integers(0, self.rows, shape))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Measured figures of a host and of its link."""
+
+    gigabytes_a_second: float
+    milliseconds_a_round: float
+    microseconds_a_message: float
+    milliseconds_alone: float
+
+    def step(self, workload: Workload, hosts: int) -> float:
+        """Milliseconds: four rounds, each as many messages as there are other hosts."""
+        if hosts == 1:
+            return self.milliseconds_alone
+        messages = 4 * (hosts - 1)
+        return (
+            self.milliseconds_alone
+            + workload.bytes_sent(hosts) / self.gigabytes_a_second / 1e6
+            + 4 * self.milliseconds_a_round
+            + messages * self.microseconds_a_message / 1e3
+        )
+
+
+Found = dict[str, float]
+
+
+def timed(step: Callable[[int], object]) -> Found:
+    """Runs step(0), step(1) ...; milliseconds and CPU milliseconds of a step."""
+    for i in range(WARM):
+        step(i)
+    started, cpu = time.perf_counter(), time.process_time()
+    for i in range(WARM, WARM + STEPS):
+        step(i)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    return {"milliseconds": 1000 * seconds / STEPS, "cpu": 1000 * cpu / STEPS}
+
+
+# ---- Programs: what each host runs, with all addresses.
+
+
+def resolver_of(host: int, addresses: list[str]) -> Any:
+    if len(addresses) == 1:
+        return None
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": addresses}),
+        task_type="worker",
+        task_id=host,
+        rpc_layer="grpc",
+    )
+
+
+def tables_of(workload: Workload, host: int, addresses: list[str]) -> Any:
+    """A strategy, tables, and batches as they are enqueued."""
+    strategy = tpu.software_strategy(resolver_of(host, addresses))
+    features = {
+        str(t): tpu_embedding.FeatureConfig(
+            tpu_embedding.TableConfig(
+                workload.rows, workload.width, combiner="sum", name=f"t{t}"
+            ),
+            output_shape=[workload.samples],
+        )
+        for t in range(workload.tables)
+    }
+    with strategy.scope():
+        tables = tpu_embedding.TPUEmbedding(features, tpu_embedding.Adagrad(0.1))
+    tables.build()
+    batches = [
+        {
+            name: tf.RaggedTensor.from_tensor(tf.constant(ids))
+            for name, ids in zip(features, batch, strict=True)
+        }
+        for batch in workload.batches(host)
+    ]
+    return strategy, tables, batches
+
+
+def opwright(host: int, addresses: list[str], workload: Workload) -> Found:
+    """Steps of the tables alone, without a dense part."""
+    strategy, tables, batches = tables_of(workload, host, addresses)
+
+    @tf.function
+    def step(ids: Any) -> None:
+        tables.enqueue(ids, training=True)
+        strategy.run(lambda: tables.apply_gradients(tables.dequeue()))
+
+    sent: list[dict[str, int]] = []
+
+    def one(i: int) -> None:
+        if i == WARM:
+            sent.append(tpu.embedding_bytes_sent())
+        step(batches[i])
+
+    found = timed(one)
+    after = tpu.embedding_bytes_sent()
+    each = {kind: (after[kind] - sent[0][kind]) / STEPS for kind in after}
+    return found | {"messages": each.pop("messages"), "bytes": sum(each.values())}
+
+
+def torch_with_gloo(host: int, addresses: list[str], workload: Workload) -> Found:
+    """Rows sharded by id; each is asked for once, all tables' in one all-to-all."""
+    import torch
+    import torch.distributed as dist
+
+    hosts, width = len(addresses), workload.width
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hosts))
+    if hosts > 1:
+        dist.init_process_group(
+            "gloo", init_method=f"tcp://{addresses[0]}", rank=host, world_size=hosts
+        )
+    # The tables one after the other; row r is row r // hosts of host r % hosts.
+    own = -(-workload.tables * workload.rows // hosts)
+    weights = torch.rand(own, width) / 10
+    squares = torch.full((own, width), 0.1)
+    first = torch.arange(workload.tables)[:, None, None] * workload.rows
+    batches = [
+        (torch.from_numpy(one) + first).flatten() for one in workload.batches(host)
+    ]
+    offsets = torch.arange(0, batches[0].numel(), workload.ids)
+
+    def swap(values: Any, out: list[int], into: list[int]) -> Any:
+        if hosts == 1:
+            return values
+        got = values.new_empty((sum(into), *values.shape[1:]))
+        dist.all_to_all_single(got, values, into, out)
+        return got
+
+    def step(i: int) -> None:
+        ids, places = torch.unique(batches[i], return_inverse=True)
+        order = torch.argsort(ids % hosts, stable=True)
+        counts = torch.bincount(ids % hosts, minlength=hosts)
+        asked = swap(counts, [1] * hosts, [1] * hosts)
+        out, into = counts.tolist(), asked.tolist()
+        locals_ = swap(torch.div(ids[order], hosts, rounding_mode="floor"), out, into)
+        rows = swap(weights[locals_], into, out)
+        of_id = torch.empty_like(order)
+        of_id[order] = torch.arange(order.numel())
+        rows.requires_grad_()
+        bags = torch.nn.functional.embedding_bag(
+            of_id[places], rows, offsets, mode="sum", sparse=False
+        )
+        bags.backward(bags.detach())
+        gradients = swap(rows.grad, out, into)
+        # Several hosts may have asked for a row.
+        mine, of_mine = torch.unique(locals_, return_inverse=True)
+        sums = torch.zeros(mine.numel(), width).index_add_(0, of_mine, gradients)
+        square = squares[mine] + sums * sums
+        squares[mine] = square
+        weights[mine] -= 0.1 * sums / square.sqrt()
+
+    found = timed(step)
+    if hosts > 1:
+        dist.barrier()
+    return found
+
+
+def beside_a_dense_part(ahead: bool, milliseconds: float) -> Any:
+    """A program whose dense part takes a while, as an accelerator's would.
+
+    Args:
+        ahead: it enqueues the next batch before that, and not after the step.
+    """
+
+    def program(host: int, addresses: list[str], workload: Workload) -> Found:
+        strategy, tables, batches = tables_of(workload, host, addresses)
+        a_batch = (len(addresses) - 1) * (16 + 24 * workload.tables)
+        early = 0  # Steps that ended with hosts being asked for the next batch.
+
+        def dense(step: int) -> np.float32:
+            nonlocal early
+            time.sleep(milliseconds / 1000)
+            asked = tpu.embedding_bytes_sent()["counts"] // a_batch
+            early += int(step >= WARM and asked >= step + 2)
+            return np.float32(1)
+
+        @tf.function
+        def step(ids: Any, number: Any) -> None:
+            def run() -> None:
+                found = tables.dequeue()
+                with tf.control_dependencies(tf.nest.flatten(found)):
+                    one = tf.numpy_function(dense, [number], tf.float32)
+                one = tf.reshape(one, [])
+                tables.apply_gradients({key: found[key] * one for key in found})
+
+            tables.enqueue(ids, training=True)
+            strategy.run(run)
+
+        if ahead:
+            tf.function(tables.enqueue)(batches[-1], training=True)
+        found = timed(lambda i: step(batches[i], tf.constant(i)))
+        return found | {"early": early}
+
+    return program
+
+
+PROGRAMS = {
+    "opwright": opwright,
+    "torch, gloo": torch_with_gloo,
+}
+
+
+def run(program: Any, hosts: int, workload: Workload) -> list[Found]:
+    """What each process of a program found; no op runs before they are forked."""
+    sockets = [socket.socket() for _ in range(hosts)]
+    for one in sockets:
+        one.bind(("localhost", 0))
+    addresses = [f"localhost:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    with tempfile.TemporaryDirectory() as folder:
+        children = []
+        for host in range(hosts):
+            if pid := os.fork():
+                children.append(pid)
+                continue
+            code = 1
+            try:
+                found = program(host, addresses, workload)
+                Path(folder, str(host)).write_text(json.dumps(found))
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+        if any(codes):
+            raise SystemExit(f"a host of {hosts} ended with {max(codes)}")
+        return [
+            json.loads(Path(folder, str(host)).read_text()) for host in range(hosts)
+        ]
+
+
+def mean(found: list[Found]) -> Found:
+    return {key: float(np.mean([one[key] for one in found])) for key in found[0]}
+
+
+def measure(workload: Workload, rounds: int) -> dict[int, dict[str, Found]]:
+    """By number of hosts and program: of each the round with the shortest step."""
+    best: dict[int, dict[str, Found]] = {}
+    for hosts in HOSTS:
+        for _ in range(rounds):
+            for name, program in PROGRAMS.items():
+                found = mean(run(program, hosts, workload))
+                before = best.setdefault(hosts, {}).get(name)
+                if before is None or found["milliseconds"] < before["milliseconds"]:
+                    best[hosts][name] = found
+    return best
+
+
+def print_measured(best: dict[int, dict[str, Found]], workload: Workload) -> list[str]:
+    """Two tables; and what does not hold."""
+    problems = []
+    print("| hosts | ms a step | CPU ms a host | messages | bytes sent | formula |")
+    print("|---|---|---|---|---|---|")
+    for hosts, programs in best.items():
+        ours, formula = programs["opwright"], workload.bytes_sent(hosts)
+        print(
+            f"| {hosts} | {ours['milliseconds']:.1f} | {ours['cpu']:.1f} "
+            f"| {ours['messages']:.0f} | {ours['bytes']:,.0f} | {formula:,.0f} |"
+        )
+        if ours["bytes"] > 1.2 * formula:
+            problems.append(f"{hosts} hosts send {ours['bytes']:,.0f} bytes")
+    print(f"\n| examples a second, by hosts | {' | '.join(map(str, best))} |")
+    print("|---|" + "---|" * len(best))
+    for name in PROGRAMS:
+        speeds = {
+            hosts: 1000 * hosts * workload.samples / programs[name]["milliseconds"]
+            for hosts, programs in best.items()
+        }
+        print(f"| {name} | {' | '.join(f'{one:,.0f}' for one in speeds.values())} |")
+        for hosts, speed in speeds.items():
+            ours = best[hosts]["opwright"]["milliseconds"]
+            if name != "opwright" and speed >= 1000 * hosts * workload.samples / ours:
+                problems.append(f"{name} is faster with {hosts} hosts")
+    return problems
+
+
+def print_overlap(workload: Workload, milliseconds: float) -> list[str]:
+    print(f"\n| 2 hosts, a dense part of {milliseconds:g} ms | ms a step | early |")
+    print("|---|---|---|")
+    problems = []
+    for name, ahead in (("batch by batch", False), ("the next one enqueued", True)):
+        found = mean(run(beside_a_dense_part(ahead, milliseconds), 2, workload))
+        early = f"{found['early']:g} of {STEPS}"
+        print(f"| {name} | {found['milliseconds']:.1f} | {early} |", flush=True)
+        if ahead and found["early"] < STEPS:
+            problems.append(f"the next batch was asked for in time in {early} steps")
+    return problems
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--link", type=float, default=10.0, help="gigabytes a second")
+    parser.add_argument("--round", type=float, default=0.2, help="milliseconds a round")
+    parser.add_argument("--message", type=float, default=30.0, help="microseconds each")
+    parser.add_argument("--rounds", type=int, default=3, help="of all programs")
+    parser.add_argument("--dense", type=float, default=20.0, help="milliseconds")
+    parser.add_argument(
+        "--check", action="store_true", help="exit with 1 where a target is missed"
+    )
+    options = parser.parse_args(arguments)
+    workload = Workload()
+    best = measure(workload, options.rounds)
+    problems = print_measured(best, workload)
+    problems += print_overlap(workload, options.dense)
+    alone = best[1]["opwright"]["milliseconds"]
+    machine = Machine(options.link, options.round, options.message, alone)
+    print("\n| hosts | bytes sent | messages | ms a step |\n|---|---|---|---|")
+    for hosts in (1, 2, 4, 16, 64, 256, 1024):
+        print(
+            f"| {hosts} | {workload.bytes_sent(hosts):,.0f} | {4 * (hosts - 1)} "
+            f"| {machine.step(workload, hosts):.1f} |"
+        )
+    if options.check and problems:
+        raise SystemExit("; ".join(problems))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,275 @@
+"""The notation of shapes in C++, as far as a shape function made of it can say it.
+
+`shapes.py` has read and checked a shape; here the expression that came of it is said
+with the functions of `templates/native/shapes.h`. What depends on an input's values, on
+a position in a list or on which of several forms an input has is left open, and why.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from opwright_codegen import shapes
+from opwright_codegen.model import Op
+from opwright_codegen.shapes import Kind
+
+_ARITHMETIC: Final = {
+    ast.Add: "Add",
+    ast.Sub: "Subtract",
+    ast.Mult: "Multiply",
+    ast.FloorDiv: "Divide",
+    ast.Mod: "Remainder",
+}
+_COMPARISONS: Final = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+_OF_SIZES: Final = {"min": "Least", "max": "Most", "ceildiv": "DivideUp"}
+_OF_ROWS: Final = {"sum": "Sum", "prod": "Product"}
+
+
+class OpenError(Exception):
+    """A shape that is left open, and why."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A shape in C++.
+
+    `parts`: an `opdef::Shape`. `where`: when an input is refused beyond that, or None.
+    """
+
+    parts: str
+    where: str | None = None
+
+
+def translated(op: Op) -> tuple[Mapping[str, Shape], Mapping[str, str]]:
+    """The shapes of an op's arguments in C++; and of the others, why there is none."""
+    read, _ = shapes.read(op)
+    said = {**read.inputs, **read.outputs}
+    found: dict[str, Shape] = {}
+    open_: dict[str, str] = {}
+    for arg in op.args():
+        if arg.name not in said:
+            open_[arg.name] = "the opdef says no shape"
+            continue
+        try:
+            # What is an input's and stays open leaves its names without a meaning, and
+            # what is made of them unknown: that needs no care here.
+            writer = _Writer(op, read)
+            found[arg.name] = writer.shape(ast.parse(said[arg.name], mode="eval").body)
+        except OpenError as error:
+            open_[arg.name] = f"{error}: `{arg.shape}`"
+    return found, open_
+
+
+class _Writer:
+    def __init__(self, op: Op, read: shapes.Shapes) -> None:
+        self.kinds = {attr.name: str(attr.kind) for attr in op.attrs}
+        self.given = {attr.name for attr in op.given}
+        self.read = read
+
+    def shape(self, node: ast.expr) -> Shape:
+        if _is_call(node, "where"):
+            assert isinstance(node, ast.Call)
+            shape, condition = node.args
+            known: dict[str, None] = {}
+            holds = self.condition(condition, known)
+            tests = "".join(f"opdef::Known({size}) && " for size in known)
+            return Shape(self.parts(shape), f"{tests}!({holds})")
+        return Shape(self.parts(node))
+
+    def parts(self, node: ast.expr) -> str:
+        if isinstance(node, ast.IfExp):
+            test = self.condition(node.test, None)
+            first, second = self.parts(node.body), self.parts(node.orelse)
+            return f"{test} ? {first} : {second}"
+        if isinstance(node, ast.Tuple):
+            return f"opdef::Shape{{{', '.join(map(self.part, node.elts))}}}"
+        if _is_call(node, "either"):
+            raise OpenError("one of several forms, which nothing decides")
+        if _is_call(node, "of"):
+            raise OpenError("a handle's, of what it leads to")
+        raise OpenError("it has no form in C++")
+
+    def part(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Constant) and node.value is Ellipsis:
+            return "opdef::AnyRow()"
+        if isinstance(node, ast.Starred):
+            name = node.value
+            if isinstance(name, ast.Name) and self.is_symbol(name.id, Kind.ROW):
+                return f'opdef::RowNamed("{name.id}")'
+            return f"opdef::Are({self.row(name)})"
+        if isinstance(node, ast.Name):
+            # A name that begins so is an output's size, which values decide.
+            if node.id.startswith("_"):
+                return "opdef::Any()"
+            if self.is_symbol(node.id, Kind.SIZE):
+                return f'opdef::Named("{node.id}")'
+        return f"opdef::Is({self.size(node)})"
+
+    def is_symbol(self, name: str, kind: Kind) -> bool:
+        known = self.read.symbols.get(name)
+        if known is not None and known.indexed:
+            raise OpenError("each tensor of a list has its own")
+        return known is not None and known.kind is kind
+
+    def size(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return str(node.value)
+        if isinstance(node, ast.Name):
+            if self.is_symbol(node.id, Kind.SIZE):
+                return f'names.size("{node.id}")'
+            if self.kinds.get(node.id) == "int" and node.id in self.given:
+                return f"attrs.{member(node.id)}"
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+            name = _ARITHMETIC[type(node.op)]
+            return f"opdef::{name}({self.size(node.left)}, {self.size(node.right)})"
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            if isinstance(node.operand, ast.Constant):
+                return f"-{self.size(node.operand)}"
+            return f"opdef::Subtract(0, {self.size(node.operand)})"
+        if isinstance(node, ast.IfExp):
+            test = self.condition(node.test, None)
+            return f"({test} ? {self.size(node.body)} : {self.size(node.orelse)})"
+        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
+            return f"opdef::At({self.row(node.value)}, {self.size(node.slice)})"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            name = node.func.id
+            if name in _OF_SIZES:
+                sizes = ", ".join(map(self.size, node.args))
+                return f"opdef::{_OF_SIZES[name]}({sizes})"
+            if name in _OF_ROWS:
+                return f"opdef::{_OF_ROWS[name]}({self.row(node.args[0])})"
+            if name == "len":
+                return f"{self.row(node.args[0])}.length()"
+        raise OpenError(self.why(node))
+
+    def row(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Name) and self.is_symbol(node.id, Kind.ROW):
+            return f'names.row("{node.id}")'
+        if isinstance(node, ast.Name) and self.kinds.get(node.id) == "shape":
+            return f"opdef::Row(attrs.{member(node.id)})"
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+            part = node.slice
+            if part.step is None:
+                of = self.row(node.value)
+                start = "0" if part.lower is None else self.size(part.lower)
+                stop = f"{of}.length()" if part.upper is None else self.size(part.upper)
+                return f"opdef::Slice({of}, {start}, {stop})"
+        if _is_call(node, "broadcast"):
+            assert isinstance(node, ast.Call)
+            first, *others = map(self.row, node.args)
+            for other in others:
+                first = f"opdef::Broadcast({first}, {other})"
+            return first
+        raise OpenError(self.why(node))
+
+    def condition(self, node: ast.expr, known: dict[str, None] | None) -> str:
+        """A condition of attrs; with `known`, also of sizes, which that collects."""
+        if isinstance(node, ast.Name) and self.kinds.get(node.id) == "bool":
+            return f"attrs.{member(node.id)}"
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return f"!({self.condition(node.operand, known)})"
+        if isinstance(node, ast.BoolOp):
+            word = " && " if isinstance(node.op, ast.And) else " || "
+            return word.join(f"({self.condition(one, known)})" for one in node.values)
+        if isinstance(node, ast.Compare):
+            operands = [node.left, *node.comparators]
+            tests = [
+                self.comparison(left, operator, right, known)
+                for left, operator, right in zip(
+                    operands, node.ops, operands[1:], strict=False
+                )
+            ]
+            return " && ".join(tests)
+        raise OpenError(self.why(node))
+
+    def comparison(
+        self,
+        left: ast.expr,
+        operator: ast.cmpop,
+        right: ast.expr,
+        known: dict[str, None] | None,
+    ) -> str:
+        if isinstance(operator, ast.In) and isinstance(right, ast.Tuple):
+            tests = [self.comparison(left, ast.Eq(), one, known) for one in right.elts]
+            return f"({' || '.join(tests)})"
+        if type(operator) not in _COMPARISONS:
+            raise OpenError("a comparison that has no form in C++")
+        sides = [self.operand(side, known) for side in (left, right)]
+        return f" {_COMPARISONS[type(operator)]} ".join(sides)
+
+    def operand(self, node: ast.expr, known: dict[str, None] | None) -> str:
+        if isinstance(node, ast.Constant) and isinstance(node.value, (str, bool)):
+            if isinstance(node.value, bool):
+                return "true" if node.value else "false"
+            return text(node.value)
+        name = node.id if isinstance(node, ast.Name) else ""
+        plain = self.kinds.get(name) in ("string", "bool", "int", "float")
+        if plain and name in self.given:
+            return f"attrs.{member(name)}"
+        size = self.size(node)
+        if not isinstance(node, ast.Constant):
+            if known is None:
+                raise OpenError("its form depends on sizes")
+            known[size] = None
+        return size
+
+    def why(self, node: ast.expr) -> str:
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        values = sorted(names & self.read.values)
+        if values:
+            return f"it depends on the values of {values[0]}"
+        return f"`{ast.unparse(node)}` has no form in C++"
+
+
+def _is_call(node: ast.expr, name: str) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == name
+    )
+
+
+#: Words that C++ keeps for itself, and what the generated classes use.
+_RESERVED: Final = frozenset(
+    re.findall(
+        r"\w+",
+        """alignas alignof and and_eq asm auto bitand bitor bool break case catch char
+        class compl concept const consteval constexpr constinit const_cast continue
+        co_await co_return co_yield decltype default delete do double dynamic_cast
+        else enum explicit export extern false float for friend goto if inline int
+        long mutable namespace new noexcept not not_eq nullptr operator or or_eq
+        private protected public register reinterpret_cast requires return short
+        signed sizeof static static_assert static_cast struct switch template this
+        thread_local throw true try typedef typeid typename union unsigned using
+        virtual void volatile wchar_t while xor xor_eq Read c""",
+    )
+)
+
+
+def member(name: str) -> str:
+    """An attr or argument as the member of a struct."""
+    return f"{name}_" if name in _RESERVED else name
+
+
+def text(value: str) -> str:
+    """A string literal of C++; bytes beyond ASCII in octal, which ends by itself."""
+    found = []
+    for byte in value.encode():
+        if byte in b'"\\':
+            found.append(f"\\{chr(byte)}")
+        elif 32 <= byte < 127 and byte != ord("?"):
+            found.append(chr(byte))
+        else:
+            found.append(f"\\{byte:03o}")
+    return f'"{"".join(found)}"'

@@ -1,0 +1,98 @@
+"""Arguments that have another name in a new version of an op."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from opwright_codegen import prose
+from opwright_codegen.model import Arg, Attr, Op
+
+
+def find(written: Op, facts: Op) -> dict[str, str]:
+    """The old names of arguments with their new ones.
+
+    An attr is the one that is gone if it alone is what that was; an input or output, if
+    it stands in the same place and is of the same type.
+    """
+    found = dict(_attrs(written.attrs, facts.attrs))
+    found |= dict(_args(written.inputs, facts.inputs, found))
+    return found | dict(_args(written.outputs, facts.outputs, found))
+
+
+def apply(op: Op, names: Mapping[str, str]) -> Op:
+    """`op` with arguments renamed, in shapes and where `words` name them, too.
+
+    Texts of the library's stay as they are: it brings them up to date itself.
+    """
+    if not names:
+        return op
+    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
+    quoted = re.compile(rf"`({'|'.join(map(re.escape, names))})`")
+    shapes = [arg.shape for arg in op.args() if arg.shape is not None]
+    words = {word for shape in shapes for word in re.findall(r"\w+", shape)}
+    clash = not words.isdisjoint(names.values())
+
+    def shape(text: str | None) -> str | None:
+        if text is None or clash:
+            return text
+        return pattern.sub(lambda found: names[found[0]], text)
+
+    def said(text: str | None) -> str | None:
+        if text is None or prose.digest(text) in op.imported_text:
+            return text
+        return quoted.sub(lambda found: f"`{names[found[1]]}`", text)
+
+    def arg(old: Arg) -> Arg:
+        return dataclasses.replace(
+            old,
+            name=names.get(old.name, old.name),
+            shape=shape(old.shape),
+            doc=said(old.doc),
+        )
+
+    def attr(old: Attr) -> Attr:
+        name = names.get(old.name, old.name)
+        return dataclasses.replace(old, name=name, doc=said(old.doc))
+
+    return dataclasses.replace(
+        op,
+        inputs=tuple(map(arg, op.inputs)),
+        outputs=tuple(map(arg, op.outputs)),
+        attrs=tuple(map(attr, op.attrs)),
+        summary=said(op.summary),
+        description=said(op.description),
+        check_with=tuple((names.get(name, name), v) for name, v in op.check_with),
+    )
+
+
+def _attrs(old: Sequence[Attr], new: Sequence[Attr]) -> Iterator[tuple[str, str]]:
+    gone = _without(old, new)
+    come = _without(new, old)
+    for was in gone:
+        same = [attr for attr in come if _is(attr) == _is(was)]
+        if len(same) == 1 and sum(_is(attr) == _is(was) for attr in gone) == 1:
+            yield was.name, same[0].name
+
+
+def _is(attr: Attr) -> object:
+    return attr.kind, attr.default, attr.allowed, attr.minimum
+
+
+def _args(
+    old: Sequence[Arg], new: Sequence[Arg], attrs: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    if len(old) != len(new):
+        return
+    names = {arg.name for arg in old} & {arg.name for arg in new}
+    for was, now in zip(old, new, strict=True):
+        used = tuple(attrs.get(name, name) for name in was.attrs_used)
+        same = (was.dtype, used, was.is_ref) == (now.dtype, now.attrs_used, now.is_ref)
+        if same and not {was.name, now.name} & names:
+            yield was.name, now.name
+
+
+def _without(some: Sequence[Attr], others: Sequence[Attr]) -> list[Attr]:
+    names = {attr.name for attr in others}
+    return [attr for attr in some if attr.name not in names]

@@ -1,0 +1,342 @@
+"""What an author of an op begins with: files that are written once, and are theirs.
+
+A kernel to fill in, a test with its golden, and around them a project that builds,
+tests and packs. One that exists is never touched.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from opwright_codegen import cxx_shapes, load, naming, native, shapes
+from opwright_codegen.cxx_shapes import member
+from opwright_codegen.format import format_source
+from opwright_codegen.model import Arg, Attr, Op
+from opwright_codegen.problems import OpdefError, Problem, SourceError
+from opwright_codegen.types import DTypeName
+
+_IGNORED: Final = ("build/", "dist/", "__pycache__/")
+
+
+@dataclass(frozen=True)
+class Project:
+    """Where an author's files go.
+
+    `folder`: the project's; `opdefs`: of its opdefs; `package`: of its classes, which
+    lies in `src`.
+    """
+
+    folder: Path
+    opdefs: Path
+    package: str
+
+    @property
+    def name(self) -> str:
+        """What the library is called."""
+        return self.package.replace(".", "_")
+
+    @property
+    def place(self) -> str:
+        """The package's folder within the project."""
+        return "/".join(("src", *self.package.split(".")))
+
+
+def missing(
+    opdef: Path, project: Project, *, cuda: bool = False, xla: bool = False
+) -> dict[Path, bytes]:
+    """The author's files that an op and its project lack, to be written.
+
+    Args:
+      opdef: the op's, in a folder of opdefs.
+      project: where its files go.
+      cuda, xla: which kernels there are to be beside the CPU's.
+
+    Raises:
+      OpdefError: the opdef has mistakes.
+      SourceError: it does not lie where opdefs do.
+    """
+    if opdef.suffix != ".yaml" or not project.opdefs.name:
+        raise SourceError(
+            f"{opdef}: an opdef lies in a folder of its group in one of opdefs, as"
+            " my_opdefs/audio/MyOp.yaml"
+        )
+    content, problems = load.read_bytes(opdef)
+    op = None
+    if content is not None:
+        op, problems = load.load_text(content, opdef)
+    if op is None:
+        raise OpdefError(problems)
+    try:
+        files = _files(op, project, cuda, xla)
+    except ValueError as error:
+        raise OpdefError([Problem(op.source, 1, 1, op.name, str(error))]) from error
+    return {
+        project.folder / name: text.encode()
+        for name, text in files.items()
+        if not (project.folder / name).exists()
+    }
+
+
+def _files(op: Op, project: Project, cuda: bool, xla: bool) -> dict[str, str]:
+    """Every file of an author's own, by its path in the project."""
+    facts = {
+        "name": project.name,
+        "place": project.place,
+        "opdefs": project.opdefs.name,
+        "package": project.package,
+        "project": project.package.partition(".")[0].replace("_", "-"),
+        "top": project.package.partition(".")[0],
+        "library": project.name,
+    }
+    seen = native.view(op, project.opdefs) | _test_view(op)
+    seen["begin"] = list(_begin(op, seen["types"]))
+    stem = seen["stem"]
+    files = {
+        f"native/{stem}.cc": native.render("kernel.cc.jinja", op=seen),
+        f"tests/test_{stem}.py": format_source(
+            native.render("test.py.jinja", op=seen, **facts)
+        ),
+        f"tests/golden/{seen['file']}.json": _golden(op),
+        ".gitignore": "\n".join((*_IGNORED, f"/{project.place}/*.so", "")),
+    }
+    if cuda:
+        seen |= _cuda_view(op, seen["types"])
+        for suffix in ("_gpu.h", "_gpu.cu", "_gpu.cc"):
+            template = f"kernel{suffix}.jinja"
+            files[f"native/{stem}{suffix}"] = native.render(template, op=seen)
+    if xla:
+        files[f"native/{stem}_xla.cc"] = native.render("kernel_xla.cc.jinja", op=seen)
+    names = ("CMakeLists.txt", "Makefile", "pyproject.toml", "hatch_build.py")
+    files |= {name: native.render(f"{name}.jinja", **facts) for name in names}
+    if "." in project.package:
+        # Around the package that is generated there is one of the author's.
+        files[f"src/{facts['top']}/__init__.py"] = ""
+        files[f"src/{facts['top']}/py.typed"] = ""
+    return files
+
+
+def _begin(op: Op, types: Sequence[str]) -> Any:
+    """The first lines of a kernel: its arguments and results, as flat rows."""
+    for whose, args in (("arguments", op.inputs), ("results", op.outputs)):
+        for arg in args:
+            name = member(arg.name)
+            said = (
+                "" if arg.shape is None else f", shape `{' '.join(arg.shape.split())}`"
+            )
+            yield f"// {arg.name}{said}"
+            cxx = arg.type_attr if arg.type_attr in types else None
+            cxx = cxx or native.TYPES.get(str(arg.dtype))
+            if arg.is_list or cxx is None:
+                continue
+            if whose == "arguments":
+                of = f"{whose}.{name}"
+                yield f"[[maybe_unused]] const auto {name} = {of}.flat<{cxx}>();"
+            elif _is_made(op, arg):
+                of = f"{whose}.{name}"
+                yield f"[[maybe_unused]] auto {name} = {of}->flat<{cxx}>();"
+            else:
+                yield "// Its shape is not known before: c->allocate_output(...)."
+
+
+#: What CUDA calculates with, of the dtypes that kernels are made for.
+_CUDA: Final = (
+    *("float", "double", "bool"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
+
+
+def _cuda_view(op: Op, types: Sequence[str]) -> dict[str, object]:
+    """Arguments and results as parameters, as far as CUDA has their dtypes."""
+    rows: list[dict[str, str]] = []
+    size = "1"
+    for arg in (*op.inputs, *op.outputs):
+        cxx = native.TYPES[arg.dtype] if arg.dtype in _CUDA else None
+        cxx = arg.type_attr if arg.type_attr in types else cxx
+        made = arg in op.outputs
+        if arg.is_list or cxx is None or (made and not _is_made(op, arg)):
+            continue
+        name = member(arg.name)
+        tensor = f"results.{name}->" if made else f"arguments.{name}."
+        if made and size == "1":
+            size = f"{tensor}NumElements()"
+        type_ = f"{cxx}*" if made else f"const {cxx}*"
+        rows.append(
+            {"name": name, "type": type_, "data": f"{tensor}flat<{cxx}>().data()"}
+        )
+    choices = [
+        [native.TYPES[one] for one in op.attr(name).allowed or () if one in _CUDA]
+        for name in types
+    ]
+    chosen = [dict(zip(types, row, strict=True)) for row in itertools.product(*choices)]
+    return {"parameters": rows, "size": size, "chosen": chosen}
+
+
+def _is_made(op: Op, arg: Arg) -> bool:
+    """Whether an output is allocated before the kernel runs: its sizes are known."""
+    shape = cxx_shapes.translated(op)[0].get(arg.name)
+    return shape is not None and "Any" not in shape.parts
+
+
+# ---- The test and its golden.
+
+
+def _test_view(op: Op) -> dict[str, Any]:
+    results = [str(naming.output(arg.name)) for arg in op.outputs]
+    read = shapes.read(op)[0].inputs
+    return {
+        "group": op.group,
+        "function": naming.function_name(op.name),
+        "file": op.name.replace(">", "."),
+        "kind": ["none", "one", "several"][min(len(results), 2)],
+        "result": json.dumps(results[0]) if results else "",
+        "refusing": [
+            str(naming.argument(arg.name))
+            for arg in op.inputs
+            if not arg.is_list and "*" not in read.get(arg.name, "*")
+            if "..." not in read[arg.name]
+        ],
+    }
+
+
+def _golden(op: Op) -> str:
+    """Arguments that fit the op's shapes, and no results yet."""
+    types = {
+        attr.name: _first(attr.allowed, "float")
+        for attr in op.attrs
+        if attr.kind == "type"
+    }
+    sizes = _sizes(op)
+    arguments = {
+        str(naming.argument(arg.name)): _tensor(op, arg, types, sizes)
+        for arg in op.inputs
+    }
+    attrs = {
+        str(naming.argument(attr.name)): _given(attr)
+        for attr in op.given
+        if attr.default is None
+    }
+    rows = [f'    "{name}": {json.dumps(value)}' for name, value in arguments.items()]
+    inner = ",\n".join(rows)
+    return (
+        f'{{\n  "arguments": {{\n{inner}\n  }},\n  "attrs": {json.dumps(attrs)},\n'
+        '  "results": null\n}\n'
+    )
+
+
+def _first(allowed: Sequence[str] | None, otherwise: str) -> str:
+    """Of the dtypes or texts that are allowed, the plainest."""
+    names = allowed or (otherwise,)
+    return otherwise if otherwise in names else names[0]
+
+
+def _given(attr: Attr) -> object:
+    values: dict[str, object] = {
+        "int": attr.minimum or 0,
+        "float": 1.0,
+        "bool": False,
+        "string": _first(attr.allowed, ""),
+        "type": _first(attr.allowed, "float32"),
+        "shape": [],
+    }
+    one = values.get(attr.kind.element)
+    return [one] * (attr.minimum or 0) if attr.kind.is_list else one
+
+
+def _sizes(op: Op) -> dict[str, Any]:
+    """A value for every name in the op's shapes, all of them different."""
+    counter = itertools.count(2)
+    read = shapes.read(op)[0]
+    found: dict[str, Any] = {
+        name: next(counter) if symbol.kind is shapes.Kind.SIZE else (2,)
+        for name, symbol in read.symbols.items()
+    }
+    return found | {
+        attr.name: _given(attr) if attr.default is None else attr.default
+        for attr in op.given
+    }
+
+
+def _tensor(
+    op: Op, arg: Arg, types: Mapping[str, str], sizes: Mapping[str, Any]
+) -> object:
+    if arg.is_list:
+        one = Arg(arg.name, arg.dtype, arg.type_attr, shape=arg.shape)
+        one = one if one.dtype or one.type_attr else Arg(arg.name, DTypeName("float"))
+        return [_tensor(op, one, types, sizes)] * 2
+    dtype = str(arg.dtype) if arg.dtype is not None else types[str(arg.type_attr)]
+    python = _python_dtype(dtype)
+    shape = _shape(shapes.read(op)[0].inputs.get(arg.name), sizes)
+    numbers = itertools.count(1)
+
+    def filled(rest: Sequence[int]) -> object:
+        if rest:
+            return [filled(rest[1:]) for _ in range(rest[0])]
+        number = next(numbers)
+        if python == "string":
+            return f"text {number}"
+        if python == "bool":
+            return number % 2 == 0
+        return number if "int" in python else number / 2
+
+    return {"dtype": python, "values": filled(shape)}
+
+
+def _python_dtype(dtype: str) -> str:
+    names = {"half": "float16", "float": "float32", "double": "float64"}
+    return names.get(dtype, dtype)
+
+
+def _shape(said: str | None, sizes: Mapping[str, Any]) -> tuple[int, ...]:
+    """Sizes for an input; two where its shape is not said, or takes more to draw."""
+    if said is None:
+        return (2,)
+    try:
+        found = _value(ast.parse(said, mode="eval").body, sizes)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return (2,)
+    return found if isinstance(found, tuple) else (2,)
+
+
+def _value(node: ast.expr, sizes: Mapping[str, Any]) -> Any:
+    """A shape, or a part of one, as far as it is plain."""
+    if isinstance(node, ast.Tuple):
+        row: list[int] = []
+        for element in node.elts:
+            if isinstance(element, ast.Starred):
+                row.extend(_value(element.value, sizes))
+            elif not (isinstance(element, ast.Constant) and element.value is ...):
+                row.append(_value(element, sizes))
+        return tuple(row)
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return 2 if node.id == "_" else sizes[node.id]
+    if isinstance(node, ast.IfExp):
+        return _value(node.body if _value(node.test, sizes) else node.orelse, sizes)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return not _value(node.operand, sizes)
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+        same = _value(node.left, sizes) == _value(node.comparators[0], sizes)
+        return same == isinstance(node.ops[0], ast.Eq)
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, sizes), _value(node.right, sizes)
+        if isinstance(node.op, ast.Add):
+            return left + right
+        if isinstance(node.op, ast.Sub):
+            return left - right
+        if isinstance(node.op, ast.Mult):
+            return left * right
+        if isinstance(node.op, ast.FloorDiv):
+            return left // right
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id in ("where", "either"):
+            return _value(node.args[0], sizes)
+        if node.func.id == "broadcast":
+            return _value(node.args[0], sizes)
+    raise ValueError(ast.unparse(node))

@@ -1,0 +1,128 @@
+// What a batch asks of the hosts that have its rows, and how hosts tell each other.
+//
+// Asked for are items of tables: a row, each once; or, of a table where that is less to send,
+// what a sample has of one host's rows, which adds them up and sends the sum.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/checked.h"
+#include "embedding/exchange.h"
+#include "embedding/store.h"
+
+namespace opwright::embedding {
+
+// Where the rows of a table are: which host has one, as which of its own.
+class Owners {
+ public:
+  Owners(int64_t rows, int64_t hosts, bool by_remainder)
+      : rows_(rows),
+        hosts_(hosts),
+        each_(rows / hosts),
+        more_(rows % hosts),
+        by_remainder_(by_remainder) {}
+
+  int64_t hosts() const { return hosts_; }
+  int64_t HostOf(int64_t row) const {
+    if (by_remainder_) return row % hosts_;
+    const int64_t longer = more_ * (each_ + 1);
+    return row < longer ? row / (each_ + 1) : more_ + (row - longer) / each_;
+  }
+  Shard ShardOf(int64_t host) const {
+    return embedding::ShardOf(rows_, hosts_, host, by_remainder_);
+  }
+  int64_t LocalOf(int64_t row, int64_t host) const {
+    const Shard shard = ShardOf(host);
+    return (row - shard.first) / shard.step;
+  }
+
+ private:
+  int64_t rows_, hosts_, each_, more_;
+  bool by_remainder_;
+};
+
+// What of a table is asked for; the values travel.
+enum class Form : int64_t { kRows, kSums, kWeightedSums };
+
+// What one host asks of another: a feature is a table, a sample of it an item, and its ids are
+// rows of the other's shard.
+struct Asks {
+  std::vector<Form> forms;  // By table.
+  Batch batch;
+};
+
+class SharedBatch : public PreparedBatch {
+ public:
+  using PreparedBatch::PreparedBatch;
+
+  // By table and host: how many items are those of the hosts before it; last, of all.
+  std::vector<std::vector<int64_t>> begins;
+  // By feature: the items that make each sample.
+  std::vector<Bags> of_items;
+  int64_t number = -1;  // Among those of this host.
+
+  int64_t Items(size_t table) const { return begins[table].back(); }
+  int64_t Items(size_t table, int64_t host) const {
+    return ItemOf(begins[table], host + 1) - ItemOf(begins[table], host);
+  }
+
+ private:
+  friend class Questions;
+
+  std::vector<Asks> asks_;                           // By host, until they are sent.
+  std::vector<std::shared_ptr<const Batch>> asked_;  // By host: what it asks of this one.
+  std::promise<Status> end_;                         // Of the exchange.
+  const std::shared_future<Status> ended_{end_.get_future()};
+  mutable std::mutex mutex_;
+  mutable std::vector<PreparedRef> prepared_;  // Of `asked_`.
+};
+using SharedRef = std::shared_ptr<SharedBatch>;
+
+// Asks for a batch after the other, in the order of the calls and beside all else that the
+// hosts do: nobody waits but who wants the answers.
+class Questions : public std::enable_shared_from_this<Questions> {
+ public:
+  // `own` is what this host has of the tables of `whole`.
+  Questions(std::shared_ptr<Exchange> exchange, const Configuration& whole,
+            const Configuration& own, const std::vector<Owners>& owners);
+
+  // Begins to ask for what a batch needs. Throws std::bad_alloc, and then refuses whatever
+  // comes later: other hosts may ask for batches that are not the same any more.
+  SharedRef Ask(ExecutionContext* exec, std::shared_ptr<const Batch> batch);
+
+  // Waits for what the hosts ask of this one in their batches of the same number, which
+  // `store` prepares.
+  Status Asked(ExecutionContext* exec, const SharedBatch& batch, TableStore* store,
+               const std::vector<PreparedRef>** asked) const;
+
+ private:
+  int64_t hosts() const { return exchange_->hosts(); }
+  int64_t host() const { return exchange_->host(); }
+
+  void FindItems(int64_t table, SharedBatch* batch) const;
+  void Work();
+  Status Swap(SharedBatch* batch) const;
+  Status SwapCounts(const SharedBatch& batch, std::vector<Asks>* asked) const;
+  Status SwapIds(const SharedBatch& batch, std::vector<Asks>* asked) const;
+  Status Check(int64_t from, const Asks& asks, size_t table) const;
+  Status Refuse(int64_t from, const std::string& problem) const;
+  int64_t IdBytes(size_t table) const;
+  int64_t Fingerprint() const;
+
+  const std::shared_ptr<Exchange> exchange_;
+  const Configuration whole_, own_;
+  const std::vector<Owners> owners_;
+  std::mutex mutex_;
+  std::deque<SharedRef> queue_;
+  bool working_ = false;
+  int64_t next_ = 0;
+  Status broken_;
+};
+
+}  // namespace opwright::embedding

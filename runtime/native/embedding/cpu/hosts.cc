@@ -1,0 +1,337 @@
+#include "embedding/cpu/hosts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "base/checked.h"
+#include "embedding/cpu/asks.h"
+#include "embedding/cpu/rows.h"
+
+namespace opwright::embedding {
+namespace {
+
+using Buffer = Exchange::Buffer;
+using Buffers = std::vector<Buffer>;  // By host.
+
+class HostsStore : public TableStore {
+ public:
+  HostsStore(std::shared_ptr<Exchange> exchange, std::unique_ptr<TableStore> local)
+      : exchange_(std::move(exchange)), local_(std::move(local)) {}
+
+  Status Allocate(const Configuration& configuration) override {
+    whole_ = &configuration;
+    own_ = configuration;
+    own_.features.clear();
+    for (size_t t = 0; t < configuration.tables.size(); ++t) {
+      const TableConfig& table = configuration.tables[t];
+      if (table.rows < hosts()) {
+        return InvalidArgumentError(Describe(configuration, static_cast<int64_t>(t)) + ": " +
+                                    std::to_string(hosts()) + " hosts share its " +
+                                    std::to_string(table.rows) +
+                                    " rows, and one would have none");
+      }
+      owners_.emplace_back(table.rows, hosts(), configuration.shard_by_remainder);
+      TableConfig& own = own_.tables[t];
+      own.rows = owners_.back().ShardOf(host()).count;
+      own.quantization = {};  // Rows travel as they are.
+      own_.features.push_back({table.name, static_cast<int64_t>(t), {1}});
+    }
+    questions_ = std::make_shared<Questions>(exchange_, configuration, own_, owners_);
+    return local_->Allocate(own_);
+  }
+
+  Status Write(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
+               const float* from) override {
+    const int64_t dimension = ItemOf(whole_->tables, table).dimension;
+    const Shard own = ItemOf(owners_, table).ShardOf(host());
+    const int64_t most = RowsInPart(dimension);
+    const auto part = Array<float>(most * dimension);
+    int64_t first = 0, count = 0;
+    const auto write = [&] {
+      const Shard local{count, first, 1};
+      const Status status =
+          count == 0 ? Status() : local_->Write(exec, table, slot, local, part.get());
+      first += count;
+      count = 0;
+      return status;
+    };
+    for (int64_t i = 0; i < own.count; ++i) {
+      const int64_t row = own.first + i * own.step;
+      const int64_t at = row < rows.first ? -1 : (row - rows.first) / rows.step;
+      const bool is_there = at >= 0 && at < rows.count && rows.first + at * rows.step == row;
+      if (count == most || (count > 0 && !is_there)) OPWRIGHT_RETURN_IF_ERROR(write());
+      if (!is_there) continue;
+      if (count == 0) first = i;
+      std::memcpy(part.get() + count * dimension, from + at * dimension,
+                  static_cast<size_t>(dimension) * sizeof(float));
+      ++count;
+    }
+    return write();
+  }
+
+  // What is this host's own needs nobody else; anything else is gathered from all.
+  Status Read(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
+              float* to) override {
+    const Owners& owners = ItemOf(owners_, table);
+    const Shard own = owners.ShardOf(host());
+    if (rows.count == own.count && rows.first == own.first &&
+        (rows.step == own.step || rows.count == 1)) {
+      return local_->Read(exec, table, slot, {own.count, 0, 1}, to);
+    }
+    const int64_t dimension = ItemOf(whole_->tables, table).dimension;
+    const int64_t bytes = dimension * static_cast<int64_t>(sizeof(float));
+    const int64_t part = RowsInPart(dimension);
+    for (int64_t first = 0; first < rows.count; first += part) {
+      const int64_t end = std::min(rows.count, first + part);
+      std::vector<int64_t> counts(static_cast<size_t>(hosts()));
+      for (int64_t i = first; i < end; ++i) {
+        ++ItemOf(counts, owners.HostOf(rows.first + i * rows.step));
+      }
+      const Buffer mine = exchange_->Allocate(ItemOf(counts, host()) * bytes);
+      char* next = mine.data;
+      Shard run{0, 0, 1};
+      const auto read = [&] {
+        const Status status = run.count == 0 ? Status()
+                                             : local_->Read(exec, table, slot, run,
+                                                            reinterpret_cast<float*>(next));
+        next += run.count * bytes;
+        run.count = 0;
+        return status;
+      };
+      for (int64_t i = first; i < end; ++i) {
+        const int64_t row = rows.first + i * rows.step;
+        if (owners.HostOf(row) != host()) continue;
+        const int64_t at = owners.LocalOf(row, host());
+        if (run.count > 0 && at != run.first + run.count) OPWRIGHT_RETURN_IF_ERROR(read());
+        if (run.count++ == 0) run.first = at;
+      }
+      OPWRIGHT_RETURN_IF_ERROR(read());
+      const Buffers out(static_cast<size_t>(hosts()), mine);
+      Buffers in;
+      for (int64_t h = 0; h < hosts(); ++h) {
+        in.push_back(h == host() ? mine : exchange_->Allocate(ItemOf(counts, h) * bytes));
+      }
+      OPWRIGHT_RETURN_IF_ERROR(exchange_->Swap(Cargo::kTables, reads_++, out, in));
+      std::vector<const char*> from;
+      for (const Buffer& buffer : in) from.push_back(buffer.data);
+      for (int64_t i = first; i < end; ++i) {
+        const char*& at = ItemOf(from, owners.HostOf(rows.first + i * rows.step));
+        std::memcpy(to + i * dimension, at, static_cast<size_t>(bytes));
+        at += bytes;
+      }
+    }
+    return {};
+  }
+
+  // Other hosts are asked while this one has other things to do: whoever needs the answers
+  // waits for them.
+  PreparedRef PrepareAhead(ExecutionContext* exec,
+                           std::shared_ptr<const Batch> batch) override {
+    return questions_->Ask(exec, std::move(batch));
+  }
+  StatusOr<PreparedRef> Prepare(ExecutionContext* exec,
+                                std::shared_ptr<const Batch> batch) override {
+    return PrepareAhead(exec, std::move(batch));
+  }
+
+  Status Lookup(ExecutionContext* exec, const PreparedBatch& prepared,
+                float* const* outputs) override {
+    const SharedBatch& batch = static_cast<const SharedBatch&>(prepared);
+    const std::vector<PreparedRef>* asked;
+    OPWRIGHT_RETURN_IF_ERROR(questions_->Asked(exec, batch, local_.get(), &asked));
+    Buffers out, in;
+    for (int64_t h = 0; h < hosts(); ++h) {
+      const PreparedBatch& asks = *ItemOf(*asked, h);
+      const std::vector<int64_t> items = ItemsOf(asks);
+      out.push_back(exchange_->Allocate(BytesOf(items)));
+      OPWRIGHT_RETURN_IF_ERROR(local_->Lookup(exec, asks, Tables(out.back(), items).data()));
+      in.push_back(h == host() ? out.back() : exchange_->Allocate(BytesOf(ItemsOf(batch, h))));
+    }
+    OPWRIGHT_RETURN_IF_ERROR(exchange_->Swap(Cargo::kRows, batch.number, out, in));
+    // The items of a table, one after the other: a small table, which bags are looked up in.
+    std::vector<float*> items;
+    for (size_t t = 0; t < whole_->tables.size(); ++t) {
+      items.push_back(exec->Allocate<float>(batch.Items(t) * whole_->tables[t].dimension));
+    }
+    exec->For(hosts(), [&](int64_t h) {
+      const std::vector<float*> from = Tables(ItemOf(in, h), ItemsOf(batch, h));
+      for (size_t t = 0; t < whole_->tables.size(); ++t) {
+        const int64_t dimension = whole_->tables[t].dimension;
+        const int64_t count = batch.Items(t, h);
+        if (count == 0) continue;
+        std::memcpy(items[t] + ItemOf(batch.begins[t], h) * dimension, from[t],
+                    static_cast<size_t>(count * dimension) * sizeof(float));
+      }
+    });
+    std::vector<FeatureLookup> lookups;
+    for (size_t f = 0; f < whole_->features.size(); ++f) {
+      const size_t t = static_cast<size_t>(whole_->features[f].table);
+      const TableConfig& table = whole_->tables[t];
+      const Bags& bags = batch.of_items[f];
+      lookups.push_back({items[t], table.dimension, table.dimension, &bags, bags.indices.get(),
+                         table.quantization.enabled ? &table.quantization : nullptr,
+                         outputs[f]});
+    }
+    LookUpFeatures(exec, lookups);
+    return {};
+  }
+
+  Status Update(ExecutionContext* exec, const std::vector<CoreGradients>& cores,
+                const std::vector<float>& rates) override {
+    const int64_t rate_bytes = static_cast<int64_t>(rates.size() * sizeof(float));
+    std::vector<Buffers> received;
+    std::vector<CoreGradients> all;
+    for (const CoreGradients& core : cores) {
+      const SharedBatch& batch = static_cast<const SharedBatch&>(*core.batch);
+      const std::vector<PreparedRef>* asked;
+      OPWRIGHT_RETURN_IF_ERROR(questions_->Asked(exec, batch, local_.get(), &asked));
+      Buffers out, in;
+      std::vector<std::vector<float*>> sums;  // By host and table.
+      for (int64_t h = 0; h < hosts(); ++h) {
+        const std::vector<int64_t> items = ItemsOf(batch, h);
+        out.push_back(exchange_->Allocate(BytesOf(items) + rate_bytes));
+        sums.push_back(Tables(out.back(), items));
+        std::memcpy(out.back().data + BytesOf(items), rates.data(),
+                    static_cast<size_t>(rate_bytes));
+        in.push_back(h == host() ? out.back()
+                                 : exchange_->Allocate(BytesOf(ItemsOf(*ItemOf(*asked, h))) +
+                                                       rate_bytes));
+      }
+      for (size_t t = 0; t < whole_->tables.size(); ++t) {
+        SumGradients(exec, static_cast<int64_t>(t), batch, core.gradients, sums);
+      }
+      OPWRIGHT_RETURN_IF_ERROR(exchange_->Swap(Cargo::kGradients, batch.number, out, in));
+      for (int64_t h = 0; h < hosts(); ++h) {
+        const PreparedBatch& asks = *ItemOf(*asked, h);
+        const std::vector<int64_t> items = ItemsOf(asks);
+        if (std::memcmp(ItemOf(in, h).data + BytesOf(items), rates.data(),
+                        static_cast<size_t>(rate_bytes)) != 0) {
+          return InvalidArgumentError(exchange_->Describe(h) +
+                                      " sends other learning rates than " +
+                                      exchange_->Describe(host()) + " for the same step");
+        }
+        const std::vector<float*> gradients = Tables(ItemOf(in, h), items);
+        all.push_back({&asks, {gradients.begin(), gradients.end()}});
+      }
+      received.push_back(std::move(in));
+    }
+    return local_->Update(exec, all, rates);
+  }
+
+  Status CheckGradients(ExecutionContext* exec,
+                        const std::vector<const float*>& gradients) override {
+    return CheckFinite(exec, *whole_, gradients);
+  }
+  Status CheckUpdates(bool wait) override { return local_->CheckUpdates(wait); }
+
+ private:
+  int64_t hosts() const { return exchange_->hosts(); }
+  int64_t host() const { return exchange_->host(); }
+
+  static int64_t RowsInPart(int64_t dimension) {
+    return std::max<int64_t>(1, (int64_t{4} << 20) / dimension);
+  }
+
+  // Items by table that a host asks of this one,
+  std::vector<int64_t> ItemsOf(const PreparedBatch& asks) const {
+    std::vector<int64_t> items;
+    for (const Bags& bags : asks.batch().features) items.push_back(bags.samples);
+    return items;
+  }
+  // and that this one asks of another.
+  std::vector<int64_t> ItemsOf(const SharedBatch& batch, int64_t other) const {
+    std::vector<int64_t> items;
+    for (size_t t = 0; t < whole_->tables.size(); ++t) items.push_back(batch.Items(t, other));
+    return items;
+  }
+  // Those of all tables lie table by table.
+  int64_t BytesOf(const std::vector<int64_t>& items) const {
+    int64_t floats = 0;
+    for (size_t t = 0; t < items.size(); ++t) floats += items[t] * whole_->tables[t].dimension;
+    return floats * static_cast<int64_t>(sizeof(float));
+  }
+  std::vector<float*> Tables(const Buffer& buffer, const std::vector<int64_t>& items) const {
+    std::vector<float*> tables;
+    float* next = reinterpret_cast<float*>(buffer.data);
+    for (size_t t = 0; t < items.size(); ++t) {
+      tables.push_back(next);
+      next += items[t] * whole_->tables[t].dimension;
+    }
+    return tables;
+  }
+
+  // The sum of each item's gradients in this batch, to where its owner's message has it.
+  void SumGradients(ExecutionContext* exec, int64_t t, const SharedBatch& batch,
+                    const std::vector<const float*>& gradients,
+                    const std::vector<std::vector<float*>>& sums) const {
+    const std::vector<int64_t>& begins = ItemOf(batch.begins, t);
+    const int64_t dimension = ItemOf(whole_->tables, t).dimension;
+    int64_t* const offsets = exec->Allocate<int64_t>(begins.back() + 2);
+    std::fill_n(offsets, begins.back() + 2, 0);
+    int64_t ids = 0;
+    for (size_t f = 0; f < batch.of_items.size(); ++f) {
+      if (whole_->features[f].table != t) continue;
+      const Bags& bags = batch.of_items[f];
+      for (int64_t i = 0; i < bags.count(); ++i) ++offsets[bags.indices.get()[i] + 2];
+      ids += bags.count();
+    }
+    for (int64_t i = 2; i < begins.back() + 2; ++i) offsets[i] += offsets[i - 1];
+    // One place early: filling makes the next item's beginning of each.
+    Contribution* const contributions = exec->Allocate<Contribution>(ids);
+    for (size_t f = 0; f < batch.of_items.size(); ++f) {
+      if (whole_->features[f].table != t) continue;
+      const Bags& bags = batch.of_items[f];
+      for (int64_t s = 0; s < bags.samples; ++s) {
+        const float scale = bags.scales ? bags.scales.get()[s] : 1.f;
+        for (int64_t i = bags.offsets.get()[s]; i < bags.offsets.get()[s + 1]; ++i) {
+          const float coefficient =
+              bags.per_sample_weights ? scale * bags.per_sample_weights.get()[i] : scale;
+          contributions[offsets[bags.indices.get()[i] + 1]++] = {gradients[f] + s * dimension,
+                                                                 coefficient};
+        }
+      }
+    }
+    constexpr double kMost = std::numeric_limits<float>::max();
+    for (int64_t h = 0; h < hosts(); ++h) {
+      float* const to = ItemOf(ItemOf(sums, h), t);
+      const int64_t begin = ItemOf(begins, h), count = ItemOf(begins, h + 1) - begin;
+      const int64_t part = std::max<int64_t>(1, (int64_t{16} << 10) / dimension);
+      exec->For((count + part - 1) / part, [&](int64_t p) {
+        std::vector<double> sum(static_cast<size_t>(dimension));
+        for (int64_t i = p * part; i < std::min(count, (p + 1) * part); ++i) {
+          std::fill(sum.begin(), sum.end(), 0.);
+          for (int64_t c = offsets[begin + i]; c < offsets[begin + i + 1]; ++c) {
+            const double coefficient = contributions[c].coefficient;
+            const float* const gradient = contributions[c].gradient;
+            for (int64_t k = 0; k < dimension; ++k) sum.data()[k] += coefficient * gradient[k];
+          }
+          for (int64_t k = 0; k < dimension; ++k) {
+            // Weights of the owner's, which may be 0, make NaN of what is infinite.
+            to[i * dimension + k] =
+                static_cast<float>(std::clamp(sum.data()[k], -kMost, kMost));
+          }
+        }
+      });
+    }
+  }
+
+  const std::shared_ptr<Exchange> exchange_;
+  const std::unique_ptr<TableStore> local_;
+  const Configuration* whole_ = nullptr;
+  Configuration own_;  // Of what `local_` has.
+  std::vector<Owners> owners_;
+  std::shared_ptr<Questions> questions_;
+  int64_t reads_ = 0;  // Of tables; each host makes the same.
+};
+
+}  // namespace
+
+std::unique_ptr<TableStore> MakeHostsStore(std::shared_ptr<Exchange> exchange,
+                                           std::unique_ptr<TableStore> local) {
+  return std::make_unique<HostsStore>(std::move(exchange), std::move(local));
+}
+
+}  // namespace opwright::embedding

@@ -1,0 +1,174 @@
+#include "embedding/cuda/batched.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace opwright::embedding::cuda {
+namespace {
+
+// Of a task, whatever its rule; and of what else an image has of a table or of a source.
+constexpr int64_t kMostTaskBytes = 512;
+constexpr int64_t kMostTableBytes = kMostTaskBytes + 256;
+constexpr int64_t kMostSourceBytes = sizeof(UpdateSource) + 64;
+
+Spread SpreadAt(const std::vector<int64_t>& firsts, const char* at) {
+  return {reinterpret_cast<const int64_t*>(at), static_cast<int64_t>(firsts.size()) - 1,
+          firsts.front(), firsts.back()};
+}
+
+}  // namespace
+
+std::vector<int64_t> FirstsOf(const std::vector<int64_t>& sizes, int64_t unit) {
+  std::vector<int64_t> firsts{0};
+  for (const int64_t size : sizes) {
+    firsts.push_back(firsts.back() + (size + unit - 1) / unit * unit);
+  }
+  return firsts;
+}
+
+TableView ViewOf(const TableConfig& table, const Chunks& chunks, float* const* addresses,
+                 int64_t first_key) {
+  TableView view;
+  view.rows.chunks = addresses;
+  view.rows.rows = chunks.rows;
+  view.rows.stride = chunks.stride;
+  view.rows.shift = chunks.shift;
+  view.shape = PlanShape(table.dimension);
+  view.first_key = first_key;
+  const Quantization& q = table.quantization;
+  view.quantized = q.enabled;
+  if (q.enabled) view.lower = q.lower, view.upper = q.upper, view.size = q.step();
+  return view;
+}
+
+int64_t LookupImageBytes(size_t sources) {
+  const size_t firsts = (sources + 1) * sizeof(int64_t);
+  return static_cast<int64_t>((firsts + 15) / 16 * 16 + sources * sizeof(Source));
+}
+
+LookupCall MakeLookup(const std::vector<TableView>& tables, std::vector<Source> sources) {
+  LookupCall call;
+  std::vector<int64_t> threads;
+  for (const Source& source : sources) {
+    threads.push_back(
+        ThreadsOf(tables[static_cast<size_t>(source.table)].shape, source.samples));
+  }
+  call.firsts = FirstsOf(threads, kWarp);
+  call.firsts_at = call.image.Add(call.firsts);
+  call.sources_at = call.image.Add(sources);
+  call.sources = std::move(sources);
+  return call;
+}
+
+int64_t UpdateImageBytes(size_t tables, int64_t sources) {
+  return static_cast<int64_t>(tables) * kMostTableBytes + sources * kMostSourceBytes + 256;
+}
+
+std::vector<int64_t> IdsOf(size_t tables, const std::vector<Source>& sources) {
+  std::vector<int64_t> ids(tables);
+  for (const Source& source : sources) ids[static_cast<size_t>(source.table)] += source.count;
+  return ids;
+}
+
+UpdateCall MakeUpdate(const std::vector<TableConfig>& tables,
+                      const std::vector<TableView>& views, const TableView* device_views,
+                      const std::vector<Source>& sources, const std::vector<Hyper>& hypers,
+                      const Workspace& plan, char* workspace, DeviceErrors* errors) {
+  UpdateCall call;
+  char* const image = workspace + plan.image;
+  const auto touched = [&](size_t t) {
+    return tables[t].every_row ? reinterpret_cast<uint32_t*>(workspace + plan.tables[t].touched)
+                               : nullptr;
+  };
+
+  // Sources.
+  std::vector<UpdateSource> all;
+  std::vector<int64_t> to_check, to_expand;
+  std::vector<char> wide(tables.size());
+  for (size_t t = 0; t < tables.size(); ++t) wide[t] = tables[t].dimension % kFloats == 0;
+  int64_t position = 0;
+  for (const Source& source : sources) {
+    const size_t t = static_cast<size_t>(source.table);
+    const int lane_bits = SampleLaneBits(source.samples, source.count);
+    all.push_back({source, position, touched(t), lane_bits});
+    position += source.count;
+    wide[t] = wide[t] && Aligned(source.gradients);
+    to_check.push_back((source.samples * tables[t].dimension + kFloats - 1) / kFloats);
+    to_expand.push_back(source.samples << lane_bits);
+  }
+  const auto sources_at = reinterpret_cast<const UpdateSource*>(image + call.image.Add(all));
+  const auto spread_over = [&](const std::vector<int64_t>& sizes) {
+    const std::vector<int64_t> firsts = FirstsOf(sizes, kWarp);
+    return SpreadAt(firsts, image + call.image.Add(firsts));
+  };
+  call.check = {spread_over(to_check), device_views, sources_at, errors};
+  call.expand = {spread_over(to_expand),
+                 device_views,
+                 sources_at,
+                 {workspace + plan.keys[0], plan.wide_keys},
+                 reinterpret_cast<uint32_t*>(workspace + plan.positions[0]),
+                 reinterpret_cast<Contribution*>(workspace + plan.contributions),
+                 errors};
+
+  // Tables, in groups.
+  std::map<std::tuple<Optimizer, bool, bool>, std::vector<int64_t>> groups;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    if (plan.tables[t].tiles == 0 && !tables[t].every_row) continue;
+    groups[{tables[t].optimizer, tables[t].accumulate, wide[t]}].push_back(
+        static_cast<int64_t>(t));
+  }
+  int64_t first_tile = 0;
+  for (auto& [key, of_group] : groups) {
+    UpdateCall::GroupPlan group;
+    std::tie(group.optimizer, group.accumulate, group.wide) = key;
+    group.first_tile = first_tile;
+    group.lane_bits = 0;
+    group.blocks = 1;
+    std::vector<int64_t> threads, tiles, rest;
+    std::vector<Part> parts;
+    for (const int64_t number : of_group) {
+      const size_t t = static_cast<size_t>(number);
+      const TableView& view = views[t];
+      const Workspace::Part& planned = plan.tables[t];
+      Part part;
+      part.rows = view.rows;
+      part.shape = view.shape;
+      part.first_key = view.first_key;
+      part.begin = planned.first_id;
+      part.end = planned.first_id + planned.ids;
+      part.tiles = planned.tiles;
+      part.partials = reinterpret_cast<double*>(workspace + planned.partials);
+      part.touched = touched(t);
+      parts.push_back(part);
+      group.lane_bits = std::max(group.lane_bits, view.shape.lane_bits);
+      group.blocks = std::max(group.blocks, view.shape.blocks);
+      threads.push_back(ThreadsOf(view.shape, part.tiles));
+      tiles.push_back(part.tiles);
+      rest.push_back(tables[t].every_row ? ThreadsOf(view.shape, view.rows.rows) : 0);
+      first_tile += part.tiles;
+    }
+    group.threads = FirstsOf(threads, kWarp);
+    group.tiles = FirstsOf(tiles, 1);
+    group.rest = FirstsOf(rest, kWarp);
+    group.threads_at = call.image.Add(group.threads);
+    group.tiles_at = call.image.Add(group.tiles);
+    group.rest_at = call.image.Add(group.rest);
+    group.counters_at = call.image.Add(std::vector<uint32_t>(2));
+    VisitRule(group.optimizer, [&](auto tag) {
+      using Rule = typename decltype(tag)::type;
+      static_assert(sizeof(Task<Rule>) <= kMostTaskBytes);
+      std::vector<Task<Rule>> tasks;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        tasks.push_back({parts[i], Step<Rule>(hypers[static_cast<size_t>(of_group[i])])});
+      }
+      group.tasks_at = call.image.Add(tasks);
+    });
+    group.tables = std::move(of_group);
+    call.groups.push_back(std::move(group));
+  }
+  return call;
+}
+
+}  // namespace opwright::embedding::cuda

@@ -1,0 +1,100 @@
+"""Classes that state which op they were made for, held against the one that is there.
+
+Classes of TensorFlow's own ops do not: they serve several versions, and say which of
+them brought what.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
+from types import FunctionType
+from typing import Any
+
+import tensorflow as tf
+
+from opwright_runtime import errors
+from opwright_runtime._internals import op_def_registry
+
+
+def guard(create: FunctionType, info: Callable[[], object]) -> None:
+    """Makes the first eager call of a class, or of its function, ask for the facts.
+
+    Until then the name `execute` in the module of `create` is another function; later
+    calls are as fast as those of other classes.
+    """
+    names = create.__globals__
+    plain = names["execute"]
+
+    def execute(*arguments: Any) -> Any:
+        info()
+        names["execute"] = plain
+        return plain(*arguments)
+
+    names["execute"] = execute
+
+
+def check(op_name: str, made_for: Mapping[str, str], module: str) -> None:
+    """Holds what the class in `module` was made for against the op, if there is one.
+
+    An attr more does no harm if it has a default.
+
+    Raises:
+        OpChangedError: calls would go wrong, or their results be taken for others.
+    """
+    op_def = op_def_registry.get(op_name)
+    if op_def is None:
+        return
+    differences = list(_differences(made_for, op_def))
+    if not differences:
+        return
+    package = _package(module)
+    raise errors.make(
+        errors.OpChangedError,
+        op_name,
+        f"{op_name}: {module} was made for another {op_name} than the"
+        f" library has that is loaded: {'; '.join(differences)}. Load the library that"
+        f" {package} was made for, or make {package} anew: `opwright-codegen import"
+        " --library` with the library that is loaded, then `opwright-codegen generate`",
+    )
+
+
+def _package(module: str) -> str:
+    """The generated package that a class's module is of: it has the table of ops."""
+    names = accumulate(module.split("."), "{}.{}".format)
+    return next((n for n in names if hasattr(sys.modules.get(n), "OPS")), module)
+
+
+def facts(op_def: Any) -> Mapping[str, str]:
+    """What of an op calls depend on, as generated classes state it."""
+    found = {f"input {arg.name}": _type(arg) for arg in op_def.input_arg}
+    found |= {f"output {arg.name}": _type(arg) for arg in op_def.output_arg}
+    return found | {f"attr {attr.name}": attr.type for attr in op_def.attr}
+
+
+def _differences(made_for: Mapping[str, str], op_def: Any) -> Iterator[str]:
+    found = dict(facts(op_def))
+    for attr in op_def.attr:
+        name = f"attr {attr.name}"
+        if name not in made_for and attr.HasField("default_value"):
+            del found[name]
+    for name in {**made_for, **found}:
+        was, now = made_for.get(name, "none"), found.get(name, "none")
+        if was != now:
+            yield f"{name}: made for {was}, found {now}"
+    for kind in ("input", "output"):
+        was, now = (
+            ", ".join(name for name in some if name.startswith(kind))
+            for some in (made_for, found)
+        )
+        if made_for.keys() == found.keys() and was != now:
+            yield f"made for {was}, found {now}"
+
+
+def _type(arg: Any) -> str:
+    if arg.type_list_attr:
+        return f"list of {arg.type_list_attr}"
+    text = arg.type_attr or str(tf.as_dtype(arg.type).base_dtype.name)
+    text = f"{arg.number_attr} * {text}" if arg.number_attr else text
+    return f"ref({text})" if arg.is_ref else str(text)

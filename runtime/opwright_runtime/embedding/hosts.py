@@ -1,0 +1,185 @@
+"""Hosts: processes that share the tables' rows, tasks of a cluster of TensorFlow's.
+
+Each process is a client of its own, as under MultiWorkerMirroredStrategy, whose parts
+these are: its servers carry what hosts tell each other, its collectives sum gradients
+of variables. The engine of a process keeps a shard of every table (hosts.cc).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from opwright_runtime import native
+from opwright_runtime._internals import (
+    CoordinatedJob,
+    collective_all_reduce,
+    context,
+    distribute_lib,
+    multi_worker_util,
+    tpu_embedding_class,
+)
+from opwright_runtime.embedding.tpu_system import TPUSystem
+
+Resolver: TypeAlias = tf.distribute.cluster_resolver.ClusterResolver
+_GROUPS = 1000  # Of collectives that a strategy may have; it has a few.
+# What the library counts, in its order.
+_SENT = ("counts", "ids", "rows", "gradients", "tables", "messages")
+
+
+class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # type: ignore[misc]
+    """This process's part of a cluster: one replica, on its CPU."""
+
+    num_replicas_per_host = 1
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        resolver: Resolver,
+        patience: float,
+        strict: bool,
+    ) -> None:
+        tasks, own = _tasks(resolver)
+        self._strict = strict
+        self._std_server_started = _Cluster.server_started
+        _watch_each_other(resolver, patience)
+        # Collectives of one group keep their shapes: a strategy that comes later in the
+        # program has groups of its own.
+        strategy._collective_key_base = _Cluster.strategies * _GROUPS
+        _Cluster.strategies += 1
+        try:
+            collective_all_reduce.CollectiveAllReduceExtended.__init__(
+                self,
+                strategy,
+                resolver,
+                tf.distribute.experimental.CommunicationOptions(),
+            )
+        except RuntimeError as error:
+            if "at program startup" not in str(error):
+                raise
+            raise RuntimeError(
+                "software_strategy: a program of several hosts makes its strategy "
+                "first, before any other call of TensorFlow that runs an op or asks "
+                "for devices"
+            ) from error
+        _Cluster.server_started = True
+        native.library().opwright_embedding_set_hosts(
+            "\n".join(tasks).encode(), own, patience
+        )
+
+    def _reduce_to(
+        self,
+        reduce_op: tf.distribute.ReduceOp,
+        value: object,
+        destinations: object,
+        options: object,
+    ) -> object:
+        # As TPUStrategy, of which Keras 3 asks for the mean of a whole batch.
+        if reduce_op == tf.distribute.ReduceOp.MEAN and isinstance(value, dict | tuple):
+            return value
+        return super()._reduce_to(reduce_op, value, destinations, options)
+
+
+def meet(strategy: tf.distribute.Strategy) -> None:
+    """Waits for all hosts: they know each other's devices from then on."""
+    strategy.reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0), axis=None)
+
+
+class _Cluster:
+    """What is once in a process."""
+
+    server_started = False
+    strategies = 0
+
+
+def _tasks(resolver: Resolver) -> tuple[list[str], int]:
+    """All hosts by the names of their tasks, and which of them this process is."""
+    spec = resolver.cluster_spec()
+    job, task = resolver.task_type, resolver.task_id
+    if not spec.as_dict() or job is None or task is None:
+        raise ValueError(
+            "software_strategy: the resolver must name the cluster, and the job and "
+            "task in it that this process is; it has the cluster "
+            f"{spec.as_dict()}, the job {job!r} and the task {task!r}. With TF_CONFIG, "
+            "that is its 'cluster' and its 'task'."
+        )
+    if job not in ("chief", "worker"):
+        raise ValueError(
+            "software_strategy: hosts are the tasks of the jobs 'chief' and 'worker'; "
+            f"this process is task {task} of {job!r}"
+        )
+    tasks = [
+        f"/job:{name}/replica:0/task:{index}"
+        for name in ("chief", "worker")
+        if name in spec.jobs
+        for index in range(spec.num_tasks(name))
+    ]
+    return tasks, multi_worker_util.id_in_cluster(spec, job, task)
+
+
+def _watch_each_other(resolver: Resolver, patience: float) -> None:
+    """TensorFlow's own watch over its tasks, as patient as the exchanges are."""
+    current = context.context()
+    if current.coordination_service is not None:
+        return
+    spec = resolver.cluster_spec()
+    current.configure_coordination_service(
+        service_type="standalone",
+        service_leader=multi_worker_util.coordination_leader(spec),
+        heartbeat_timeout_in_ms=int(patience * 1000),
+        coordinated_jobs=[
+            CoordinatedJob(name=name, num_tasks=spec.num_tasks(name))
+            for name in ("chief", "worker")
+            if name in spec.jobs
+        ],
+    )
+
+
+class OneHost(distribute_lib.Strategy):  # type: ignore[misc]
+    """A strategy as it is in this process alone."""
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        self._extended = strategy.extended
+
+    @property
+    def num_replicas_in_sync(self) -> int:
+        return len(self._extended.worker_devices)
+
+
+def see_one_host() -> None:
+    """Each TPUEmbedding of a cluster is one of its host from now on.
+
+    It would enqueue for all replicas, and this process has only its own.
+    """
+    make = tpu_embedding_class.__init__
+    if hasattr(make, "__wrapped__"):
+        return
+
+    @functools.wraps(make)
+    def make_for_one(self: Any, *args: object, **kwargs: object) -> None:
+        make(self, *args, **kwargs)
+        if isinstance(self._strategy.extended, Host):
+            self._strategy = OneHost(self._strategy)
+
+    tpu_embedding_class.__init__ = make_for_one
+
+
+def forget_hosts() -> None:
+    """Tables are this process's own again."""
+    native.library().opwright_embedding_set_hosts(b"", 0, 0.0)
+
+
+def embedding_bytes_sent() -> dict[str, int]:
+    """What this host has sent to others for the embedding tables in use.
+
+    Returns:
+        bytes by what they were: `counts` (of ids), `ids`, `rows`, `gradients`, and
+        `tables` for whole tables that were read; and how many `messages`. All are 0
+        where one host has the tables.
+
+    Raises:
+        NativeLibraryError: the native kernels are not built.
+    """
+    return dict(zip(_SENT, native.sent_by_embeddings(len(_SENT)), strict=True))

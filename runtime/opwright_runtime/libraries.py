@@ -1,0 +1,95 @@
+"""Libraries of custom ops: loading a package's own, and telling whose a kernel is."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import tensorflow as tf
+
+from opwright_runtime._internals import session_library
+from opwright_runtime.runs_on import is_known
+
+__all__ = ["load_library", "provider", "register_gradients"]
+
+
+def load_library(package: str, library: str) -> None:
+    """Loads the library of a generated package.
+
+    Args:
+        package: the package, which is being imported.
+        library: a file, relative to the package's folder; or `module:function`, which
+            is called, the module maybe relative to the package.
+
+    Raises:
+        ImportError: there is no such file, TensorFlow cannot load it, or there is no
+            such function.
+    """
+    module, is_function, function = library.partition(":")
+    if is_function:
+        found = import_module(module, package)
+        if not callable(loader := getattr(found, function, None)):
+            raise ImportError(
+                f"{package} is loaded by {library}, but {found.__name__} has no "
+                f"function {function}",
+                name=package,
+            )
+        loader()
+        return
+    folder = os.path.dirname(str(sys.modules[package].__file__))
+    path = os.path.abspath(os.path.join(folder, library))
+    if not os.path.exists(path):
+        raise ImportError(
+            f"{package} loads {path}, which is not there; build it first", name=package
+        )
+    try:
+        session_library.TF_DeleteLibraryHandle(session_library.TF_LoadLibrary(path))
+    except (tf.errors.OpError, RuntimeError) as error:
+        raise ImportError(
+            f"{package} loads {path}, which TensorFlow {tf.__version__} cannot load: "
+            f"{getattr(error, 'message', error)}; build it against this TensorFlow",
+            name=package,
+        ) from error
+
+
+def register_gradients(package: str, module: str) -> None:
+    """Imports the module that registers the gradients of a package's ops.
+
+    Raises:
+        ImportError: there is none.
+    """
+    import_module(module, package)
+
+
+def provider(op_name: str) -> str:
+    """Whose an op's kernels are: TensorFlow's, or a loaded library's, by its file."""
+    if is_known(op_name) or op_name.startswith("_"):
+        return "TensorFlow"
+    # A registration has its op's name as a text, the end of which is a byte of zero.
+    text = op_name.encode() + b"\0"
+    found = [path.name for path in _libraries() if _has(path, text)]
+    return " or ".join(found) or "TensorFlow"
+
+
+def _libraries() -> Iterator[Path]:
+    """Shared libraries in this process that want TensorFlow's, and are not its own."""
+    try:
+        rows = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
+    except OSError:  # Not Linux.
+        return
+    own = os.path.realpath(tf.sysconfig.get_lib())
+    paths = {row.split(maxsplit=5)[-1] for row in rows if " r-xp " in row}
+    for path in map(Path, sorted(paths)):
+        if path.is_relative_to(own) or not path.is_file():
+            continue
+        if _has(path, b"libtensorflow_framework"):
+            yield path
+
+
+def _has(path: Path, text: bytes) -> bool:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as m:
+        return m.find(text) >= 0

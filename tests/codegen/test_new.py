@@ -1,0 +1,182 @@
+"""`new` and `native`: what is generated anew, and what is the author's from then on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from opwright_codegen import load, native
+from opwright_codegen.generate import Target, generate
+from support.places import ROOT
+from support.workplace import command, place, tree
+
+EXAMPLE = ROOT / "examples" / "custom_op"
+GAIN = """\
+op: Gain
+group: audio
+summary: Multiplies.
+inputs:
+  - {name: signal, type: T, shape: '*x'}
+  - {name: tracks, type: T, count: N, shape: n 3}
+outputs:
+  - {name: louder, type: T, shape: '*x'}
+attrs:
+  - {name: T, type: type, allowed: [half, float]}
+  - {name: N, type: int, minimum: 1}
+  - {name: factor, type: int, minimum: 2}
+"""
+YOURS = (
+    *(".gitignore", "CMakeLists.txt", "Makefile", "hatch_build.py", "native/gain.cc"),
+    *("pyproject.toml", "tests/golden/Gain.json", "tests/test_gain.py"),
+)
+
+
+def new(folder: Path, opdef: str, package: str = "my_ops") -> list[str]:
+    done = command("new", opdef, "--package", package, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return [line.partition(": ")[2] for line in done.stdout.splitlines()]
+
+
+def test_what_is_generated_and_what_is_yours(tmp_path: Path) -> None:
+    opdef = place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
+    where = "my_opdefs/audio/Gain.yaml"
+    assert sorted(new(tmp_path, where)) == sorted(YOURS)
+    for name in YOURS:
+        (tmp_path / name).write_text(f"edited {name}")
+    before = tree(tmp_path)
+    # Nothing is left to do, and what was edited stays.
+    assert new(tmp_path, where) == []
+    assert tree(tmp_path) == before
+
+    opdef.write_text(GAIN.replace("'*x'", "n m"))
+    check = ("native", "--opdefs", "my_opdefs", "--check")
+    assert command(*check, cwd=tmp_path).returncode == 1
+    (tmp_path / "tests/test_gain.py").unlink()
+    assert new(tmp_path, where) == ["tests/test_gain.py"]
+    assert command(*check, cwd=tmp_path).returncode == 0
+    after = tree(tmp_path)
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {
+        *("my_opdefs/audio/Gain.yaml", "native/generated/gain.h"),
+        *("src/my_ops.manifest.json", "src/my_ops/audio/gain.py"),
+        "tests/test_gain.py",
+    }
+
+    # A second op, and the first one is gone: its kernel is the author's to remove.
+    opdef.unlink()
+    place(tmp_path / "my_opdefs", "audio", "Echo")
+    assert sorted(new(tmp_path, "my_opdefs/audio/Echo.yaml")) == [
+        *("native/echo.cc", "tests/golden/Echo.json", "tests/test_echo.py"),
+    ]
+    assert not (tmp_path / "native/generated/gain.h").exists()
+    assert (tmp_path / "native/gain.cc").exists()
+
+
+def test_the_golden_has_arguments_that_fit(tmp_path: Path) -> None:
+    place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
+    new(tmp_path, "my_opdefs/audio/Gain.yaml", "mine.ops")
+    golden = json.loads((tmp_path / "tests/golden/Gain.json").read_text())
+    signal = {"dtype": "float32", "values": [0.5, 1.0]}
+    track = {"dtype": "float32", "values": [[0.5, 1.0, 1.5], [2.0, 2.5, 3.0]]}
+    assert golden == {
+        "arguments": {"signal": signal, "tracks": [track, track]},
+        "attrs": {"factor": 2},
+        "results": None,
+    }
+    # The package around the generated one is the author's.
+    assert (tmp_path / "src/mine/py.typed").exists()
+
+
+@pytest.mark.parametrize(
+    ("opdef", "text", "words"),
+    [
+        ("Gain.yaml", GAIN, "an opdef lies in a folder of its group"),
+        ("my_opdefs/audio/Gone.yaml", GAIN, "cannot be read"),
+        (
+            "my_opdefs/audio/Gain.yaml",
+            "op: Gain\ngroup: audio\noptions:\n  - {name: f, type: func, default: g}\n",
+            "Gain: a default that is a function cannot be written in C++",
+        ),
+    ],
+)
+def test_what_cannot_be_made(opdef: str, text: str, words: str, tmp_path: Path) -> None:
+    place(tmp_path / "my_opdefs", "audio", "Gain", text)
+    done = command("new", opdef, "--package", "my_ops", cwd=tmp_path)
+    assert done.returncode in (1, 2)
+    assert words in done.stderr
+    assert set(tree(tmp_path)) == {"my_opdefs/audio/Gain.yaml"}
+
+
+def definition(opdef: str) -> list[str]:
+    found, problems = load.load_text(opdef.encode(), Path("opdefs/audio/Gain.yaml"))
+    assert found is not None, problems
+    lines: list[str] = native.view(found, Path("opdefs"))["definition"]
+    return lines
+
+
+def test_what_tensorflow_reads_in_a_definition() -> None:
+    assert definition(GAIN.replace("count: N,", "count: N, ref: true,"))[:4] == [
+        '.Input("signal: T")',
+        '.Input("tracks: Ref(N * T)")',
+        '.Output("louder: T")',
+        '.Attr("T: {half, float}")',
+    ]
+    words = "attr 'T' allows float8_e5m2, which TensorFlow does not read in C[+]{2}"
+    with pytest.raises(ValueError, match=words):
+        definition(GAIN.replace("half, float", "half, float8_e5m2"))
+
+
+def test_what_somebody_wrote_is_not_overwritten(tmp_path: Path) -> None:
+    place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
+    theirs = tmp_path / "native/generated/gain.h"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("// precious\n")
+    (theirs.parent / "notes.txt").write_text("kept")
+    done = command("native", "--opdefs", "my_opdefs", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "gain.h:1:1: not generated by opwright-codegen" in done.stderr
+    assert theirs.read_text() == "// precious\n"
+    assert len(list(theirs.parent.iterdir())) == 2
+
+
+def test_the_guide(tmp_path: Path) -> None:
+    """What docs/own_ops.md shows fits what is made: its opdef, files, results."""
+    guide = (ROOT / "docs/own_ops.md").read_text("utf-8")
+    blocks = dict(re.findall(r"```(yaml|json|cpp)\n(.*?)```", guide, re.DOTALL))
+    place(tmp_path / "opdefs", "audio", "Fade", blocks["yaml"])
+    done = command("lint", "--opdefs", "opdefs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    made = new(tmp_path, "opdefs/audio/Fade.yaml", "my_audio.ops")
+    assert {name for name in made if f"`{name}`" not in guide} == {
+        "src/my_audio/py.typed"
+    }
+    golden = tmp_path / "tests/golden/Fade.json"
+    empty = golden.read_text()
+    assert '  "results": null\n' in empty
+    filled = json.loads(empty.replace('  "results": null\n', blocks["json"]))
+    assert filled["results"].keys() == {"faded"}
+    kernel = (tmp_path / "native/fade.cc").read_text()
+    for name in re.findall(r"arguments\.(\w+)|results\.(\w+)", blocks["cpp"]):
+        assert "".join(name) in kernel
+
+
+def test_the_example_is_as_generated(tmp_path: Path) -> None:
+    """What it has been given by `new`, and the author's files beside it."""
+    said = native.generate(EXAMPLE / "opdefs", EXAMPLE, check=True)
+    assert (said.ops, said.written, said.removed) == (1, (), ())
+    target = Target(
+        *(EXAMPLE / "opdefs", EXAMPLE / "src", "my_audio.ops"),
+        *("libmy_audio_ops.so", "..gradients"),
+    )
+    report = generate(target, check=True)
+    assert (report.written, report.removed) == ((), ())
+    shutil.copytree(EXAMPLE / "opdefs", tmp_path / "opdefs")
+    made = new(tmp_path, "opdefs/audio/Fade.yaml", "my_audio.ops")
+    assert [name for name in made if not (EXAMPLE / name).exists()] == []
+    same = {"CMakeLists.txt", "pyproject.toml", "hatch_build.py", ".gitignore"}
+    for name in {*same, "tests/test_fade.py"}:
+        assert (tmp_path / name).read_text() == (EXAMPLE / name).read_text(), name

@@ -1,0 +1,101 @@
+"""Tables over several hosts, which are processes of one cluster on this machine."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.processes import run_program
+
+
+def test_tables_are_those_of_one_host(tmp_path: Path) -> None:
+    """1, 2 and 4 processes; and from a checkpoint that another number of them wrote.
+
+    SGD with a learning rate that changes, Adagrad, Adam and FTRL, 100 steps.
+    """
+    done = run_program("embedding_hosts", tmp_path, "equal", timeout=900)
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "whole_1_0.npz") as one:
+        wanted = dict(one)
+    assert {"dense", "sgd", "adagrad/accumulators", "ftrl/linears"} < set(wanted)
+    ended = {
+        *("whole_1_0", "whole_2_0", "whole_2_1"),
+        *(f"whole_4_{host}" for host in range(4)),
+        "resumed_1_0",
+        *(f"resumed_4_{host}" for host in range(4)),
+    }
+    assert {path.stem for path in tmp_path.glob("*.npz")} == ended, done.stderr
+    for name in ended:
+        with np.load(tmp_path / f"{name}.npz") as found:
+            for key, value in wanted.items():
+                # Sums in float32, the last bit of the largest of them.
+                least = 1e-6 * max(1.0, float(np.abs(value).max()))
+                np.testing.assert_allclose(
+                    found[key], value, 1e-6, least, err_msg=f"{key} of {name}"
+                )
+    sent = re.findall(r"^sent (\d) (\d) (\d+) (\d+)", done.stdout, re.MULTILINE)
+    assert len(sent) == 7, done.stdout
+    for hosts, _, number, by_formula in sent:
+        assert number == by_formula
+        assert (int(number) > 0) == (hosts != "1")
+
+
+def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:
+    """It is stopped, for more than the 5 s that the others wait for it."""
+    done = run_program("embedding_hosts", tmp_path, "stopped", timeout=200)
+    ((_, others, named, told, seconds),) = blows(done.stdout)
+    assert (others, named, told) == ("[0, 0]", "2", "2"), done.stdout + done.stderr
+    assert float(seconds) < 30
+
+
+@pytest.mark.parametrize("blow", ["SIGKILL", "SIGSTOP"])
+def test_a_lost_connection_names_who_is_at_its_other_end(
+    tmp_path: Path, blow: str
+) -> None:
+    """What passes on all that two hosts send each other ends; or it stands still."""
+    done = run_program("embedding_hosts", tmp_path, "severed", blow, timeout=200)
+    ((_, both, named, told, seconds),) = blows(done.stdout)
+    assert (both, named, told) == ("[0, 0]", "2", "2"), done.stdout + done.stderr
+    assert float(seconds) < 30
+
+
+def test_training_outlives_its_hosts(tmp_path: Path) -> None:
+    """Some are killed; those that go on from the last checkpoint may be 2 or 4.
+
+    `OPWRIGHT_KILLS` is how many, of a seed of its own each time.
+    """
+    kills = int(os.environ.get("OPWRIGHT_KILLS", "5"))
+    seed = random.randrange(10**9) if kills > 5 else 1
+    done = run_program(
+        *("embedding_hosts", tmp_path, "killed", kills, seed), timeout=120 + 60 * kills
+    )
+    said = f"seed {seed}\n{done.stdout}{done.stderr}"
+    found = blows(done.stdout)
+    assert len(found) == kills, said
+    for hosts, others, named, told, seconds in found:
+        # Nobody had to be ended; whose training was over before has nothing to tell.
+        assert others == str([0] * (int(hosts) - 1)), said
+        assert named == told, said
+        assert float(seconds) < 30, said
+    with np.load(tmp_path / "whole_1_0.npz") as one:
+        wanted = dict(one)
+    finals = list(tmp_path.glob("final_*.npz"))
+    assert len(finals) >= 2, said
+    for path in finals:
+        with np.load(path) as last:
+            for key, value in wanted.items():
+                least = 2e-6 * max(1.0, float(np.abs(value).max()))
+                np.testing.assert_allclose(last[key], value, 2e-6, least, err_msg=said)
+
+
+def blows(said: str) -> list[tuple[str, ...]]:
+    """Of each: hosts, how the others ended, who named it, who told, after how long."""
+    return re.findall(
+        r"^SIG\w+ to \d of (\d) (\[.*\]) named by (\d) of (\d) .*after ([0-9.]+)$",
+        *(said, re.MULTILINE),
+    )

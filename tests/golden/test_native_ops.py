@@ -1,0 +1,150 @@
+"""C++ made of opdefs: one library of odd ones, and the project that is a template."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from opwright_codegen import native, scaffold, write
+from support.places import ROOT, environment
+from support.processes import run_code
+from support.workplace import command_on_registry, tree
+
+Build = Callable[..., Path]
+pytestmark = pytest.mark.slow  # Compiles.
+
+HERE = Path(__file__).parent
+EXAMPLE = ROOT / "examples" / "custom_op"
+
+#: A kernel that leaves its results as they are allocated.
+KERNEL = """\
+{template}
+class {cls} : public {cls}Kernel {{
+ public:
+  using {cls}Kernel::{cls}Kernel;
+
+ protected:
+  absl::Status Run(tensorflow::OpKernelContext*, const Arguments&,
+                   const Results&) override {{
+    return absl::OkStatus();
+  }}
+}};
+REGISTER_{macro}(DEVICE_CPU, {cls});
+"""
+OPS = {
+    "Blend": "template <typename T, typename Tidx>",
+    "Frames": "",
+    "Route": "",
+    "Twice": "template <typename T>",
+}
+#: What an author puts in the place of the last line of a kernel that is begun.
+BODIES = {
+    "twice_xla.cc": "c->SetOutput(0, xla::Add(x, x));\n    return absl::OkStatus();",
+    "twice_gpu.cc": "return absl::OkStatus();",
+}
+
+
+def test_definitions_shape_functions_and_checks(
+    build: Build, compiler: list[str], tmp_path: Path
+) -> None:
+    opdefs = shutil.copytree(HERE / "native", tmp_path / "opdefs")
+    native.generate(opdefs, tmp_path)
+    kernels = [
+        KERNEL.format(template=template, cls=cls, macro=cls.upper())
+        for cls, template in OPS.items()
+    ]
+    included = [f'#include "generated/{cls.lower()}_op.cc"\n' for cls in OPS]
+    folder = tmp_path / "native"
+    gpu = shutil.which("nvcc") is not None
+    project = scaffold.Project(tmp_path, opdefs, "audio_ops")
+    opdef = opdefs / "audio" / "Twice.yaml"
+    begun = scaffold.missing(opdef, project, cuda=True, xla=True)
+    for path, content in begun.items():
+        write.write(path, content)
+    for name in ["twice_xla.cc", *(["twice_gpu.cc"] if gpu else [])]:
+        text, count = re.subn(
+            r"return absl::UnimplementedError\(.*\);",
+            BODIES[name],
+            (folder / name).read_text(),
+        )
+        assert count == 1
+        kernels.append(text)
+    source = folder / "all.cc"
+    # All of them at once: TensorFlow's headers take the time.
+    source.write_text("".join([*included, *kernels]))
+    # XLA's headers want two more folders, as generated/tensorflow.cmake has them.
+    headers = [flag for flag in compiler if flag.startswith("-isystem")]
+    more = ("highwayhash", "farmhash_archive/src")
+    flags = [f"-I{folder}", *(f"{headers[0]}/external/{name}" for name in more)]
+    if gpu:
+        flags += on_gpu(folder)
+    library = build(source, "generated_ops", *flags)
+
+    # What is registered is what the opdefs say, to the last default.
+    said = command_on_registry("import", "--library", library, "--opdefs", opdefs)
+    assert said.returncode == 0, said.stderr
+    assert said.stderr.endswith(": 0 added, 0 updated, 4 unchanged\n"), said
+
+    program = (HERE / "checks" / "use_generated_shapes.py").read_text("utf-8")
+    used = run_code(program, library, *(["GPU"] if gpu else []))
+    assert used.returncode == 0, used.stderr
+
+
+def on_gpu(folder: Path) -> list[str]:
+    """Compiles the CUDA of `folder`; what a library with it is built with."""
+    source = folder / "twice_gpu.cu"
+    built = source.with_suffix(".o")
+    flags = ("-std=c++17", "-arch=sm_80", "-O0", "-Xcompiler=-fPIC,-Wall,-Wextra")
+    subprocess.run(["nvcc", *flags, "-c", source, "-o", built], check=True)
+    dry = subprocess.run(
+        ["nvcc", "--dryrun", "-x", "cu", os.devnull], capture_output=True, text=True
+    )
+    (toolkit,) = re.findall(r"TOP=(.*)", dry.stderr)
+    return [
+        *(f"-isystem{toolkit}/include", f"-L{toolkit}/lib64", f"-L{toolkit}/lib"),
+        *(str(built), "-Wl,--whole-archive,-l:libcudart_static.a,--no-whole-archive"),
+    ]
+
+
+def make(folder: Path, *targets: str) -> str:
+    path = os.pathsep.join(str(ROOT / name) for name in ("runtime", "codegen"))
+    bin_ = str(Path(sys.executable).parent)
+    changes = {"PYTHONPATH": path, "PATH": bin_ + os.pathsep + os.environ["PATH"]}
+    done = subprocess.run(
+        ["make", f"PYTHON={sys.executable}", *targets],
+        cwd=folder,
+        env=environment() | changes,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_fresh_copy_of_the_template(tmp_path: Path) -> None:
+    """Two commands: `make`, which builds and tests, and `make types wheel`."""
+    left_out = shutil.ignore_patterns("build", "dist", "*.so", "__pycache__", ".*")
+    project = shutil.copytree(EXAMPLE, tmp_path / "project", ignore=left_out)
+    shutil.copy(EXAMPLE / ".gitignore", project)
+    before = tree(project)
+    assert "passed" in make(project)
+    make(project, "types", "wheel")
+    after = tree(project)
+    # All that is generated is as it was committed.
+    assert {name: after[name] for name in before} == before
+    (wheel,) = (project / "dist").iterdir()
+    assert wheel.name.startswith("my_audio-0.1.0-py3-none-linux_")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {
+        *("my_audio/gradients.py", "my_audio/ops/audio/fade.py"),
+        *("my_audio/ops/libmy_audio_ops.so", "my_audio/ops/py.typed"),
+    } <= names
