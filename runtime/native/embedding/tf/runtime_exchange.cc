@@ -1,5 +1,6 @@
 #include "embedding/tf/runtime_exchange.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -46,6 +47,11 @@ class Messages {
     std::unique_lock<std::mutex> lock(mutex_);
     return ended_.wait_for(lock, patience, [this] { return left_ == 0 || failed_; }) &&
            !failed_;
+  }
+  // Whether all have come to an end, good or bad, in time.
+  bool AwaitAll(std::chrono::duration<double> patience) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return ended_.wait_for(lock, patience, [this] { return left_ == 0; });
   }
   void Cancel() { cancellation_.StartCancel(); }
 
@@ -139,20 +145,31 @@ class RuntimeExchange : public Exchange {
     messages->Cancel();
     // Who failed, in the words of the runtime. What it has cancelled, it waited for in vain, as
     // this did for what has not come to an end.
-    std::string failed, silent;
-    for (size_t h = 0; h < hosts_.tasks.size(); ++h) {
+    std::vector<std::string> why(hosts_.tasks.size());
+    std::string silent;
+    bool any_failed = false;
+    for (size_t h = 0; h < why.size(); ++h) {
       bool waits = false;
-      std::string why;
       for (size_t i = 0; i < list.size(); ++i) {
         if (list[i].host != h) continue;
         waits = waits || !ends[i] || absl::IsCancelled(*ends[i]);
         if (ends[i] && !ends[i]->ok() && !absl::IsCancelled(*ends[i])) {
-          why = std::string(ends[i]->message());
+          why[h] = std::string(ends[i]->message());
+          any_failed = true;
         }
       }
-      const std::string name = Describe(static_cast<int64_t>(h));
-      if (!why.empty()) absl::StrAppend(&failed, failed.empty() ? "" : "; ", name, ": ", why);
-      if (waits) absl::StrAppend(&silent, silent.empty() ? "" : ", ", name);
+      if (waits) {
+        absl::StrAppend(&silent, silent.empty() ? "" : ", ", Describe(static_cast<int64_t>(h)));
+      }
+    }
+    std::string failed;
+    if (any_failed) {
+      AddUnreachable(access, why);
+      for (size_t h = 0; h < why.size(); ++h) {
+        if (why[h].empty()) continue;
+        absl::StrAppend(&failed, failed.empty() ? "" : "; ", Describe(static_cast<int64_t>(h)),
+                        ": ", why[h]);
+      }
     }
     // Not Unavailable: of that TensorFlow makes Internal where an op is none that communicates.
     return Break(FailedPreconditionError(absl::StrCat(
@@ -164,6 +181,29 @@ class RuntimeExchange : public Exchange {
   }
 
  private:
+  // Why other hosts cannot be reached, for those of which nothing is known yet: one that failed
+  // may have ended because of another, which has sent its part of this exchange before.
+  void AddUnreachable(CollectiveRemoteAccess* access, std::vector<std::string>& why) const {
+    const double patience = std::min(hosts_.patience, 5.0);
+    const auto answers = std::make_shared<Messages>(why.size());
+    for (size_t h = 0; h < why.size(); ++h) {
+      if (!why[h].empty() || static_cast<int64_t>(h) == hosts_.own) {
+        answers->End(h, absl::OkStatus());
+        continue;
+      }
+      access->CheckPeerHealth(
+          hosts_.tasks[h], static_cast<int64_t>(patience * 1000),
+          [answers, h](const absl::Status& status) { answers->End(h, status); });
+    }
+    answers->AwaitAll(std::chrono::duration<double>(patience));
+    const auto ends = answers->ends();
+    for (size_t h = 0; h < why.size(); ++h) {
+      if (!ends[h])
+        why[h] = absl::StrCat("did not answer within ", patience, " s");
+      else if (!ends[h]->ok())
+        why[h] = std::string(ends[h]->message());
+    }
+  }
   Status Broken() {
     std::lock_guard<std::mutex> lock(mutex_);
     return broken_;
