@@ -21,8 +21,9 @@ from support.equivalence.registry import (
     op_def,
     ops_with_gradient,
 )
-from support.equivalence.samples import every_sample
+from support.equivalence.samples import by_table, every_sample
 from support.equivalence.workers import Ahead
+from support.grouped import check_each
 
 MODES = (EAGER, FUNCTION)
 RUNS = [
@@ -31,6 +32,7 @@ RUNS = [
     for mode in MODES
     if mode in sample.modes
 ]
+TABLES = by_table(RUNS)
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +40,23 @@ def comparisons(pool: ProcessPoolExecutor) -> Ahead[Comparison]:
     return Ahead(pool, compare_gradients, RUNS)
 
 
-@pytest.mark.parametrize("index", range(len(RUNS)), ids=map("-".join, RUNS))
-def test_gradient(comparisons: Ahead[Comparison], index: int) -> None:
-    unlike = comparisons[index].difference
-    assert unlike is None, unlike
+@pytest.mark.parametrize("runs", TABLES.values(), ids=TABLES.keys())
+def test_gradient(comparisons: Ahead[Comparison], runs: list[tuple[str, str]]) -> None:
+    def check(run: tuple[str, str]) -> None:
+        unlike = comparisons[run].difference
+        assert unlike is None, unlike
+
+    check_each(runs, check)
 
 
 def test_gradients_of_most_ops_with_options_are_compared(
     comparisons: Ahead[Comparison], pool: ProcessPoolExecutor
 ) -> None:
     ran, asked = ({mode: set() for mode in MODES} for _ in range(2))
-    for (_, mode), comparison in zip(RUNS, comparisons, strict=True):
-        if comparison.difference is None:
-            ran[mode] |= comparison.ran
-            asked[mode] |= comparison.asked
+    for run in RUNS:
+        if (comparison := comparisons[run]).difference is None:
+            ran[run[1]] |= comparison.ran
+            asked[run[1]] |= comparison.asked
     # Asked in the pool, where nothing else has registered gradients.
     registered = pool.submit(ops_with_gradient).result()
     registered &= frozenset(opwright.op_names())

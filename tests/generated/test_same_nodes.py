@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import tensorflow as tf
 
 import opwright
@@ -11,6 +10,7 @@ from support.equivalence import calls
 from support.equivalence.modes import OLD_GRAPH
 from support.equivalence.registry import given, has_default, is_removed, op_def
 from support.equivalence.synthesis import arguments
+from support.grouped import check_each, every_op_by_group
 
 
 def node(
@@ -26,17 +26,23 @@ def node(
     return made.operation.node_def
 
 
-@pytest.mark.parametrize("op", opwright.op_names())
-def test_node(op: str) -> None:
-    expected = node(calls.build, op, options=False, name=None)
-    assert node(calls.call_opwright, op, options=False, name=None) == expected
+@every_op_by_group()
+def test_node(names: list[str]) -> None:
+    def check(op: str) -> None:
+        expected = node(calls.build, op, options=False, name=None)
+        assert node(calls.call_opwright, op, options=False, name=None) == expected
+
+    check_each(names, check)
 
 
-@pytest.mark.parametrize("op", opwright.op_names())
-def test_node_with_every_option(op: str) -> None:
-    expected = node(calls.build, op, options=True, name="named")
-    made = node(calls.call_opwright_function, op, options=True, name="named")
-    assert made == expected
+@every_op_by_group()
+def test_node_with_every_option(names: list[str]) -> None:
+    def check(op: str) -> None:
+        expected = node(calls.build, op, options=True, name="named")
+        made = node(calls.call_opwright_function, op, options=True, name="named")
+        assert made == expected
+
+    check_each(names, check)
 
 
 def test_options_are_given_other_values() -> None:

@@ -13,11 +13,13 @@ from support.equivalence import calls
 from support.equivalence.modes import EAGER, GRAPH, MODES
 from support.equivalence.registry import op_def, op_defs, ops_with_cpu_kernel
 from support.equivalence.results import Results, compare_results, difference
-from support.equivalence.samples import LEFT_OUT, every_sample
+from support.equivalence.samples import LEFT_OUT, by_table, every_sample
 from support.equivalence.samples.kit import Sample
 from support.equivalence.workers import Ahead
+from support.grouped import check_each
 
 RUNS = [(sample.name, mode) for sample in every_sample() for mode in sample.modes]
+TABLES = by_table(RUNS)
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +31,10 @@ def results(pool: ProcessPoolExecutor) -> Ahead[Results]:
 def equal(results: Ahead[Results]) -> dict[str, dict[str, set[str]]]:
     """By mode and op: the attrs given to it in programs that gave the same."""
     equal = {mode: defaultdict(set) for mode in MODES}
-    for (_, mode), result in zip(RUNS, results, strict=True):
-        if result.difference is None:
+    for run in RUNS:
+        if (result := results[run]).difference is None:
             for op, attrs in result.given.items():
-                equal[mode][op] |= attrs
+                equal[run[1]][op] |= attrs
     return equal
 
 
@@ -42,10 +44,13 @@ def with_kernel(pool: ProcessPoolExecutor) -> frozenset[str]:
     return pool.submit(ops_with_cpu_kernel).result().intersection(opwright.op_names())
 
 
-@pytest.mark.parametrize("index", range(len(RUNS)), ids=map("-".join, RUNS))
-def test_result(results: Ahead[Results], index: int) -> None:
-    unlike = results[index].difference
-    assert unlike is None, unlike
+@pytest.mark.parametrize("runs", TABLES.values(), ids=TABLES.keys())
+def test_result(results: Ahead[Results], runs: list[tuple[str, str]]) -> None:
+    def check(run: tuple[str, str]) -> None:
+        unlike = results[run].difference
+        assert unlike is None, unlike
+
+    check_each(runs, check)
 
 
 def test_most_ops_with_a_cpu_kernel_are_compared(

@@ -10,27 +10,33 @@ from pathlib import Path
 import pytest
 
 from opwright_codegen.model import Op
+from support.grouped import check_each, every_op_by_group
 from support.places import ROOT
 from support.reference import examples
 from support.reference.judge import ran
 from support.reference.opdefs import every_op
 
-RUN = sorted(name for name, op in every_op().items() if examples.runs(op))
-TYPED = sorted(set(every_op()) - set(RUN))
+
+@every_op_by_group()
+def test_example(names: list[str]) -> None:
+    def check(name: str) -> None:
+        op = every_op()[name]
+        outcome = ran(op)
+        assert [*outcome.failures, *outcome.wrong] == []
+        assert outcome.tried or examples.is_gone(op), f"the example calls no {name}"
+
+    check_each(filter(runs, names), check)
 
 
-@pytest.mark.parametrize("name", RUN)
-def test_example(name: str) -> None:
-    op = every_op()[name]
-    outcome = ran(op)
-    assert [*outcome.failures, *outcome.wrong] == []
-    assert outcome.tried or examples.is_gone(op), f"the example calls no {name}"
+def runs(name: str) -> bool:
+    return examples.runs(every_op()[name])
 
 
 def test_examples_that_cannot_run_pass_a_type_checker(tmp_path: Path) -> None:
     """They are shown all the same, for a device that is not here."""
     module = tmp_path / "shown.py"
-    module.write_text("\n".join(examples.source(every_op()[name]) for name in TYPED))
+    shown = sorted(name for name in every_op() if not runs(name))
+    module.write_text("\n".join(examples.source(every_op()[name]) for name in shown))
     # As programs are written: their own functions without types.
     untyped = [f"--allow-untyped-{what}" for what in ("calls", "decorators", "defs")]
     command = [sys.executable, "-m", "mypy", *untyped, "--check-untyped-defs"]

@@ -9,11 +9,11 @@ import pytest
 
 from opwright_codegen import load
 from opwright_codegen.model import Arg, Op
+from support.grouped import check_each, every_op_by_group
 from support.reference import inference
 from support.reference.judge import Judgement, judge, refuses
 from support.reference.opdefs import every_op
 
-NAMES = sorted(every_op())
 #: How many ops are checked at least.
 ENOUGH = 1250
 
@@ -26,14 +26,17 @@ def judged(name: str) -> Judgement:
     return _judged[name]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_shapes(name: str) -> None:
-    assert list(judged(name).wrong) == []
+@every_op_by_group()
+def test_shapes(names: list[str]) -> None:
+    def check(name: str) -> None:
+        assert list(judged(name).wrong) == []
+
+    check_each(names, check)
 
 
 def test_enough_are_checked() -> None:
-    checked = [name for name in NAMES if judged(name).counts]
-    print(f"{len(checked)} of {len(NAMES)} ops are checked")
+    checked = [name for name in every_op() if judged(name).counts]
+    print(f"{len(checked)} of {len(every_op())} ops are checked")
     assert len(checked) >= ENOUGH
 
 

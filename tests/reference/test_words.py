@@ -7,30 +7,40 @@ import dataclasses
 import pytest
 
 from opwright_codegen.model import Op
+from support.grouped import check_each, every_op_by_group
 from support.reference import examples, prose
 from support.reference.opdefs import every_op
 
-NAMES = sorted(every_op())
+
+@every_op_by_group()
+def test_is_complete(names: list[str]) -> None:
+    known = frozenset(every_op())
+
+    def check(name: str) -> None:
+        op = every_op()[name]
+        assert [*prose.incomplete(op), *prose.unknown_names(op, known)] == []
+
+    check_each(names, check)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_is_complete(name: str) -> None:
-    op = every_op()[name]
-    assert [*prose.incomplete(op), *prose.unknown_names(op, frozenset(NAMES))] == []
+@every_op_by_group()
+def test_is_our_own(names: list[str]) -> None:
+    def check(name: str) -> None:
+        assert list(prose.copied(every_op()[name])) == []
+
+    check_each(names, check)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_is_our_own(name: str) -> None:
-    assert list(prose.copied(every_op()[name])) == []
+@every_op_by_group()
+def test_has_an_example_in_form(names: list[str]) -> None:
+    def check(name: str) -> None:
+        assert list(examples.in_form(every_op()[name])) == []
 
-
-@pytest.mark.parametrize("name", NAMES)
-def test_has_an_example_in_form(name: str) -> None:
-    assert list(examples.in_form(every_op()[name])) == []
+    check_each(names, check)
 
 
 def test_tensorflow_has_texts_to_compare_with() -> None:
-    found = [name for name in NAMES if prose.tensorflow_texts(name)]
+    found = [name for name in every_op() if prose.tensorflow_texts(name)]
     assert len(found) > 1400
 
 

@@ -41,12 +41,12 @@ class Ahead(Generic[T]):
         self._pool = pool
         self._function = function
         self._arguments = arguments
-        self._futures: dict[int, Future[T]] = {}
+        self._places = {each: place for place, each in enumerate(arguments)}
+        self._futures: dict[tuple[Any, ...], Future[T]] = {}
 
-    def __getitem__(self, index: int) -> T:
-        self._arguments[index]  # IndexError at the end, for loops
-        for each in range(index, min(index + self.count, len(self._arguments))):
+    def __getitem__(self, arguments: tuple[Any, ...]) -> T:
+        place = self._places[arguments]
+        for each in self._arguments[place : place + self.count]:
             if each not in self._futures:
-                arguments = self._arguments[each]
-                self._futures[each] = self._pool.submit(self._function, *arguments)
-        return self._futures[index].result(TIMEOUT)
+                self._futures[each] = self._pool.submit(self._function, *each)
+        return self._futures[arguments].result(TIMEOUT)

@@ -54,6 +54,19 @@ def every_sample() -> list[Sample]:
     return [sample for table in TABLES for sample in table.SAMPLES]
 
 
+def by_table(runs: list[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Names of samples, each with a mode, by the table that the sample is in."""
+    tables = {
+        sample.name: table.__name__.rpartition(".")[2]
+        for table in TABLES
+        for sample in table.SAMPLES
+    }
+    found: dict[str, list[tuple[str, str]]] = {}
+    for run in runs:
+        found.setdefault(tables[run[0]], []).append(run)
+    return found
+
+
 @cache
 def _by_name() -> dict[str, Sample]:
     samples = {sample.name: sample for sample in every_sample()}
