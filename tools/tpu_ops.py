@@ -386,14 +386,12 @@ def outlived(
 _PATH = os.pathsep.join(filter(None, sys.path))
 #: Compiles modules one after the other, each with an alarm.
 _WORKER = f"""
-import json, signal, sys, tempfile
+import json, signal, sys
 from opwright_runtime.tpu_check import worker
 topology, *modules = sys.argv[1:]
 for module in modules:
     signal.alarm({_PATIENCE})
-    with tempfile.NamedTemporaryFile("r") as result:
-        worker.main(topology, module, result.name)
-        found = json.load(open(result.name))
+    found = worker.compile_for(topology, module)
     print(json.dumps([module, found.get("error")]), flush=True)
 """
 

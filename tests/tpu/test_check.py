@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,19 @@ def test_compiler_that_dies_is_a_line_of_the_report(
     report = check_tpu(dense, FLOAT, tf.TensorSpec([4, 4]), chips=ONE)
     assert not report.compiles
     assert "died (SIGABRT)" in (report.compilations[0].error or "")
+
+
+def test_what_comes_after_a_chip_that_it_dies_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    strange = replace(compiler.CHIPS["v5p"], topology="v5p:of no shape")
+    monkeypatch.setattr(compiler, "CHIPS", {**compiler.CHIPS, "v5p": strange})
+    chips = ("v5e", "v5p", "v6e")
+    report = check_tpu(dense, FLOAT, tf.TensorSpec([4, 4]), chips=chips)
+    assert [each.chip for each in report.compilations] == list(chips)
+    before, died, after = report.compilations
+    assert before.compiles and after.compiles
+    assert "died (exit status 1)" in (died.error or "")
 
 
 def test_compiler_that_takes_too_long_is_stopped() -> None:

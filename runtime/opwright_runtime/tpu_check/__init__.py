@@ -48,8 +48,8 @@ def check_tpu(
     """Compiles a program for TPUs and says what came of it.
 
     The function is traced and lowered in this process, as `jit_compile=True` does it;
-    nothing runs. libtpu compiles in processes of its own, one for each chip, so that
-    whatever happens to it is a line of the report.
+    nothing runs. libtpu compiles in a process of its own, so that whatever happens to
+    it is a line of the report.
 
     Args:
         program: a `tf.function`, any callable that one can be made of (a Keras model,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,39 +44,70 @@ def require(chips: Sequence[str]) -> None:
 def compile_each(
     hlo: bytes, chips: Sequence[str], timeout: float, notify: Callable[[str], None]
 ) -> Iterator[Compilation]:
-    """Compiles a serialized HLO module for each of the chips in turn."""
-    with tempfile.TemporaryDirectory(prefix="opwright-tpu-") as folder:
+    """Compiles a serialized HLO module for each of the chips in turn.
+
+    By one worker as long as it lives: where it died of a chip, or was stopped, another
+    goes on with the next.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="opwright-tpu-") as folder,
+        ExitStack() as ends,
+    ):
         module = Path(folder, "module.hlo")
         module.write_bytes(hlo)
-        for number, chip in enumerate(chips, 1):
-            notify(f"compiling for {chip} ({number} of {len(chips)})")
-            yield _compile(module, chip, timeout)
+        worker = None
+        for number, chip in enumerate(chips):
+            notify(f"compiling for {chip} ({number + 1} of {len(chips)})")
+            if worker is None or worker.ended():
+                worker = _Worker(module, chips[number:])
+                ends.callback(worker.end)
+            yield worker.next(chip, timeout)
 
 
-def _compile(module: Path, chip: str, timeout: float) -> Compilation:
-    result = module.with_name(f"{chip}.json")
-    worker = f"{__package__}.worker"
-    topology = CHIPS[chip].topology
-    command = [sys.executable, "-m", worker, topology, str(module), str(result)]
-    # The worker finds what this process does, however it came to find it.
-    path = os.pathsep.join(filter(None, sys.path))
-    start = time.monotonic()
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=timeout,
-        )
-    except subprocess.TimeoutExpired:
-        error = f"libtpu was not done after {timeout:g} s; stopped"
+class _Worker:
+    """A process that compiles a module for some chips, one after the other."""
+
+    def __init__(self, module: Path, chips: Sequence[str]) -> None:
+        topologies = [CHIPS[chip].topology for chip in chips]
+        command = [sys.executable, "-m", f"{__package__}.worker"]
+        # The worker finds what this process does, however it came to find it.
+        path = os.pathsep.join(filter(None, sys.path))
+        self._stderr = module.with_name("stderr")
+        with self._stderr.open("wb") as stderr:
+            self._process = subprocess.Popen(
+                [*command, str(module), *topologies],
+                env={**os.environ, **ENVIRONMENT, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                bufsize=0,  # Or it could have read the next line too, unseen by poll.
+            )
+
+    def next(self, chip: str, timeout: float) -> Compilation:
+        """What came of the next chip."""
+        assert self._process.stdout is not None
+        start = time.monotonic()
+        answers = select.poll()
+        answers.register(self._process.stdout, select.POLLIN)
+        if not answers.poll(timeout * 1000):
+            self.end()
+            error = f"libtpu was not done after {timeout:g} s; stopped"
+        elif (line := self._process.stdout.readline()).endswith(b"\n"):
+            return Compilation(chip, **json.loads(line))
+        else:
+            error = _last_words(
+                self._process.wait(), self._stderr.read_text("utf-8", "replace")
+            )
         return Compilation(chip, time.monotonic() - start, error)
-    if done.returncode:
-        error = _last_words(done.returncode, done.stderr.decode(errors="replace"))
-        return Compilation(chip, time.monotonic() - start, error)
-    return Compilation(chip, **json.loads(result.read_text("utf-8")))
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def end(self) -> None:
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
 
 
 def _last_words(status: int, stderr: str) -> str:

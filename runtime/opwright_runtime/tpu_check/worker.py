@@ -1,14 +1,15 @@
-"""Compiles one HLO module for one TPU, in a process that libtpu may take down.
+"""Compiles one HLO module for TPUs, in a process that libtpu may take down.
 
-    python -m opwright_runtime.tpu_check.worker TOPOLOGY HLO RESULT
+    python -m opwright_runtime.tpu_check.worker HLO TOPOLOGY ...
 
-Reads the module from the file HLO, writes what came of it to the file RESULT as JSON.
-TensorFlow is not imported.
+Reads the module from the file HLO, compiles it for each topology in turn, and prints of
+each what came of it, a line of JSON. TensorFlow is not imported.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from importlib import import_module
@@ -25,7 +26,16 @@ xla_client: Any = import_module("jaxlib.xla_client")
 _to_stablehlo: Any = xla_client._xla.mlir.hlo_to_stablehlo
 
 
-def main(topology: str, hlo: str, result: str) -> None:
+def main(hlo: str, *wanted: str) -> None:
+    # What libtpu prints is no answer.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for topology in wanted:
+        print(json.dumps(compile_for(topology, hlo)), file=answers, flush=True)
+
+
+def compile_for(topology: str, hlo: str) -> dict[str, Any]:
+    """What came of it: sizes and estimates, or an error; and the seconds it took."""
     device: Any = topologies.get_topology_desc(topology, platform="tpu").devices[0]
     start = time.monotonic()
     try:
@@ -42,7 +52,7 @@ def main(topology: str, hlo: str, result: str) -> None:
     except Exception as error:
         found = {"error": str(error)}
     found["seconds"] = time.monotonic() - start
-    Path(result).write_text(json.dumps(found), "utf-8")
+    return found
 
 
 def _drop_copies(module: Any) -> None:
