@@ -12,6 +12,10 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # The same kernels whatever the processor: TensorFlow leaves these out of older ones.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# For the processes that run tests side by side, and what they start.
+STARTUP = Path(__file__).parent / "support" / "startup"
+PATH = [str(STARTUP), *filter(None, [os.environ.get("PYTHONPATH")])]
+os.environ["PYTHONPATH"] = os.pathsep.join(PATH)
 # What we compare with, torch and NumPy, would spin on all cores next to other tests.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for library in ("OMP", "OPENBLAS"):
