@@ -126,7 +126,7 @@ def test_a_restarted_worker_takes_part_again(tmp_path: Path) -> None:
 
 def test_a_failing_task_is_named_and_ends_the_run(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
-    with launched(journal, "--steps=10000", "--no-kill") as process:
+    with launched(journal, "--workers=2", "--steps=10000", "--no-kill") as process:
         wait_for(lambda: journal.exists() and '"Update"' in journal.read_text())
         pids = {e.task: e.pid for e in read(journal) if isinstance(e, Started)}
         os.kill(pids["ps:0"], signal.SIGKILL)
