@@ -1,8 +1,8 @@
 """Python imports this when it starts, in every process of the tests.
 
 TensorFlow imports jax, and Keras matplotlib, wherever they are installed: a quarter of
-the seconds that TensorFlow takes. Here they are not found while it is being imported, as
-where they are not installed; whoever imports them later gets them.
+the seconds that TensorFlow takes. Here they are not found while it is being imported,
+as where they are not installed; whoever imports them later gets them.
 """
 
 import sys
