@@ -343,6 +343,28 @@ def test_several_outputs() -> None:
             misuse(op)
 
 
+def test_functions_and_layers_return_several_outputs() -> None:
+    class Highest(keras.layers.Layer):
+        def call(self, x: tf.Tensor) -> Any:
+            return tuple(TopKV2.create(Scope.current(), x, 1))
+
+    for returned in (
+        tf.function(lambda x: tuple(TopKV2.create(Scope.current(), x, 1)))(X),
+        Highest()(tf.constant(X)),
+        tf.function(lambda x: top_k_v2(x, 1))(tf.constant(X)),
+    ):
+        values, indices = returned
+        assert values.numpy().tolist() == [[2], [4]]
+        assert indices.numpy().tolist() == [[1], [1]]
+
+
+def test_large_integers_wrap_as_those_of_tensorflow() -> None:
+    one = tf.constant(1)
+    for number in (2**40, 2**32 + 5, -(2**33)):
+        assert add_v2(one, number) == tf.raw_ops.AddV2(x=one, y=number)
+    assert add_v2(one, 2**40) == 1
+
+
 def test_a_number_is_an_array() -> None:
     op = Square.create(Scope.current(), 3.0)
     assert tf.constant(op).numpy() == 9
