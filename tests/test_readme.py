@@ -109,5 +109,7 @@ def test_architecture_shows_what_is_generated() -> None:
     page = (ROOT / "docs/architecture.md").read_text("utf-8")
     (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     made = (ROOT / "generated/opwright/linalg/mat_mul.py").read_text("utf-8")
-    shown, made = (re.sub(r"\s+", "", text).replace(",)", ")") for text in (shown, made))
+    shown, made = (
+        re.sub(r"\s+", "", text).replace(",)", ")") for text in (shown, made)
+    )
     assert re.search(".*?".join(map(re.escape, shown.split("..."))), made)

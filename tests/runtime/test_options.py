@@ -49,7 +49,7 @@ def test_names_that_it_lacks():
     options = MatMul.Options()
     said = r"^MatMul\.Options has no with_transpose; it has transpose_a, transpose_b"
     with pytest.raises(AttributeError, match=said):
-        options.with_transpose
+        options.with_transpose(True)
     assert not hasattr(options, "transpose")
 
 
