@@ -102,3 +102,14 @@ def test_guides_name_what_there_is(guide: str) -> None:
 
     for name, path in re.findall(r"`(\w+)` in\s+`([\w./]+)`", text):
         assert re.search(rf"\b{name}\b", (ROOT / path).read_text("utf-8")), (name, path)
+
+
+def test_architecture_shows_what_is_generated() -> None:
+    """But for how lines are broken, and `...` for what is left out."""
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    made = (ROOT / "generated/opwright/linalg/mat_mul.py").read_text("utf-8")
+    shown, made = (
+        re.sub(r"\s+", "", text).replace(",)", ")") for text in (shown, made)
+    )
+    assert re.search(".*?".join(map(re.escape, shown.split("..."))), made)

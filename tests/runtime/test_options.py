@@ -45,6 +45,14 @@ def test_the_default_given_is_explicit():
     assert Options(rnn_mode="lstm") == Options()
 
 
+def test_names_that_it_lacks():
+    options = MatMul.Options()
+    said = r"^MatMul\.Options has no with_transpose; it has transpose_a, transpose_b"
+    with pytest.raises(AttributeError, match=said):
+        options.with_transpose(True)
+    assert not hasattr(options, "transpose")
+
+
 def test_frozen():
     options = Options()
     with pytest.raises(AttributeError, match=r"with_seed\(\) makes a changed copy"):

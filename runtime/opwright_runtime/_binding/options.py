@@ -131,6 +131,15 @@ class OpOptions:
                 errors.OpOptionError, cls._op_name, name, value, refused.allowed
             ) from None
 
+    if not TYPE_CHECKING:
+        # Hidden from type checkers, which would let every name pass.
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"{type(self).__qualname__} has no {name}; it has "
+                f"{', '.join(self.__slots__)}, and a with_...() of each"
+            )
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(
             f"{type(self).__qualname__} is frozen; with_{name}() makes a changed copy"

@@ -110,8 +110,28 @@ void GemmRows(const GemmArgs<S>& p) {
   });
 }
 
+// Whether a panel of four vectors is two of two: where registers are few, tiles of six rows and
+// two vectors load less for each product than those of two rows and four. Fewer rows read the
+// panel once rather than twice.
+template <class Args>
+bool InHalves(const Args& p) {
+  return !kManyRegisters && p.vectors == 4 && p.rows >= kMaxTileRows<2>;
+}
+
+// The other half of the panel.
+template <class S, class Args>
+Args SecondHalf(Args p) {
+  p.b += 2 * kLanes<S>;
+  p.c += 2 * kLanes<S>;
+  return p;
+}
+
 template <class S>
 void Gemm(const GemmArgs<S>& p) {
+  if (InHalves(p)) {
+    GemmRows<S, 2>(p);
+    return GemmRows<S, 2>(SecondHalf<S>(p));
+  }
   switch (p.vectors) {
     case 1: return GemmRows<S, 1>(p);
     case 2: return GemmRows<S, 2>(p);
@@ -127,8 +147,19 @@ void TransposedARows(const GemmTransposedAArgs<S>& p) {
   });
 }
 
+// So many rows of A and B stay in the first cache, of each row of A a line that may be in a
+// page of its own, until every tile of C has read them.
+constexpr int64_t kDepth = 64;
+
 template <class S>
 void GemmTransposedA(const GemmTransposedAArgs<S>& p) {
-  if (p.vectors == 3) return TransposedARows<S, 3>(p);
-  TransposedARows<S, 4>(p);
+  if (!InHalves(p)) return p.vectors == 3 ? TransposedARows<S, 3>(p) : TransposedARows<S, 4>(p);
+  for (int64_t first = 0; first < p.depth; first += kDepth) {
+    GemmTransposedAArgs<S> some = p;
+    some.depth = p.depth - first < kDepth ? p.depth - first : kDepth;
+    some.a += first;
+    some.b += first * p.ldb;
+    TransposedARows<S, 2>(some);
+    TransposedARows<S, 2>(SecondHalf<S>(some));
+  }
 }

@@ -197,6 +197,19 @@ TEST(Gemm, TransposedAOddDepths) {
   });
 }
 
+// Depths that are cut into several blocks, of tiles that are.
+TEST(Gemm, TransposedADepthsInBlocks) {
+  ForEachType([](auto type) {
+    using T = decltype(type);
+    ForEachKernels<T>([](const Kernels<T>& kernels) {
+      Random random{testing::Seed()};
+      for (const int64_t depth : {63, 64, 65, 127, 128, 129, 200}) {
+        CheckGemmTransposedA(kernels, 6 + random.Below(9), depth, 4, depth % 3, random);
+      }
+    });
+  });
+}
+
 // What a gradient of a bias adds up, and what a product begins with.
 TEST(Gemm, RowsAreFilledAndSummed) {
   ForEachType([](auto type) {
