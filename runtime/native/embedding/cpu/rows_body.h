@@ -1,6 +1,8 @@
 // The bodies of RowKernels. Included by one file per instruction set, which is compiled with
 // its flags: OPWRIGHT_VECTOR_BYTES is the width of its vectors, OPWRIGHT_ACCUMULATORS how
-// many of them a sum may fill. All of it has internal linkage.
+// many of them a sum may fill. Lookups ask for rows OPWRIGHT_AHEAD_BYTES, but no more than
+// OPWRIGHT_AHEAD_ROWS, ahead of the sums, into the level OPWRIGHT_AHEAD_LEVEL of the cache.
+// All of it has internal linkage.
 #include <utility>
 
 #include "base/float16.h"
@@ -96,30 +98,35 @@ struct Ahead {
     const int64_t next = i + rows < ids_end ? i + rows : i;
     const float* const row = call.table + call.indices[next] * call.stride + from;
     constexpr int kInLine = kLine / sizeof(float);
-    for (int k = 0; k < kFloats; k += kInLine) Prefetch<1>(row + k);
-    if (!aligned) Prefetch<1>(row + kFloats - 1);
+    for (int k = 0; k < kFloats; k += kInLine) Prefetch<OPWRIGHT_AHEAD_LEVEL>(row + k);
+    if (!aligned) Prefetch<OPWRIGHT_AHEAD_LEVEL>(row + kFloats - 1);
   }
 };
 
-// One sample's columns `from` to `from + kVectors * N`.
+// One sample's columns `from` to `from + kVectors * N`. Loops over its sums are unrolled before
+// anything else: to GCC they are an array in memory as long as one of them is a loop.
 template <int N, int kVectors, class Read>
 inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, int64_t sample,
                 int64_t from) {
   V<N> sum[kVectors];
-  for (int v = 0; v < kVectors; ++v) sum[v] = V<N>{};  // All at once would go through memory.
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; ++v) sum[v] = V<N>{};
   const int64_t end = call.offsets[sample + 1];
   for (int64_t i = call.offsets[sample]; i < end; ++i) {
     const float* const row = call.table + call.indices[i] * call.stride + from;
     ahead.Ask<N * kVectors>(call, i, from);
     if (call.per_sample_weights) {
       const float weight = call.per_sample_weights[i];
+#pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) sum[v] += weight * read.template Row<N>(row + v * N);
     } else {
+#pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) sum[v] += read.template Row<N>(row + v * N);
     }
   }
   const float scale = call.scales ? call.scales[sample] : 1.f;
   float* const out = call.out + sample * call.dimension + from;
+#pragma GCC unroll 16
   for (int v = 0; v < kVectors; ++v) Put<float, N>(out + v * N, sum[v] * scale);
 }
 
@@ -163,8 +170,8 @@ template <class Read>
 void LookupWith(const LookupCall& call, const Read& read) {
   const int64_t row_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
   LookupAhead(call, read,
-              Ahead{RowsAhead(6 << 10, row_bytes, 8, 32), call.offsets[call.end],
-                    Aligned(call.table, call.stride)},
+              Ahead{RowsAhead(OPWRIGHT_AHEAD_BYTES, row_bytes, 8, OPWRIGHT_AHEAD_ROWS),
+                    call.offsets[call.end], Aligned(call.table, call.stride)},
               std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS>());
 }
 
