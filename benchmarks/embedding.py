@@ -6,8 +6,10 @@ from the first to the third quartile. All look up the same ids in tables of the 
 weights, sum the rows of a bag, and update by Adagrad with an accumulator for each
 weight, in float32: their activations are compared after the first step. Batches take
 turns, so that no step finds its rows in the cache because of the one before: 8 of them,
-or as many more as have 512 MB of rows. Ids are int32, with which all are at their
-fastest.
+or as many more as have 512 MB of rows, and twice what the largest cache holds. Tables
+that fit that cache whole may stay there whatever the batches, as for every contender
+and for random_rows.cc: a set-up of such has an asterisk. Ids are int32, with which all
+are at their fastest.
 
 opwright: the generated functions, eagerly: enqueue_tpu_embedding_arbitrary_tensor_batch
     with row splits, recv_tpu_embedding_activations, and in a step
@@ -73,13 +75,23 @@ PEERS = ("fbgemm", "torch", "tensorflow")
 TARGETS = {"forward": 1.5, "step": 2.5}
 # One sample: long enough that what threads do between calls is what they do at work.
 SAMPLE_SECONDS = 0.1
-STREAM = BATCHES_BYTES = 2**29
+STREAM = 2**29
 # Of set-ups drawn at random: how many must be ahead of every peer, and all nearly.
 HELD_OUT_SHARE, HELD_OUT_LEAST = 0.9, 0.9
 RATE, ACCUMULATOR = 0.01, 0.1
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int32]
+
+
+def largest_cache() -> int:
+    """Bytes of the first processor's; 0 if Linux does not tell."""
+    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    return max((int(one.read_text().rstrip("K\n")) << 10 for one in sizes), default=0)
+
+
+CACHE = largest_cache()
+BATCHES_BYTES = max(2**29, 2 * CACHE)
 
 
 @dataclass(frozen=True)
@@ -103,7 +115,11 @@ class Setup:
 
     @property
     def batches(self) -> int:
-        return max(8, min(128, BATCHES_BYTES // self.lookup_bytes))
+        return max(8, min(512, -(-BATCHES_BYTES // self.lookup_bytes)))
+
+    @property
+    def may_stay_in_cache(self) -> bool:
+        return 4 * self.dim * self.rows * self.tables < CACHE
 
     def weights(self, table: int) -> Floats:
         rng = np.random.default_rng(table)
@@ -132,6 +148,7 @@ class Setup:
         )
         more = ", Zipf" if self.zipf else ""
         more += "" if self.batch == Setup.batch else f", {self.batch} samples"
+        more += "*" if self.may_stay_in_cache else ""
         return f"{self.name}: {self.tables} x {rows} x {self.dim}, L={self.bag}{more}"
 
 

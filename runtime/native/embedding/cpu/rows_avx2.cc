@@ -1,6 +1,9 @@
 // AVX2 and FMA.
 #define OPWRIGHT_VECTOR_BYTES 32
 #define OPWRIGHT_ACCUMULATORS 8
+#define OPWRIGHT_AHEAD_LEVEL 1
+#define OPWRIGHT_AHEAD_BYTES (6 << 10)
+#define OPWRIGHT_AHEAD_ROWS 32
 #include "embedding/cpu/rows_body.h"
 
 namespace opwright::embedding {

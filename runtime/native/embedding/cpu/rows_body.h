@@ -1,6 +1,8 @@
 // The bodies of RowKernels. Included by one file per instruction set, which is compiled with
 // its flags: OPWRIGHT_VECTOR_BYTES is the width of its vectors, OPWRIGHT_ACCUMULATORS how
-// many of them a sum may fill. All of it has internal linkage.
+// many of them a sum may fill. Lookups ask for rows OPWRIGHT_AHEAD_BYTES, but no more than
+// OPWRIGHT_AHEAD_ROWS, ahead of the sums, into the level OPWRIGHT_AHEAD_LEVEL of the cache.
+// All of it has internal linkage.
 #include <utility>
 
 #include "base/float16.h"
@@ -96,31 +98,39 @@ struct Ahead {
     const int64_t next = i + rows < ids_end ? i + rows : i;
     const float* const row = call.table + call.indices[next] * call.stride + from;
     constexpr int kInLine = kLine / sizeof(float);
-    for (int k = 0; k < kFloats; k += kInLine) Prefetch<1>(row + k);
-    if (!aligned) Prefetch<1>(row + kFloats - 1);
+    for (int k = 0; k < kFloats; k += kInLine) Prefetch<OPWRIGHT_AHEAD_LEVEL>(row + k);
+    if (!aligned) Prefetch<OPWRIGHT_AHEAD_LEVEL>(row + kFloats - 1);
   }
 };
 
-// One sample's columns `from` to `from + kVectors * N`.
+// One sample's columns `from` to `from + kVectors * N`, but that the last vector begins at
+// `from + last`: it may share columns with what is before it, whose sums are the same twice.
+// Loops over the sums are unrolled before anything else: to GCC they are an array in memory as
+// long as one of them is a loop.
 template <int N, int kVectors, class Read>
 inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, int64_t sample,
-                int64_t from) {
+                int64_t from, int64_t last) {
+  const auto at = [=](int v) { return v < kVectors - 1 ? v * N : last; };
   V<N> sum[kVectors];
-  for (int v = 0; v < kVectors; ++v) sum[v] = V<N>{};  // All at once would go through memory.
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; ++v) sum[v] = V<N>{};
   const int64_t end = call.offsets[sample + 1];
   for (int64_t i = call.offsets[sample]; i < end; ++i) {
     const float* const row = call.table + call.indices[i] * call.stride + from;
     ahead.Ask<N * kVectors>(call, i, from);
     if (call.per_sample_weights) {
       const float weight = call.per_sample_weights[i];
-      for (int v = 0; v < kVectors; ++v) sum[v] += weight * read.template Row<N>(row + v * N);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sum[v] += weight * read.template Row<N>(row + at(v));
     } else {
-      for (int v = 0; v < kVectors; ++v) sum[v] += read.template Row<N>(row + v * N);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sum[v] += read.template Row<N>(row + at(v));
     }
   }
   const float scale = call.scales ? call.scales[sample] : 1.f;
   float* const out = call.out + sample * call.dimension + from;
-  for (int v = 0; v < kVectors; ++v) Put<float, N>(out + v * N, sum[v] * scale);
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; ++v) Put<float, N>(out + at(v), sum[v] * scale);
 }
 
 // Columns that fill no vector, in halves.
@@ -129,43 +139,51 @@ inline void Narrow(const LookupCall& call, const Read& read, const Ahead& ahead,
                    int64_t from) {
   if constexpr (N > 0) {
     if (call.dimension - from >= N) {
-      Bag<N, 1>(call, read, ahead, sample, from);
+      Bag<N, 1>(call, read, ahead, sample, from, 0);
       from += N;
     }
     Narrow<N / 2>(call, read, ahead, sample, from);
   }
 }
 
-// All samples of rows of kLast vectors behind what fills all sums, and a rest. A call of a
-// function for each of a short row's sums would take longer than they do.
+// All samples of rows of kLast vectors, the last of them whole, behind what fills all sums. A
+// call of a function for each of a short row's sums would take longer than they do.
 template <int kLast, class Read>
 void Bags(const LookupCall& call, const Read& read, const Ahead& ahead) {
   constexpr int64_t kFull = OPWRIGHT_ACCUMULATORS * kLanes;
-  const int64_t full = call.dimension / kFull * kFull, rest = call.dimension % kLanes;
+  const int64_t full = call.dimension / kFull * kFull;
   for (int64_t sample = call.first; sample < call.end; ++sample) {
     for (int64_t from = 0; from < full; from += kFull) {
-      Bag<kLanes, OPWRIGHT_ACCUMULATORS>(call, read, ahead, sample, from);
+      Bag<kLanes, OPWRIGHT_ACCUMULATORS>(call, read, ahead, sample, from, kFull - kLanes);
     }
-    if constexpr (kLast > 0) Bag<kLanes, kLast>(call, read, ahead, sample, full);
-    if (rest) Narrow<kLanes / 2>(call, read, ahead, sample, call.dimension - rest);
+    if constexpr (kLast > 0) {
+      Bag<kLanes, kLast>(call, read, ahead, sample, full, call.dimension - full - kLanes);
+    }
   }
 }
 
 template <class Read, int... kLast>
 void LookupAhead(const LookupCall& call, const Read& read, const Ahead& ahead,
                  std::integer_sequence<int, kLast...>) {
+  if (call.dimension < kLanes) {
+    for (int64_t sample = call.first; sample < call.end; ++sample) {
+      Narrow<kLanes / 2>(call, read, ahead, sample, 0);
+    }
+    return;
+  }
   static constexpr void (*kByLast[])(const LookupCall&, const Read&,
                                      const Ahead&) = {Bags<kLast, Read>...};
-  kByLast[call.dimension / kLanes % OPWRIGHT_ACCUMULATORS](call, read, ahead);
+  const int64_t rest = call.dimension % (OPWRIGHT_ACCUMULATORS * kLanes);
+  kByLast[(rest + kLanes - 1) / kLanes](call, read, ahead);
 }
 
 template <class Read>
 void LookupWith(const LookupCall& call, const Read& read) {
   const int64_t row_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
   LookupAhead(call, read,
-              Ahead{RowsAhead(6 << 10, row_bytes, 8, 32), call.offsets[call.end],
-                    Aligned(call.table, call.stride)},
-              std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS>());
+              Ahead{RowsAhead(OPWRIGHT_AHEAD_BYTES, row_bytes, 8, OPWRIGHT_AHEAD_ROWS),
+                    call.offsets[call.end], Aligned(call.table, call.stride)},
+              std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS + 1>());
 }
 
 void Lookup(const LookupCall& call) {
