@@ -100,7 +100,6 @@ class Worker:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.losses = self.answer()
 
     def answer(self) -> list[float]:
         assert self.process.stdout is not None
@@ -129,6 +128,7 @@ def measure(setup: str, rounds: int, steps: int) -> None:
     from rich.table import Table
 
     workers = {cores: Worker(cores, setup) for cores in CORES}
+    losses = {cores: one.answer() for cores, one in workers.items()}
     samples = np.empty([rounds, len(CORES), 2])
     for one in workers.values():
         one.time(steps)  # Threads and caches are warm.
@@ -141,11 +141,12 @@ def measure(setup: str, rounds: int, steps: int) -> None:
     for heading in ("cores", "CPU ms", "of one core's", "wall ms", "loss off by"):
         table.add_column(heading, justify="right")
     ratios = samples[:, :, 0] / samples[:, :1, 0]
-    for j, (cores, one) in enumerate(workers.items()):
+    for j, cores in enumerate(CORES):
         low, middle, high = np.quantile(ratios[:, j], [0.25, 0.5, 0.75])
         cpu, wall = np.median(samples[:, j], axis=0) * 1e3
-        first = workers[1].losses
-        off = max(abs(a - b) for a, b in zip(one.losses, first, strict=True))
+        off = max(
+            abs(a - b) for a, b in zip(losses[cores], losses[CORES[0]], strict=True)
+        )
         ratio = f"{middle:.3f} ({low:.3f} to {high:.3f})"
         table.add_row(str(cores), f"{cpu:.2f}", ratio, f"{wall:.2f}", f"{off:.1e}")
     Console().print(table)
