@@ -363,6 +363,7 @@ Status Engine::Send(ExecutionContext* exec, int64_t core,
                                 rates.ok() ? *rates : std::vector<float>());
       } catch (const std::bad_alloc&) {
         checked = ResourceExhaustedError("no memory for gradients");
+        store_->Drop(prepared);
       }
       lock.lock();
       part = PartOf(core, &prepared->batch());

@@ -174,9 +174,14 @@ SharedRef Questions::Ask(ExecutionContext* exec, std::shared_ptr<const Batch> ba
 }
 
 void Questions::Refuse(const Status& why) {
-  const SharedRef made = Make(std::make_shared<const Batch>());
-  made->refused_ = why;
-  Queue(made);
+  try {
+    const SharedRef made = Make(std::make_shared<const Batch>());
+    made->refused_ = why;
+    Queue(made);
+  } catch (const std::bad_alloc&) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    broken_ = ResourceExhaustedError("no memory to refuse a batch; start all hosts again");
+  }
 }
 
 void Questions::Drop(SharedRef batch) {
@@ -186,16 +191,18 @@ void Questions::Drop(SharedRef batch) {
     const Mode mode = batch->batch().mode;
     Buffers asked, asks;
     std::lock_guard<std::mutex> lock(batch->turn_);
-    Status status;
-    if (!batch->looked_up_ && mode != Mode::kBackwardOnly) {
-      self->MakeRoom(*batch, 0, &asked, &asks);
-      status = self->SwapInTurn(*batch, Cargo::kRows, why, asked, asks);
-    } else if (mode != Mode::kInference) {
-      self->MakeRoom(*batch, self->RateBytes(), &asked, &asks);
-      status = self->SwapInTurn(*batch, Cargo::kGradients, why, asks, asked);
+    // Nobody waits for what comes of it here.
+    try {
+      if (!batch->looked_up_ && mode != Mode::kBackwardOnly) {
+        self->MakeRoom(*batch, 0, &asked, &asks);
+        static_cast<void>(self->SwapInTurn(*batch, Cargo::kRows, why, asked, asks));
+      } else if (mode != Mode::kInference) {
+        self->MakeRoom(*batch, self->RateBytes(), &asked, &asks);
+        static_cast<void>(self->SwapInTurn(*batch, Cargo::kGradients, why, asks, asked));
+      }
+    } catch (const std::bad_alloc&) {
+      // The others wait for as long as their patience lasts.
     }
-    // Nobody waits for it here.
-    static_cast<void>(status);
   });
 }
 

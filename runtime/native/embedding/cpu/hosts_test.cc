@@ -283,7 +283,7 @@ class TwoEngines {
     table.dimension = 1;
     table.optimizer = Optimizer::kSgd;
     table.has_rate = true;
-    table.hyper.learning_rate = 1;
+    table.dynamic_rate = true;
     configuration_.tables.push_back(table);
     configuration_.features.push_back({"feature", 0, {1}});
     configuration_.mode = Mode::kTraining;
@@ -326,10 +326,10 @@ class TwoEngines {
     OPWRIGHT_RETURN_IF_ERROR(engine(host).Lookup(&exec, turn.get_future().get(), &to));
     return value;
   }
-  Status Send(int64_t host, float gradient) {
+  Status Send(int64_t host, float gradient, float rate = 1) {
     PoolContext exec(pool_);
     const auto kept = std::make_shared<float>(gradient);
-    return engine(host).Send(&exec, 0, {kept.get()}, kept, {});
+    return engine(host).Send(&exec, 0, {kept.get()}, kept, {rate});
   }
   // A step of both, each with one id; the gradients of both are 1.
   void Step(int64_t first, int64_t second) {
@@ -379,6 +379,19 @@ TEST(Hosts, ABatchThatOneRefusesIsNobodys) {
     hosts.Step(9, 3);
     hosts.ExpectRows(kTwoSteps);
   }
+}
+
+TEST(Hosts, OtherLearningRatesUpdateNothing) {
+  TwoEngines hosts(false);
+  hosts.Step(0, 3);
+  OnEach(2, [&](int64_t h) {
+    hosts.Enqueue(h, 5);
+    EXPECT_OK(hosts.LookUp(h).status());
+    EXPECT_ERROR(hosts.Send(h, 1, h == 0 ? 0.5f : 0.25f), StatusCode::kInvalidArgument,
+                 "sends other learning rates than");
+  });
+  hosts.Step(9, 3);
+  hosts.ExpectRows(kTwoSteps);
 }
 
 TEST(Hosts, GradientsThatOneRefusesUpdateNothing) {
