@@ -144,7 +144,7 @@ bench-bindings: $(VENV)/.ready ## Time dispatch and generation.
 	$(BIN)/python benchmarks/dispatch.py
 	$(BIN)/python benchmarks/generation.py
 
-# A peer of the embeddings that nothing else needs.
+# Peers of the embeddings, which nothing else needs; torchrec without the FBGEMM for CUDA.
 $(VENV)/.bench: $(VENV)/.native
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m pip install --quiet --no-deps torchrec==1.8.0

@@ -1,7 +1,8 @@
 """Embedding tables over several hosts: what a step sends, and how long it takes.
 
 It trains tables with 1, 2 and 4 processes of this machine, beside torch with gloo,
-whose users write the exchange of rows themselves. It holds the bytes that are sent
+whose users write the exchange of rows themselves, torchrec and TensorFlow's parameter
+servers. It holds the bytes that are sent
 against the formula of docs/scale.md, shows what of an exchange goes on beside the dense
 part of a step, and prints what the formula says for more hosts, with the figures of a
 link that are given.
