@@ -144,9 +144,10 @@ bench-bindings: $(VENV)/.ready ## Time dispatch and generation.
 	$(BIN)/python benchmarks/dispatch.py
 	$(BIN)/python benchmarks/generation.py
 
-# A peer of the embeddings that nothing else needs.
+# Peers of the embeddings, which nothing else needs; torchrec without the FBGEMM for CUDA.
 $(VENV)/.bench: $(VENV)/.native
 	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m pip install --quiet --no-deps torchrec==1.8.0
 	@touch $@
 
 bench-embedding: native $(VENV)/.bench ## Time TPU embeddings, and programs with them, against their peers.
@@ -154,8 +155,8 @@ bench-embedding: native $(VENV)/.bench ## Time TPU embeddings, and programs with
 	$(BIN)/python benchmarks/embedding_training.py
 	$(BIN)/python benchmarks/embedding_cores.py
 
-bench-hosts: native ## Count what steps send between processes that share embedding tables.
-	$(BIN)/python benchmarks/embedding_hosts.py
+bench-hosts: native $(VENV)/.bench ## Count what steps send between processes that share embedding tables, and time them against peers.
+	$(BIN)/python benchmarks/embedding_hosts.py --check
 
 bench-native: native ## Time the RNN kernels and opwright.keras: against torch and Keras, with many callers.
 	$(BIN)/python benchmarks/rnn.py

@@ -6,6 +6,10 @@ has a process of its own, which waits while others are timed; every round times 
 them once. CPU time is that of all threads of the process. What is printed is medians
 over the rounds, the ratios to one core, round by round, with their quartiles, and how
 far the losses are from one core's.
+
+Beside it stands the same program without tables, its bags always the same, under
+TensorFlow's own strategies: what replicas cost whoever has them. What is left of the
+step is the tables' part.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +35,7 @@ def work(cores: int, name: str) -> None:
     # What TensorFlow and its neighbours say on the way is nobody's answer.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    import numpy as np
     import tensorflow as tf
     from embedding_training import (
         SETUPS,
@@ -44,13 +50,7 @@ def work(cores: int, name: str) -> None:
     setup = next(one for one in SETUPS if one.name == name)
     a_core = setup.batch // cores
     part = replace(setup, batch=a_core)
-    # Ids are cut out of a batch within the step, which a TPU would refuse.
-    strategy = tpu.software_strategy(cores=cores, strict=False)
-    with strategy.scope():
-        tables = tables_of(part)
-        towers = Towers(setup)
-    tables.build()
-    splits = tf.range(0, a_core * setup.bag + 1, setup.bag)
+    splits = np.arange(0, a_core * setup.bag + 1, setup.bag, np.int32)
 
     def inputs(ids: Any) -> Any:
         if setup.bag == 1:
@@ -61,37 +61,63 @@ def work(cores: int, name: str) -> None:
     def inputs_of_tables(ids: Any) -> Any:
         return [inputs(one) for one in tf.unstack(ids, axis=1)]
 
-    def replica(dense: Any, labels: Any) -> Any:
-        bags = tables.dequeue()
-        with tf.GradientTape() as tape:
-            tape.watch(bags)
-            scores = score(towers.weights, part, dense, bags)
-            loss = cross_entropy(labels, scores) / cores
-        of_bags, gradients = tape.gradient(loss, (bags, towers.weights))
-        tables.apply_gradients(of_bags)
-        context = tf.distribute.get_replica_context()
-        towers.apply(context.all_reduce("sum", gradients))
-        return loss
+    def program(strategy: Any, has_tables: bool) -> Callable[[], Any]:
+        """A step, which returns its loss."""
+        with strategy.scope():
+            tables = tables_of(part) if has_tables else None
+            towers = Towers(setup)
+        if tables:
+            tables.build()
+        same = [tf.fill([a_core, setup.dim], 0.1) for _ in range(setup.tables)]
 
-    data = tf.data.Dataset.from_tensor_slices(setup.data()).repeat()
-    on_host = tf.distribute.InputOptions(experimental_fetch_to_device=False)
-    data = iter(strategy.experimental_distribute_dataset(data, options=on_host))
+        def replica(dense: Any, labels: Any) -> Any:
+            bags = tables.dequeue() if tables else same
+            with tf.GradientTape() as tape:
+                tape.watch(bags)
+                scores = score(towers.weights, part, dense, bags)
+                loss = cross_entropy(labels, scores) / cores
+            of_bags, gradients = tape.gradient(loss, (bags, towers.weights))
+            if tables:
+                tables.apply_gradients(of_bags)
+            context = tf.distribute.get_replica_context()
+            towers.apply(context.all_reduce("sum", gradients))
+            return loss
 
-    @tf.function(autograph=False)
-    def step(data: Any) -> Any:
-        dense, ids, labels = next(data)
-        # Once for all cores.
-        tables.enqueue(strategy.run(inputs_of_tables, args=(ids,)), training=True)
-        loss = strategy.run(replica, args=(dense, labels))
-        return strategy.reduce("SUM", loss, axis=None)
+        batches = tf.data.Dataset.from_tensor_slices(setup.data()).repeat()
+        on_host = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+        data = iter(strategy.experimental_distribute_dataset(batches, options=on_host))
 
-    print(*[float(step(data)) for _ in range(STEPS)], file=answers)
+        @tf.function(autograph=False)
+        def step(data: Any) -> Any:
+            dense, ids, labels = next(data)
+            if tables:  # Once for all cores.
+                ids = strategy.run(inputs_of_tables, args=(ids,))
+                tables.enqueue(ids, training=True)
+            loss = strategy.run(replica, args=(dense, labels))
+            return strategy.reduce("SUM", loss, axis=None)
+
+        return lambda: step(data)
+
+    # Ids are cut out of a batch within the step, which a TPU would refuse.
+    programs = [program(tpu.software_strategy(cores=cores, strict=False), True)]
+    cpus = [f"/cpu:{core}" for core in range(cores)]
+    if cores == 1:
+        alike = tf.distribute.OneDeviceStrategy(cpus[0])
+    else:
+        reduces = tf.distribute.ReductionToOneDevice()
+        alike = tf.distribute.MirroredStrategy(cpus, cross_device_ops=reduces)
+    programs.append(program(alike, False))
+    print(*[float(programs[0]()) for _ in range(STEPS)], file=answers)
     for line in sys.stdin:
-        cpu, wall = time.process_time(), time.perf_counter()
-        for _ in range(int(line)):
-            step(data)
-        times = time.process_time() - cpu, time.perf_counter() - wall
+        times = []
+        for step in programs:
+            cpu, wall = time.process_time(), time.perf_counter()
+            for _ in range(int(line)):
+                step()
+            times += [time.process_time() - cpu, time.perf_counter() - wall]
         print(*[one / int(line) for one in times], file=answers)
+    # TensorFlow's iterators for several devices may wait for themselves when they end.
+    os._exit(0)
 
 
 class Worker:
@@ -100,7 +126,6 @@ class Worker:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.losses = self.answer()
 
     def answer(self) -> list[float]:
         assert self.process.stdout is not None
@@ -109,13 +134,12 @@ class Worker:
             sys.exit("a worker has ended")
         return [float(one) for one in line.split()]
 
-    def time(self, steps: int) -> tuple[float, float]:
-        """CPU time and wall time of a step, in seconds."""
+    def time(self, steps: int) -> list[float]:
+        """CPU and wall time of a step, and of one without tables, in seconds."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
-        cpu, wall = self.answer()
-        return cpu, wall
+        return self.answer()
 
     def end(self) -> None:
         assert self.process.stdin is not None
@@ -129,7 +153,8 @@ def measure(setup: str, rounds: int, steps: int) -> None:
     from rich.table import Table
 
     workers = {cores: Worker(cores, setup) for cores in CORES}
-    samples = np.empty([rounds, len(CORES), 2])
+    losses = {cores: one.answer() for cores, one in workers.items()}
+    samples = np.empty([rounds, len(CORES), 4])
     for one in workers.values():
         one.time(steps)  # Threads and caches are warm.
     for i in range(rounds):
@@ -138,16 +163,26 @@ def measure(setup: str, rounds: int, steps: int) -> None:
     for one in workers.values():
         one.end()
     table = Table(title=f"{setup}: {rounds} rounds of {steps} steps")
-    for heading in ("cores", "CPU ms", "of one core's", "wall ms", "loss off by"):
+    for heading in (
+        *("cores", "CPU ms", "of one core's", "wall ms", "loss off by"),
+        *("without tables: CPU ms", "of one core's"),
+    ):
         table.add_column(heading, justify="right")
-    ratios = samples[:, :, 0] / samples[:, :1, 0]
-    for j, (cores, one) in enumerate(workers.items()):
-        low, middle, high = np.quantile(ratios[:, j], [0.25, 0.5, 0.75])
-        cpu, wall = np.median(samples[:, j], axis=0) * 1e3
-        first = workers[1].losses
-        off = max(abs(a - b) for a, b in zip(one.losses, first, strict=True))
-        ratio = f"{middle:.3f} ({low:.3f} to {high:.3f})"
-        table.add_row(str(cores), f"{cpu:.2f}", ratio, f"{wall:.2f}", f"{off:.1e}")
+    for j, cores in enumerate(CORES):
+        cpu, wall, around, _ = np.median(samples[:, j], axis=0) * 1e3
+        off = max(
+            abs(a - b) for a, b in zip(losses[cores], losses[CORES[0]], strict=True)
+        )
+        whole, without = (
+            "{1:.3f} ({0:.3f} to {2:.3f})".format(
+                *np.quantile(samples[:, j, k] / samples[:, 0, k], [0.25, 0.5, 0.75])
+            )
+            for k in (0, 2)
+        )
+        table.add_row(
+            *(str(cores), f"{cpu:.2f}", whole, f"{wall:.2f}", f"{off:.1e}"),
+            *(f"{around:.2f}", without),
+        )
     Console().print(table)
 
 

@@ -1,7 +1,8 @@
 """Embedding tables over several hosts: what a step sends, and how long it takes.
 
 It trains tables with 1, 2 and 4 processes of this machine, beside torch with gloo,
-whose users write the exchange of rows themselves. It holds the bytes that are sent
+whose users write the exchange of rows themselves, torchrec and TensorFlow's parameter
+servers. It holds the bytes that are sent
 against the formula of docs/scale.md, shows what of an exchange goes on beside the dense
 part of a step, and prints what the formula says for more hosts, with the figures of a
 link that are given.
@@ -10,8 +11,10 @@ link that are given.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -62,7 +65,7 @@ class Workload:
         owners = others * (1 - (1 - 1 / hosts) ** self.ids)  # Of the ids of a sample.
         ids = self.samples * self.ids * others / hosts
         by_sums = self.samples * owners * values + 4 * ids
-        overhead = others * (16 + 28 * self.tables)
+        overhead = others * (32 + 28 * self.tables)
         return self.tables * min(by_rows, by_sums) + overhead
 
     def batches(self, host: int) -> list[NDArray[np.int64]]:
@@ -226,6 +229,134 @@ def torch_with_gloo(host: int, addresses: list[str], workload: Workload) -> Foun
     return found
 
 
+def torchrec_with_gloo(host: int, addresses: list[str], workload: Workload) -> Found:
+    """Its sharded bags, whole tables on each host: on CPUs it has no other way."""
+    import torch
+    import torch.distributed as dist
+    import torchrec
+    from torch.distributed.optim import _apply_optimizer_in_backward
+    from torchrec.distributed import planner
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.model_parallel import DistributedModelParallel
+
+    hosts = len(addresses)
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // hosts))
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://{addresses[0]}", rank=host, world_size=hosts
+    )
+    names = [f"t{t}" for t in range(workload.tables)]
+    bags = torchrec.EmbeddingBagCollection(
+        tables=[
+            torchrec.EmbeddingBagConfig(
+                name=name,
+                embedding_dim=workload.width,
+                num_embeddings=workload.rows,
+                feature_names=[name],
+            )
+            for name in names
+        ],
+        device=torch.device("meta"),
+    )
+    _apply_optimizer_in_backward(torch.optim.Adagrad, bags.parameters(), {"lr": 0.1})
+    sharders: list[Any] = [EmbeddingBagCollectionSharder()]
+    by_table = planner.ParameterConstraints(sharding_types=["table_wise"])
+    topology = planner.Topology(hosts, "cpu", local_world_size=hosts)
+    plan = planner.EmbeddingShardingPlanner(
+        topology=topology,
+        batch_size=workload.samples,
+        constraints=dict.fromkeys(names, by_table),
+    ).collective_plan(bags, sharders, dist.group.WORLD)
+    model = DistributedModelParallel(
+        bags, device=torch.device("cpu"), plan=plan, sharders=sharders
+    )
+    lengths = torch.full([workload.tables * workload.samples], workload.ids)
+    batches = [
+        torchrec.KeyedJaggedTensor(
+            names, torch.from_numpy(ids).flatten(), lengths=lengths
+        )
+        for ids in workload.batches(host)
+    ]
+
+    def step(i: int) -> None:
+        found = model(batches[i]).values()
+        found.backward(found.detach())
+
+    found = timed(step)
+    dist.barrier()
+    return found
+
+
+def parameter_servers(task: int, addresses: list[str], workload: Workload) -> Found:
+    """ParameterServerStrategy: a chief, one server with all rows, and the workers.
+
+    A worker asks for each row once and sends one gradient of it; nobody waits for the
+    others' steps.
+    """
+    jobs = [("chief", 0), ("ps", 0)]
+    jobs += [("worker", i) for i in range(len(addresses) - len(jobs))]
+    cluster = tf.train.ClusterSpec(
+        {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}
+    )
+    job, index = jobs[task]
+    if job != "chief":
+        tf.distribute.Server(cluster, job, index, protocol="grpc").join()
+    workers = len(jobs) - 2
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        cluster, task_type="chief", task_id=0, rpc_layer="grpc"
+    )
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    shape = [workload.rows, workload.width]
+    with strategy.scope():
+        weights = [
+            tf.Variable(tf.random.uniform(shape) / 10) for _ in range(workload.tables)
+        ]
+        squares = [tf.Variable(tf.fill(shape, 0.1)) for _ in weights]
+
+    def data(context: Any) -> tf.data.Dataset:
+        ids = np.stack(workload.batches(context.input_pipeline_id))
+        return tf.data.Dataset.from_tensor_slices(ids).repeat()
+
+    batches = iter(
+        coordinator.create_per_worker_dataset(
+            lambda: strategy.distribute_datasets_from_function(data)
+        )
+    )
+
+    def train(ids: Any) -> None:
+        for table, (weight, square) in enumerate(zip(weights, squares, strict=True)):
+            unique, places = tf.unique(tf.reshape(ids[table], [-1]))
+            rows = tf.nn.embedding_lookup(weight, unique)
+            each = tf.gather(rows, tf.reshape(places, [-1, workload.ids]))
+            bags = tf.reduce_sum(each, axis=1)
+            gradients = tf.math.unsorted_segment_sum(
+                tf.repeat(bags, workload.ids, axis=0), places, tf.size(unique)
+            )
+            with tf.device(weight.device):
+                tf.raw_ops.ResourceSparseApplyAdagradV2(
+                    var=weight.handle,
+                    accum=square.handle,
+                    lr=0.1,
+                    epsilon=0.0,
+                    grad=gradients,
+                    indices=unique,
+                )
+
+    @tf.function
+    def step(iterator: Any) -> None:
+        strategy.run(train, args=(next(iterator),))
+
+    def steps(count: int) -> float:
+        started = time.perf_counter()
+        for _ in range(count * workers):
+            coordinator.schedule(step, args=(batches,))
+        coordinator.join()
+        return 1000 * (time.perf_counter() - started) / count
+
+    steps(WARM)
+    return {"milliseconds": steps(STEPS)}
+
+
 def beside_a_dense_part(ahead: bool, milliseconds: float) -> Any:
     """A program whose dense part takes a while, as an accelerator's would.
 
@@ -265,15 +396,20 @@ def beside_a_dense_part(ahead: bool, milliseconds: float) -> Any:
     return program
 
 
-PROGRAMS = {
-    "opwright": opwright,
-    "torch, gloo": torch_with_gloo,
+# And how many processes there are before those of the hosts: then the first one says
+# when it is over.
+PROGRAMS: dict[str, tuple[Any, int]] = {
+    "opwright": (opwright, 0),
+    "torch, gloo": (torch_with_gloo, 0),
+    "ParameterServerStrategy": (parameter_servers, 2),
 }
+if importlib.util.find_spec("torchrec"):
+    PROGRAMS["torchrec, gloo"] = (torchrec_with_gloo, 0)
 
 
-def run(program: Any, hosts: int, workload: Workload) -> list[Found]:
+def run(program: Any, hosts: int, workload: Workload, more: int = 0) -> list[Found]:
     """What each process of a program found; no op runs before they are forked."""
-    sockets = [socket.socket() for _ in range(hosts)]
+    sockets = [socket.socket() for _ in range(hosts + more)]
     for one in sockets:
         one.bind(("localhost", 0))
     addresses = [f"localhost:{one.getsockname()[1]}" for one in sockets]
@@ -281,7 +417,7 @@ def run(program: Any, hosts: int, workload: Workload) -> list[Found]:
         one.close()
     with tempfile.TemporaryDirectory() as folder:
         children = []
-        for host in range(hosts):
+        for host in range(len(addresses)):
             if pid := os.fork():
                 children.append(pid)
                 continue
@@ -294,12 +430,14 @@ def run(program: Any, hosts: int, workload: Workload) -> list[Found]:
                 traceback.print_exc()
             finally:
                 os._exit(code)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+        ended = children[:1] if more else children
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ended]
+        for pid in set(children) - set(ended):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
         if any(codes):
-            raise SystemExit(f"a host of {hosts} ended with {max(codes)}")
-        return [
-            json.loads(Path(folder, str(host)).read_text()) for host in range(hosts)
-        ]
+            raise SystemExit(f"{program.__name__}, {hosts} hosts: ended with {codes}")
+        return [json.loads(path.read_text()) for path in Path(folder).iterdir()]
 
 
 def mean(found: list[Found]) -> Found:
@@ -311,8 +449,8 @@ def measure(workload: Workload, rounds: int) -> dict[int, dict[str, Found]]:
     best: dict[int, dict[str, Found]] = {}
     for hosts in HOSTS:
         for _ in range(rounds):
-            for name, program in PROGRAMS.items():
-                found = mean(run(program, hosts, workload))
+            for name, (program, more) in PROGRAMS.items():
+                found = mean(run(program, hosts, workload, more))
                 before = best.setdefault(hosts, {}).get(name)
                 if before is None or found["milliseconds"] < before["milliseconds"]:
                     best[hosts][name] = found

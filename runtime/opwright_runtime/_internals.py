@@ -39,6 +39,7 @@ from tensorflow.python.framework import op_def_registry as _op_def_registry
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import control_flow_ops as _control_flow
 from tensorflow.python.ops import control_flow_util as _control_flow_util
+from tensorflow.python.ops import control_flow_v2_func_graphs as _branch_graphs
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
 from tensorflow.python.tpu import tpu_embedding_v2 as _tpu_embedding_v2
 from tensorflow.python.tpu import tpu_embedding_v2_utils as _tpu_embedding
@@ -71,6 +72,7 @@ tpu_replication: Any = _tpu_replication
 tpu_strategy: Any = _tpu_strategy
 
 function_class: Any = _polymorphic_function.Function
+branch_or_loop_graph: Any = _branch_graphs.ControlFlowFuncGraph
 in_xla_context: Any = _control_flow_util.GraphOrParentsInXlaContext
 embedding_optimizer: Any = _tpu_embedding._Optimizer
 tpu_embedding_class: Any = _tpu_embedding_v2.TPUEmbedding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -43,6 +44,32 @@ def test_tables_are_those_of_one_host(tmp_path: Path) -> None:
     for hosts, _, number, by_formula in sent:
         assert number == by_formula
         assert (int(number) > 0) == (hosts != "1")
+
+
+def test_a_step_that_one_host_refuses(tmp_path: Path) -> None:
+    """No host takes it, all are told why, and the next one goes on.
+
+    An id that is no row, a gradient that is not finite, and an assert between the two.
+    """
+    done = run_program("embedding_hosts", tmp_path, "refusing", timeout=320)
+    told = [json.loads((tmp_path / f"told_{h}.json").read_text()) for h in range(2)]
+    assert [len(one) for one in told] == [3, 3], done.stdout + done.stderr
+    said, own = told
+    no_row = "feature 1 ('adam') of table 1 ('adam'): ids must be in [0, 7), id 0 is 7"
+    assert no_row in own[0]
+    assert "gradients must be finite" in own[1]
+    for refused in said:
+        assert "host 1 (/job:worker/replica:0/task:1) refuses the batch" in refused
+    assert no_row in said[0]
+    assert "gradients must be finite" in said[1]
+    assert "the step that it is part of has failed there" in said[2]
+    with np.load(tmp_path / "refusing_1_0.npz") as one:
+        wanted = dict(one)
+    for host in range(2):
+        with np.load(tmp_path / f"refusing_2_{host}.npz") as found:
+            for key, value in wanted.items():
+                least = 1e-6 * max(1.0, float(np.abs(value).max()))
+                np.testing.assert_allclose(found[key], value, 1e-6, least, err_msg=key)
 
 
 def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:

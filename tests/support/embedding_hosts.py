@@ -7,6 +7,7 @@ TensorFlow is imported once; no op runs before the fork. Run by test_hosts.py.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -192,7 +193,7 @@ class Training:
 
     def bytes_to_send(self, steps: range) -> int:
         """The formula of docs/embedding.md."""
-        overhead = 16 + 24 * len(TABLES) + 4 * len(TABLES)
+        overhead = 16 + 24 * len(TABLES) + 16 + 4 * len(TABLES)
         total = overhead * (self.hosts - 1) * len(steps)
         for step in steps:
             for name, (rows, width, _) in TABLES.items():
@@ -283,6 +284,60 @@ def enduring(folder: Path, first: int) -> Callable[[int, Any], None]:
         except tf.errors.OpError as error:
             said = f"{type(error).__name__}: {error}"
             (folder / f"ended_{host}").write_text(said, "utf-8")
+
+    return body
+
+
+def refusing(folder: Path, hosts: int) -> Callable[[int, Any], None]:
+    """Six steps, and between them such as the last host of several makes fail.
+
+    All hosts tell what they were told, and go on.
+    """
+
+    def body(host: int, resolver: Any) -> None:
+        training = Training(resolver, patience=30.0)
+        spoils = host == hosts - 1
+        told: list[str] = []
+
+        @tf.function
+        def step(ids: Any, gradient: Any, fails: Any) -> None:
+            def replica() -> None:
+                found = training.tables.dequeue()
+                with tf.control_dependencies([tf.debugging.Assert(~fails, ["assert"])]):
+                    gradients = [
+                        tf.fill(tf.shape(one), gradient) for one in found.values()
+                    ]
+                training.tables.apply_gradients(
+                    dict(zip(found, gradients, strict=True))
+                )
+
+            training.tables.enqueue(ids, training=True)
+            training.strategy.run(replica)
+
+        def refused(ids: Any, gradient: float = 1.0, fails: bool = False) -> None:
+            if hosts == 1:
+                return
+            started = time.monotonic()
+            try:
+                step(ids, tf.constant(gradient), tf.constant(fails))
+            except tf.errors.InvalidArgumentError as error:
+                told.append(error.message)
+            assert time.monotonic() - started < 20
+
+        training.steps(0, 1)
+        ids = training.ids(1)
+        no_row = tf.ragged.constant([[TABLES["adam"][0]]] * training.samples, tf.int64)
+        refused({**ids, "adam": no_row} if spoils else ids)
+        training.steps(1, 2)
+        refused(ids, gradient=np.nan if spoils else 1.0)
+        training.steps(2, 3)
+        refused(ids, fails=spoils)
+        training.steps(3, 6)
+        steps = tpu.embedding_step_count()
+        np.savez(
+            folder / f"refusing_{hosts}_{host}.npz", steps=steps, **training.state()
+        )
+        (folder / f"told_{host}.json").write_text(json.dumps(told))
 
     return body
 
@@ -410,6 +465,9 @@ def main() -> None:
     folder, what = Path(sys.argv[1]), sys.argv[2]
     if what == "equal":
         equal(folder)
+    elif what == "refusing":
+        for hosts in (1, 2):
+            print("refusing", hosts, wait(fork(hosts, refusing(folder, hosts)), 150))
     elif what == "stopped":
         children = fork(3, enduring(folder, 0))
         blow_to(children, folder, signal.SIGSTOP, 1, 0.1)

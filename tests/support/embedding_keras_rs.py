@@ -186,9 +186,7 @@ def main(folder: str, make_strategy: Callable[[], Any]) -> Any:
         def distribute(data: Any, strategy: Any = strategy) -> Any:
             return strategy.experimental_distribute_dataset(data, options=ON_HOST)
 
-        # Keras 3's loop of several steps does not run with collectives in it.
-        several = strategy.extended._in_multi_worker_mode()
-        options = {"steps_per_execution": 1 if several else steps_per_execution}
+        options = {"steps_per_execution": steps_per_execution}
         with strategy.scope():
             embedding = of_the_library(name)
             model = model_of(embedding, name, **options)

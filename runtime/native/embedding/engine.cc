@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
+#include <type_traits>
 #include <utility>
 
 namespace opwright::embedding {
@@ -131,15 +132,29 @@ Engine::Ticket Engine::Enqueue(ExecutionContext* exec, int64_t core, Batch batch
     std::unique_lock<std::mutex> lock(mutex_);
     status = refuse();
     if (status.ok()) {
-      senders_.push_back(
-          {last_ticket_ + 1, core, call, kept, std::move(prepared), std::move(on_room)});
+      senders_.push_back({last_ticket_ + 1, core, call, kept, prepared, std::move(on_room)});
       ticket = ++last_ticket_;
       static_cast<void>(Advance(exec, &lock, &calls));
     }
   }
-  if (!status.ok()) on_room(status);
+  if (!status.ok()) {
+    if (prepared) {
+      store_->Drop(prepared);
+    } else {
+      Refuse(status);
+    }
+    on_room(status);
+  }
   Make(calls);
   return ticket;
+}
+
+void Engine::Refuse(const Status& why) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (closed_) return;
+  }
+  store_->Refuse(why);
 }
 
 Engine::Ticket Engine::Receive(ExecutionContext* exec, int64_t core, OnTurn on_turn,
@@ -176,10 +191,13 @@ Engine::Ticket Engine::Receive(ExecutionContext* exec, int64_t core, OnTurn on_t
 
 bool Engine::Cancel(Ticket ticket) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto forget = [ticket](auto* waiting) {
+  const auto forget = [&](auto* waiting) {
     const auto found = std::find_if(waiting->begin(), waiting->end(),
                                     [ticket](const auto& one) { return one.ticket == ticket; });
     if (found == waiting->end()) return false;
+    if constexpr (std::is_same_v<decltype(waiting), std::deque<Sender>*>) {
+      if (found->prepared) store_->Drop(found->prepared);
+    }
     waiting->erase(found);
     return true;
   };
@@ -238,7 +256,9 @@ Status Engine::Lookup(ExecutionContext* exec, const Turn& turn, float* const* ou
       part->looked_up = true;
       part->prepared = std::move(prepared);
     } else if (!status.ok() && (part || !training) && !(turn.call && turn.call->failed())) {
-      queues_[turn.core].push_front({turn.batch, turn.call, std::move(prepared)});
+      if (!prepared || !prepared->over()) {
+        queues_[turn.core].push_front({turn.batch, turn.call, std::move(prepared)});
+      }
       if (part) *part = {};
       RemoveEmptySteps();
     }
@@ -288,47 +308,74 @@ Status Engine::Send(ExecutionContext* exec, int64_t core,
                     const std::vector<const float*>& values, Owner owner,
                     const std::vector<float>& tagged_rates, const CallRef& call) {
   StatusOr<std::vector<float>> rates = RatesOf(tagged_rates);
-  OPWRIGHT_RETURN_IF_ERROR(rates.status());
-  OPWRIGHT_RETURN_IF_ERROR(store_->CheckUpdates(/*wait=*/false));
-  OPWRIGHT_RETURN_IF_ERROR(store_->CheckGradients(exec, values));
+  Status checked = rates.status();
+  if (checked.ok()) checked = store_->CheckUpdates(/*wait=*/false);
+  if (checked.ok()) checked = store_->CheckGradients(exec, values);
   std::vector<const float*> gradients = values;
   Calls calls;
   Status status;
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    OPWRIGHT_RETURN_IF_ERROR(RefuseIfClosed());
-    OPWRIGHT_RETURN_IF_ERROR(RefuseIfLost());
-    OPWRIGHT_RETURN_IF_ERROR(RefuseIfFailed(call));
+    if (checked.ok()) {
+      OPWRIGHT_RETURN_IF_ERROR(RefuseIfClosed());
+      OPWRIGHT_RETURN_IF_ERROR(RefuseIfLost());
+      OPWRIGHT_RETURN_IF_ERROR(RefuseIfFailed(call));
+    }
     size_t step = 0;
     Part* part = Unsent(core, call, &step);
     const auto next = Next(core, call);
     const bool backward_only =
         !part && next != queues_[core].end() && next->batch->mode == Mode::kBackwardOnly;
     if (backward_only) step = StepFor(core, call);
-    if (!part && !backward_only) {
-      return FailedPreconditionError(
+    if (checked.ok() && !part && !backward_only) {
+      checked = FailedPreconditionError(
           "no step of core " + Text(core) +
           " awaits gradients: RecvTPUEmbeddingActivations comes first, for a "
           "batch that was enqueued for training");
     }
-    if (step >= static_cast<size_t>(kMaxStepsAhead)) {
-      return FailedPreconditionError(
+    if (checked.ok() && step >= static_cast<size_t>(kMaxStepsAhead)) {
+      checked = FailedPreconditionError(
           "core " + Text(core) + " has sent the gradients of " + Text(step) +
           " steps that other cores have not; they must send theirs first");
     }
-    for (size_t c = 0; step < steps_.size() && c < steps_[step].size(); ++c) {
+    for (size_t c = 0; checked.ok() && step < steps_.size() && c < steps_[step].size(); ++c) {
       const Part& other = steps_[step][c];
       if (other.sent && other.rates != *rates) {
-        return InvalidArgumentError("core " + Text(core) +
-                                    " sends other learning rates than another core "
-                                    "sent for the same step");
+        checked = InvalidArgumentError("core " + Text(core) +
+                                       " sends other learning rates than another core "
+                                       "sent for the same step");
       }
     }
+    const bool shared = store_->shared() && (part || backward_only);
+    if (!checked.ok() && !shared) return checked;
     if (backward_only) {
       part = Begin(core, call, next->batch);
       part->prepared = next->prepared;
       part->looked_up = true;
       queues_[core].erase(next);
+    }
+    if (shared) {
+      part->sharing = true;
+      const PreparedRef prepared = part->prepared;
+      lock.unlock();
+      try {
+        checked = store_->Share(exec, *prepared, checked, values,
+                                rates.ok() ? *rates : std::vector<float>());
+      } catch (const std::bad_alloc&) {
+        checked = ResourceExhaustedError("no memory for gradients");
+        store_->Drop(prepared);
+      }
+      lock.lock();
+      part = PartOf(core, &prepared->batch());
+      part->sharing = false;
+    }
+    if (!checked.ok()) {
+      *part = {};
+      RemoveEmptySteps();
+      static_cast<void>(Advance(exec, &lock, &calls));
+      lock.unlock();
+      Make(calls);
+      return checked;
     }
     part->gradients = std::move(gradients);
     part->owner = std::move(owner);
@@ -377,7 +424,13 @@ Status Engine::Use(ExecutionContext* exec, const std::function<Status(TableStore
 // Queued batches, and parts of steps that not all cores have sent.
 int64_t Engine::Drop(const std::function<bool(const CallRef&)>& whose) {
   int64_t dropped = 0;
+  const auto drop = [this](const PreparedRef& prepared) {
+    if (prepared) store_->Drop(prepared);
+  };
   for (Queue& queue : queues_) {
+    for (const Queued& one : queue) {
+      if (whose(one.call)) drop(one.prepared);
+    }
     const auto end = std::remove_if(queue.begin(), queue.end(),
                                     [&](const Queued& one) { return whose(one.call); });
     dropped += queue.end() - end;
@@ -386,7 +439,8 @@ int64_t Engine::Drop(const std::function<bool(const CallRef&)>& whose) {
   for (Step& step : steps_) {
     if (IsComplete(step)) continue;
     for (Part& part : step) {
-      if (!part.batch || !whose(part.call)) continue;
+      if (!part.batch || part.sharing || !whose(part.call)) continue;
+      drop(part.prepared);
       part = {};
       ++dropped;
     }
@@ -670,7 +724,9 @@ void Engine::AdmitReceivers(Calls* calls, bool* more) {
     }
     calls->reserve(calls->size() + 1);
     if (!backward_only) {
-      if (next->batch->mode == Mode::kTraining) Begin(one->core, one->call, next->batch);
+      if (next->batch->mode == Mode::kTraining) {
+        Begin(one->core, one->call, next->batch)->prepared = next->prepared;
+      }
       queues_[one->core].erase(next);
       ++lookups_;
     }

@@ -73,6 +73,8 @@ class Engine {
   // Asks for the next batch of a core.
   Ticket Receive(ExecutionContext* exec, int64_t core, OnTurn on_turn,
                  const CallRef& call = {});
+  // Says why a batch is not enqueued, to others who await it.
+  void Refuse(const Status& why);
   // Forgets a call that waits. False if its function was called or is about to be.
   bool Cancel(Ticket ticket);
   // What a call waits for, in words; empty if it does not wait.
@@ -122,6 +124,7 @@ class Engine {
     CallRef call;
     PreparedRef prepared;  // Null: the update will want it.
     bool looked_up = false;
+    bool sharing = false;  // Its gradients are under way: it is not dropped meanwhile.
     bool sent = false;
     std::vector<const float*> gradients;
     Owner owner;

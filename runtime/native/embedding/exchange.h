@@ -18,10 +18,11 @@
 namespace opwright::embedding {
 
 // What travels.
-enum class Cargo { kCounts, kIds, kRows, kGradients, kTables };
-constexpr int kCargos = 5;
+enum class Cargo { kCounts, kIds, kRows, kGradients, kTables, kWords };
+constexpr int kCargos = 6;
 inline const char* NameOf(Cargo cargo) {
-  constexpr const char* kNames[kCargos] = {"counts", "ids", "rows", "gradients", "tables"};
+  constexpr const char* kNames[kCargos] = {"counts",    "ids",    "rows",
+                                           "gradients", "tables", "words"};
   return kNames[static_cast<int>(cargo)];
 }
 

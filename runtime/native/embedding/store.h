@@ -25,6 +25,8 @@ class PreparedBatch {
   virtual ~PreparedBatch() = default;
 
   const Batch& batch() const { return *batch_; }
+  // Whether it was refused for good: nothing will come of it.
+  virtual bool over() const { return false; }
 
  private:
   const std::shared_ptr<const Batch> batch_;
@@ -57,6 +59,21 @@ class TableStore {
   // else null, and Prepare comes later.
   virtual PreparedRef PrepareAhead(ExecutionContext*, std::shared_ptr<const Batch>) {
     return nullptr;
+  }
+
+  // Whether other processes share the tables. They take a batch all or none, so this one says
+  // that the program's next batch is refused, before it was prepared, and why;
+  virtual bool shared() const { return false; }
+  virtual void Refuse(const Status&) {}
+  // that one which was prepared is dropped, with the step that it was part of;
+  virtual void Drop(const PreparedRef&) {}
+  // and takes the gradients of a core to where its rows are, unless `own` says what is wrong
+  // with them here. Refused by one, they are refused by all, and the batch is over. The update
+  // comes later.
+  virtual Status Share(ExecutionContext*, const PreparedBatch&, const Status& own,
+                       const std::vector<const float*>& /*gradients*/,
+                       const std::vector<float>& /*rates*/) {
+    return own;
   }
 
   // Fills the output of each feature: [samples, dimension]. Several lookups may be made at

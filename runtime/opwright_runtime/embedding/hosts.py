@@ -15,6 +15,7 @@ import tensorflow as tf
 from opwright_runtime import native
 from opwright_runtime._internals import (
     CoordinatedJob,
+    branch_or_loop_graph,
     collective_all_reduce,
     context,
     distribute_lib,
@@ -26,7 +27,7 @@ from opwright_runtime.embedding.tpu_system import TPUSystem
 Resolver: TypeAlias = tf.distribute.cluster_resolver.ClusterResolver
 _GROUPS = 1000  # Of collectives that a strategy may have; it has a few.
 # What the library counts, in its order.
-_SENT = ("counts", "ids", "rows", "gradients", "tables", "messages")
+_SENT = ("counts", "ids", "rows", "gradients", "tables", "words", "messages")
 
 
 class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # type: ignore[misc]
@@ -42,6 +43,7 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
         strict: bool,
     ) -> None:
         tasks, own = _tasks(resolver)
+        branch_or_loop_graph.capture_call_time_value = _of_the_function_around
         self._strict = strict
         self._std_server_started = _Cluster.server_started
         _watch_each_other(resolver, patience)
@@ -137,6 +139,17 @@ def _watch_each_other(resolver: Resolver, patience: float) -> None:
     )
 
 
+def _of_the_function_around(graph: Any, *args: object, **kwargs: object) -> object:
+    """What is known only when a function is called, for a branch or loop in it.
+
+    A collective's number is of that kind. TensorFlow hands it on from a function to the
+    one that calls it, and forgets it in a branch or loop between the two, which nobody
+    calls: "You must feed a value for placeholder". Keras 3 makes of several steps an
+    execution a function in a branch in a loop.
+    """
+    return graph.outer_graph.capture_call_time_value(*args, **kwargs)
+
+
 class OneHost(distribute_lib.Strategy):  # type: ignore[misc]
     """A strategy as it is in this process alone."""
 
@@ -176,8 +189,8 @@ def embedding_bytes_sent() -> dict[str, int]:
 
     Returns:
         bytes by what they were: `counts` (of ids), `ids`, `rows`, `gradients`, and
-        `tables` for whole tables that were read; and how many `messages`. All are 0
-        where one host has the tables.
+        `tables` for whole tables that were read, `words` for why a batch was refused;
+        and how many `messages`. All are 0 where one host has the tables.
 
     Raises:
         NativeLibraryError: the native kernels are not built.

@@ -11,7 +11,11 @@
 namespace opwright::embedding {
 namespace {
 
-using Buffers = std::vector<Exchange::Buffer>;  // By host.
+using Buffer = Exchange::Buffer;
+using Buffers = std::vector<Buffer>;  // By host.
+
+constexpr int64_t kRefusedMode = -1;  // Of a batch that a host has not.
+constexpr int64_t kRefusedBytes = 8;  // After rows and gradients.
 
 // Numbers the different ids in the order in which they come.
 class Numbering {
@@ -133,24 +137,33 @@ Questions::Questions(std::shared_ptr<Exchange> exchange, const Configuration& wh
                      const Configuration& own, const std::vector<Owners>& owners)
     : exchange_(std::move(exchange)), whole_(whole), own_(own), owners_(owners) {}
 
+SharedRef Questions::Make(std::shared_ptr<const Batch> batch) const {
+  auto made = std::make_shared<SharedBatch>(std::move(batch));
+  made->begins.resize(whole_.tables.size());
+  made->of_items.resize(whole_.features.size());
+  for (int64_t h = 0; h < hosts(); ++h) {
+    made->asks_.emplace_back();
+    made->asks_.back().forms.resize(whole_.tables.size());
+    made->asks_.back().batch.mode = made->batch().mode;
+    made->asks_.back().batch.features.resize(whole_.tables.size());
+  }
+  return made;
+}
+
+void Questions::Queue(const SharedRef& batch) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  queue_.push_back(batch);
+  batch->number = next_++;
+  if (!working_) exchange_->Run([self = shared_from_this()] { self->Work(); });
+  working_ = true;
+}
+
 SharedRef Questions::Ask(ExecutionContext* exec, std::shared_ptr<const Batch> batch) {
   try {
-    const auto made = std::make_shared<SharedBatch>(std::move(batch));
-    const int64_t tables = static_cast<int64_t>(whole_.tables.size());
-    made->begins.resize(whole_.tables.size());
-    made->of_items.resize(whole_.features.size());
-    for (int64_t h = 0; h < hosts(); ++h) {
-      made->asks_.emplace_back();
-      made->asks_.back().forms.resize(whole_.tables.size());
-      made->asks_.back().batch.mode = made->batch().mode;
-      made->asks_.back().batch.features.resize(whole_.tables.size());
-    }
-    exec->For(tables, [&](int64_t t) { FindItems(t, made.get()); });
-    std::lock_guard<std::mutex> lock(mutex_);
-    queue_.push_back(made);
-    made->number = next_++;
-    if (!working_) exchange_->Run([self = shared_from_this()] { self->Work(); });
-    working_ = true;
+    const SharedRef made = Make(std::move(batch));
+    exec->For(static_cast<int64_t>(whole_.tables.size()),
+              [&](int64_t t) { FindItems(t, made.get()); });
+    Queue(made);
     return made;
   } catch (const std::bad_alloc&) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -158,6 +171,105 @@ SharedRef Questions::Ask(ExecutionContext* exec, std::shared_ptr<const Batch> ba
         "no memory for what a batch asks of other hosts; start all hosts again");
     throw;
   }
+}
+
+void Questions::Refuse(const Status& why) {
+  try {
+    const SharedRef made = Make(std::make_shared<const Batch>());
+    made->refused_ = why;
+    Queue(made);
+  } catch (const std::bad_alloc&) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    broken_ = ResourceExhaustedError("no memory to refuse a batch; start all hosts again");
+  }
+}
+
+void Questions::Drop(SharedRef batch) {
+  exchange_->Run([self = shared_from_this(), batch = std::move(batch)] {
+    if (!batch->ended_.get().ok()) return;
+    const Status why = FailedPreconditionError("the step that it is part of has failed there");
+    const Mode mode = batch->batch().mode;
+    Buffers asked, asks;
+    std::lock_guard<std::mutex> lock(batch->turn_);
+    // Nobody waits for what comes of it here.
+    try {
+      if (!batch->looked_up_ && mode != Mode::kBackwardOnly) {
+        self->MakeRoom(*batch, 0, &asked, &asks);
+        static_cast<void>(self->SwapInTurn(*batch, Cargo::kRows, why, asked, asks));
+      } else if (mode != Mode::kInference) {
+        self->MakeRoom(*batch, self->RateBytes(), &asked, &asks);
+        static_cast<void>(self->SwapInTurn(*batch, Cargo::kGradients, why, asks, asked));
+      }
+    } catch (const std::bad_alloc&) {
+      // The others wait for as long as their patience lasts.
+    }
+  });
+}
+
+void Questions::MakeRoom(const SharedBatch& batch, int64_t more, Buffers* asked,
+                         Buffers* asks) const {
+  for (int64_t h = 0; h < hosts(); ++h) {
+    int64_t of_asked = 0, of_asks = 0;
+    for (size_t t = 0; t < whole_.tables.size(); ++t) {
+      const int64_t bytes = whole_.tables[t].dimension * static_cast<int64_t>(sizeof(float));
+      of_asked += ItemOf(batch.asked_, h)->features[t].samples * bytes;
+      of_asks += batch.Items(t, h) * bytes;
+    }
+    asked->push_back(exchange_->Allocate(of_asked + more + kRefusedBytes));
+    asks->push_back(h == host() ? asked->back()
+                                : exchange_->Allocate(of_asks + more + kRefusedBytes));
+  }
+}
+
+Status Questions::Swap(const SharedBatch& batch, Cargo cargo, const Status& own,
+                       const Buffers& out, const Buffers& in) const {
+  std::lock_guard<std::mutex> lock(batch.turn_);
+  return SwapInTurn(batch, cargo, own, out, in);
+}
+
+Status Questions::SwapInTurn(const SharedBatch& batch, Cargo cargo, const Status& own,
+                             const Buffers& out, const Buffers& in) const {
+  if (batch.over_) return FailedPreconditionError("the step of this batch was dropped");
+  const int64_t says = own.ok() ? 0 : 1;
+  for (const Buffer& one : out) {
+    std::memcpy(one.data + one.size - kRefusedBytes, &says, sizeof says);
+  }
+  OPWRIGHT_RETURN_IF_ERROR(exchange_->Swap(cargo, batch.number, out, in));
+  batch.looked_up_ = batch.looked_up_ || cargo == Cargo::kRows;
+  std::vector<bool> refused;
+  for (const Buffer& one : in) {
+    int64_t said;
+    std::memcpy(&said, one.data + one.size - kRefusedBytes, sizeof said);
+    refused.push_back(said != 0);
+  }
+  return Tell(batch, refused, own);
+}
+
+// If a host refuses a batch, it says why to all others.
+Status Questions::Tell(const SharedBatch& batch, const std::vector<bool>& refused,
+                       const Status& own) const {
+  if (std::find(refused.begin(), refused.end(), true) == refused.end()) return {};
+  batch.over_ = true;
+  constexpr size_t kMost = 1024;
+  Buffers out, in;
+  for (int64_t h = 0; h < hosts(); ++h) {
+    out.push_back(exchange_->Allocate(own.ok() || h == host() ? 0 : kMost));
+    in.push_back(
+        exchange_->Allocate(h != host() && refused[static_cast<size_t>(h)] ? kMost : 0));
+    const size_t size = static_cast<size_t>(out.back().size);
+    if (size > 0) std::strncpy(out.back().data, own.message().c_str(), size);
+  }
+  OPWRIGHT_RETURN_IF_ERROR(exchange_->Swap(Cargo::kWords, batch.number, out, in));
+  if (!own.ok()) return own;
+  std::string words;
+  for (int64_t h = 0; h < hosts(); ++h) {
+    const Buffer& one = ItemOf(in, h);
+    if (one.size == 0) continue;
+    const char* const said = one.data;
+    words += (words.empty() ? "" : "; ") + exchange_->Describe(h) +
+             " refuses the batch: " + std::string(said, std::find(said, said + one.size, '\0'));
+  }
+  return InvalidArgumentError(words);
 }
 
 void Questions::Work() {
@@ -169,14 +281,14 @@ void Questions::Work() {
     if (status.ok()) {
       lock.unlock();
       try {
-        status = Swap(batch.get());
+        status = SwapAsks(batch.get());
       } catch (const std::bad_alloc&) {
         status = ResourceExhaustedError("no memory for what other hosts ask of " +
                                         exchange_->Describe(host()));
       }
       lock.lock();
       // Others may have got through: from here on they are at another batch than this one.
-      if (broken_.ok()) broken_ = status;
+      if (broken_.ok() && !batch->over_) broken_ = status;
     }
     batch->end_.set_value(std::move(status));
   }
@@ -314,7 +426,7 @@ void Questions::FindItems(int64_t t, SharedBatch* made) const {
   }
 }
 
-Status Questions::Swap(SharedBatch* batch) const {
+Status Questions::SwapAsks(SharedBatch* batch) const {
   std::vector<Asks> asked;
   OPWRIGHT_RETURN_IF_ERROR(SwapCounts(*batch, &asked));
   OPWRIGHT_RETURN_IF_ERROR(SwapIds(*batch, &asked));
@@ -331,7 +443,8 @@ Status Questions::SwapCounts(const SharedBatch& batch, std::vector<Asks>* asked)
   constexpr size_t kFirst = 2, kEach = 3;
   const size_t numbers = kFirst + kEach * whole_.tables.size();
   const int64_t bytes = static_cast<int64_t>(numbers * sizeof(int64_t));
-  const int64_t mode = static_cast<int64_t>(batch.batch().mode);
+  const int64_t mode =
+      batch.refused_.ok() ? static_cast<int64_t>(batch.batch().mode) : kRefusedMode;
   Buffers out, in;
   for (int64_t h = 0; h < hosts(); ++h) {
     const Asks& asks = ItemOf(batch.asks_, h);
@@ -346,14 +459,20 @@ Status Questions::SwapCounts(const SharedBatch& batch, std::vector<Asks>* asked)
     in.push_back(h == host() ? out.back() : exchange_->Allocate(bytes));
   }
   OPWRIGHT_RETURN_IF_ERROR(exchange_->Swap(Cargo::kCounts, batch.number, out, in));
+  std::vector<std::vector<int64_t>> headers;  // By host.
+  std::vector<bool> refused;
   for (int64_t h = 0; h < hosts(); ++h) {
-    std::vector<int64_t> header(numbers);
+    std::vector<int64_t>& header = headers.emplace_back(numbers);
     std::memcpy(header.data(), ItemOf(in, h).data, static_cast<size_t>(bytes));
-    if (header[0] != Fingerprint()) {
-      return InvalidArgumentError(
-          exchange_->Describe(h) + " has other tables or features than " +
-          exchange_->Describe(host()) + "; all hosts must run the same program");
-    }
+    refused.push_back(header[1] == kRefusedMode);
+    if (header[0] == Fingerprint()) continue;
+    return InvalidArgumentError(exchange_->Describe(h) + " has other tables or features than " +
+                                exchange_->Describe(host()) +
+                                "; all hosts must run the same program");
+  }
+  OPWRIGHT_RETURN_IF_ERROR(Tell(batch, refused, batch.refused_));
+  for (int64_t h = 0; h < hosts(); ++h) {
+    const std::vector<int64_t>& header = ItemOf(headers, h);
     if (header[1] != mode) {
       return InvalidArgumentError(
           "of the same step, " + exchange_->Describe(h) + " looks ids up for training and " +

@@ -4,6 +4,7 @@
 // what a sample has of one host's rows, which adds them up and sends the sum.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <future>
@@ -66,6 +67,10 @@ class SharedBatch : public PreparedBatch {
   // By feature: the items that make each sample.
   std::vector<Bags> of_items;
   int64_t number = -1;  // Among those of this host.
+  // Until the update: by host, the gradients of the items that it asked for.
+  mutable std::vector<Exchange::Buffer> gradients;
+
+  bool over() const override { return over_; }
 
   int64_t Items(size_t table) const { return begins[table].back(); }
   int64_t Items(size_t table, int64_t host) const {
@@ -77,15 +82,22 @@ class SharedBatch : public PreparedBatch {
 
   std::vector<Asks> asks_;                           // By host, until they are sent.
   std::vector<std::shared_ptr<const Batch>> asked_;  // By host: what it asks of this one.
+  Status refused_;                                   // Why this host did not take it.
   std::promise<Status> end_;                         // Of the exchange.
   const std::shared_future<Status> ended_{end_.get_future()};
   mutable std::mutex mutex_;
   mutable std::vector<PreparedRef> prepared_;  // Of `asked_`.
+  mutable std::mutex turn_;                    // Of rows and gradients, which come one by one.
+  mutable bool looked_up_ = false;
+  mutable std::atomic<bool> over_{false};  // A host has refused it, and so have all.
 };
 using SharedRef = std::shared_ptr<SharedBatch>;
 
 // Asks for a batch after the other, in the order of the calls and beside all else that the
 // hosts do: nobody waits but who wants the answers.
+//
+// With its counts, its rows and its gradients a host says whether it goes on with a batch. If
+// one does not, nobody does: whoever refuses says why, and the next batch has its turn.
 class Questions : public std::enable_shared_from_this<Questions> {
  public:
   // `own` is what this host has of the tables of `whole`.
@@ -96,6 +108,23 @@ class Questions : public std::enable_shared_from_this<Questions> {
   // comes later: other hosts may ask for batches that are not the same any more.
   SharedRef Ask(ExecutionContext* exec, std::shared_ptr<const Batch> batch);
 
+  // Says instead that this host's program failed to bring the batch.
+  void Refuse(const Status& why);
+  // Says that nobody here waits for a batch any more, once others ask.
+  void Drop(SharedRef batch);
+
+  int64_t RateBytes() const {
+    return static_cast<int64_t>(whole_.tables.size() * sizeof(float));
+  }
+  // Room for the values of what the hosts ask of this one, and of what it asks of them, with
+  // as many bytes after them, and what Swap says.
+  void MakeRoom(const SharedBatch& batch, int64_t more, std::vector<Exchange::Buffer>* asked,
+                std::vector<Exchange::Buffer>* asks) const;
+  // Swaps rows or gradients, if this host does not refuse the batch.
+  Status Swap(const SharedBatch& batch, Cargo cargo, const Status& own,
+              const std::vector<Exchange::Buffer>& out,
+              const std::vector<Exchange::Buffer>& in) const;
+
   // Waits for what the hosts ask of this one in their batches of the same number, which
   // `store` prepares.
   Status Asked(ExecutionContext* exec, const SharedBatch& batch, TableStore* store,
@@ -105,9 +134,16 @@ class Questions : public std::enable_shared_from_this<Questions> {
   int64_t hosts() const { return exchange_->hosts(); }
   int64_t host() const { return exchange_->host(); }
 
+  SharedRef Make(std::shared_ptr<const Batch> batch) const;
+  void Queue(const SharedRef& batch);
   void FindItems(int64_t table, SharedBatch* batch) const;
   void Work();
-  Status Swap(SharedBatch* batch) const;
+  Status SwapAsks(SharedBatch* batch) const;
+  Status SwapInTurn(const SharedBatch& batch, Cargo cargo, const Status& own,
+                    const std::vector<Exchange::Buffer>& out,
+                    const std::vector<Exchange::Buffer>& in) const;
+  Status Tell(const SharedBatch& batch, const std::vector<bool>& refused,
+              const Status& own) const;
   Status SwapCounts(const SharedBatch& batch, std::vector<Asks>* asked) const;
   Status SwapIds(const SharedBatch& batch, std::vector<Asks>* asked) const;
   Status Check(int64_t from, const Asks& asks, size_t table) const;

@@ -143,14 +143,13 @@ class HostsStore : public TableStore {
     const std::vector<PreparedRef>* asked;
     OPWRIGHT_RETURN_IF_ERROR(questions_->Asked(exec, batch, local_.get(), &asked));
     Buffers out, in;
+    questions_->MakeRoom(batch, 0, &out, &in);
     for (int64_t h = 0; h < hosts(); ++h) {
       const PreparedBatch& asks = *ItemOf(*asked, h);
-      const std::vector<int64_t> items = ItemsOf(asks);
-      out.push_back(exchange_->Allocate(BytesOf(items)));
-      OPWRIGHT_RETURN_IF_ERROR(local_->Lookup(exec, asks, Tables(out.back(), items).data()));
-      in.push_back(h == host() ? out.back() : exchange_->Allocate(BytesOf(ItemsOf(batch, h))));
+      OPWRIGHT_RETURN_IF_ERROR(
+          local_->Lookup(exec, asks, Tables(ItemOf(out, h), ItemsOf(asks)).data()));
     }
-    OPWRIGHT_RETURN_IF_ERROR(exchange_->Swap(Cargo::kRows, batch.number, out, in));
+    OPWRIGHT_RETURN_IF_ERROR(questions_->Swap(batch, Cargo::kRows, {}, out, in));
     // The items of a table, one after the other: a small table, which bags are looked up in.
     std::vector<float*> items;
     for (size_t t = 0; t < whole_->tables.size(); ++t) {
@@ -179,44 +178,57 @@ class HostsStore : public TableStore {
     return {};
   }
 
+  bool shared() const override { return true; }
+  void Refuse(const Status& why) override { questions_->Refuse(why); }
+  void Drop(const PreparedRef& batch) override {
+    questions_->Drop(std::const_pointer_cast<SharedBatch>(
+        std::static_pointer_cast<const SharedBatch>(batch)));
+  }
+
+  Status Share(ExecutionContext* exec, const PreparedBatch& prepared, const Status& own,
+               const std::vector<const float*>& gradients,
+               const std::vector<float>& rates) override {
+    const SharedBatch& batch = static_cast<const SharedBatch&>(prepared);
+    const std::vector<PreparedRef>* asked;
+    OPWRIGHT_RETURN_IF_ERROR(questions_->Asked(exec, batch, local_.get(), &asked));
+    const size_t rate_bytes = static_cast<size_t>(questions_->RateBytes());
+    Buffers out, in;
+    questions_->MakeRoom(batch, questions_->RateBytes(), &in, &out);
+    if (own.ok()) {
+      std::vector<std::vector<float*>> sums;  // By host and table.
+      for (int64_t h = 0; h < hosts(); ++h) {
+        const std::vector<int64_t> items = ItemsOf(batch, h);
+        sums.push_back(Tables(ItemOf(out, h), items));
+        std::memcpy(ItemOf(out, h).data + BytesOf(items), rates.data(), rate_bytes);
+      }
+      for (size_t t = 0; t < whole_->tables.size(); ++t) {
+        SumGradients(exec, static_cast<int64_t>(t), batch, gradients, sums);
+      }
+    }
+    OPWRIGHT_RETURN_IF_ERROR(questions_->Swap(batch, Cargo::kGradients, own, out, in));
+    // All hosts find that these are not the same, or none does.
+    for (int64_t h = 0; h < hosts(); ++h) {
+      const int64_t bytes = BytesOf(ItemsOf(*ItemOf(*asked, h)));
+      if (std::memcmp(ItemOf(in, h).data + bytes, rates.data(), rate_bytes) == 0) continue;
+      return InvalidArgumentError(exchange_->Describe(h) + " sends other learning rates than " +
+                                  exchange_->Describe(host()) + " for the same step");
+    }
+    batch.gradients = std::move(in);
+    return {};
+  }
+
   Status Update(ExecutionContext* exec, const std::vector<CoreGradients>& cores,
                 const std::vector<float>& rates) override {
-    const int64_t rate_bytes = static_cast<int64_t>(rates.size() * sizeof(float));
-    std::vector<Buffers> received;
     std::vector<CoreGradients> all;
     for (const CoreGradients& core : cores) {
       const SharedBatch& batch = static_cast<const SharedBatch&>(*core.batch);
       const std::vector<PreparedRef>* asked;
       OPWRIGHT_RETURN_IF_ERROR(questions_->Asked(exec, batch, local_.get(), &asked));
-      Buffers out, in;
-      std::vector<std::vector<float*>> sums;  // By host and table.
-      for (int64_t h = 0; h < hosts(); ++h) {
-        const std::vector<int64_t> items = ItemsOf(batch, h);
-        out.push_back(exchange_->Allocate(BytesOf(items) + rate_bytes));
-        sums.push_back(Tables(out.back(), items));
-        std::memcpy(out.back().data + BytesOf(items), rates.data(),
-                    static_cast<size_t>(rate_bytes));
-        in.push_back(h == host() ? out.back()
-                                 : exchange_->Allocate(BytesOf(ItemsOf(*ItemOf(*asked, h))) +
-                                                       rate_bytes));
-      }
-      for (size_t t = 0; t < whole_->tables.size(); ++t) {
-        SumGradients(exec, static_cast<int64_t>(t), batch, core.gradients, sums);
-      }
-      OPWRIGHT_RETURN_IF_ERROR(exchange_->Swap(Cargo::kGradients, batch.number, out, in));
       for (int64_t h = 0; h < hosts(); ++h) {
         const PreparedBatch& asks = *ItemOf(*asked, h);
-        const std::vector<int64_t> items = ItemsOf(asks);
-        if (std::memcmp(ItemOf(in, h).data + BytesOf(items), rates.data(),
-                        static_cast<size_t>(rate_bytes)) != 0) {
-          return InvalidArgumentError(exchange_->Describe(h) +
-                                      " sends other learning rates than " +
-                                      exchange_->Describe(host()) + " for the same step");
-        }
-        const std::vector<float*> gradients = Tables(ItemOf(in, h), items);
+        const std::vector<float*> gradients = Tables(ItemOf(batch.gradients, h), ItemsOf(asks));
         all.push_back({&asks, {gradients.begin(), gradients.end()}});
       }
-      received.push_back(std::move(in));
     }
     return local_->Update(exec, all, rates);
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <thread>
 
+#include "embedding/engine.h"
 #include "embedding/testing/hosts.h"
 #include "embedding/testing/steps.h"
 
@@ -140,8 +141,9 @@ void StepsAreThoseOfOneHost(uint64_t seed) {
       PoolContext exec(pool);
       const auto gradient = pointers(gradients[step][h]);
       EXPECT_OK(store.Lookup(&exec, *prepared[step], pointers(outputs[step][h]).data()));
-      EXPECT_OK(store.Update(
-          &exec, {{prepared[step].get(), {gradient.begin(), gradient.end()}}}, rates(step)));
+      const std::vector<const float*> of_core(gradient.begin(), gradient.end());
+      EXPECT_OK(store.Share(&exec, *prepared[step], {}, of_core, rates(step)));
+      EXPECT_OK(store.Update(&exec, {{prepared[step].get(), of_core}}, rates(step)));
     }
   });
   Pool pool(1);
@@ -207,6 +209,7 @@ std::vector<int64_t> BytesOfOneStep(const std::vector<std::vector<int64_t>>& sam
     const PreparedRef prepared =
         Value(store.Prepare(&exec, std::make_shared<const Batch>(std::move(batch))));
     EXPECT_OK(store.Lookup(&exec, *prepared, &pointer));
+    EXPECT_OK(store.Share(&exec, *prepared, {}, {pointer}, {0.5f}));
     EXPECT_OK(store.Update(&exec, {{prepared.get(), {pointer}}}, {0.5f}));
   });
   const Exchange& first = *hosts[0].exchange;
@@ -223,16 +226,16 @@ TEST(Hosts, WhateverIsLessIsSent) {
   // Of odd ids the second host has the rows; as many are asked of the first one.
   const std::vector<std::vector<int64_t>> long_bags = {{1, 3, 5, 7, 0, 2, 4, 6},
                                                        {9, 11, 13, 8, 10, 12}};
-  const int64_t counts = 8 * (2 + 3), row = 8 * 4, rate = 4;
+  const int64_t counts = 8 * (2 + 3), row = 8 * 4, goes_on = 8, rate = 4;
   const auto sums = BytesOfOneStep(long_bags, false, false);
-  ExpectSame(sums, {counts, 2 * 4 + 7 * 4, 2 * row, 2 * row + rate});
+  ExpectSame(sums, {counts, 2 * 4 + 7 * 4, 2 * row + goes_on, 2 * row + rate + goes_on});
   const auto weighted = BytesOfOneStep(long_bags, true, false);
-  ExpectSame(weighted, {counts, 2 * 4 + 7 * 8, 2 * row, 2 * row + rate});
+  ExpectSame(weighted, {counts, 2 * 4 + 7 * 8, 2 * row + goes_on, 2 * row + rate + goes_on});
   // Whoever asks quantizes; rows that many samples have are asked for once.
   const auto quantized = BytesOfOneStep(long_bags, false, true);
-  ExpectSame(quantized, {counts, 7 * 4, 7 * row, 7 * row + rate});
+  ExpectSame(quantized, {counts, 7 * 4, 7 * row + goes_on, 7 * row + rate + goes_on});
   const auto hot = BytesOfOneStep({{1, 0}, {1, 0}, {1, 0}}, false, false);
-  ExpectSame(hot, {counts, 4, row, row + rate});
+  ExpectSame(hot, {counts, 4, row + goes_on, row + rate + goes_on});
 }
 
 TEST(Hosts, NobodyWaitsForALookupToAskForTheNextBatch) {
@@ -268,6 +271,169 @@ TEST(Hosts, NobodyWaitsForALookupToAskForTheNextBatch) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(asked(), 3 * 8 * (2 + 3));
+}
+
+// Two hosts with an engine each over one table of 10 rows of one float, all 0, SGD.
+class TwoEngines {
+ public:
+  explicit TwoEngines(bool pipelined) {
+    TableConfig table;
+    table.name = "table";
+    table.rows = 10;
+    table.dimension = 1;
+    table.optimizer = Optimizer::kSgd;
+    table.has_rate = true;
+    table.dynamic_rate = true;
+    configuration_.tables.push_back(table);
+    configuration_.features.push_back({"feature", 0, {1}});
+    configuration_.mode = Mode::kTraining;
+    configuration_.pipelined = pipelined;
+    EXPECT_OK(Complete(&configuration_));
+    const auto mailboxes = std::make_shared<Mailboxes>();
+    for (int64_t h = 0; h < 2; ++h) {
+      engines_.push_back(Value(Engine::Create(
+          configuration_, MakeHostsStore(std::make_shared<ThreadExchange>(mailboxes, 2, h),
+                                         MakeCpuTableStore()))));
+    }
+  }
+
+  Engine& engine(int64_t host) { return *engines_[static_cast<size_t>(host)]; }
+
+  void Enqueue(int64_t host, int64_t id, const CallRef& call = {},
+               Mode mode = Mode::kTraining) {
+    PoolContext exec(pool_);
+    Input input;
+    input.splits = {0, 1};
+    input.ids = {id};
+    Batch batch;
+    batch.mode = mode;
+    AddBags(configuration_, 0, input, Combiner::kSum, &batch);
+    engine(host).Enqueue(
+        &exec, 0, std::move(batch), [](const Status& status) { EXPECT_OK(status); }, call);
+  }
+  StatusOr<float> LookUp(int64_t host, const CallRef& call = {}) {
+    PoolContext exec(pool_);
+    std::promise<Engine::Turn> turn;
+    engine(host).Receive(
+        &exec, 0,
+        [&](const Status& status, const Engine::Turn& got) {
+          EXPECT_OK(status);
+          turn.set_value(got);
+        },
+        call);
+    float value = -1;
+    float* const to = &value;
+    OPWRIGHT_RETURN_IF_ERROR(engine(host).Lookup(&exec, turn.get_future().get(), &to));
+    return value;
+  }
+  Status Send(int64_t host, float gradient, float rate = 1) {
+    PoolContext exec(pool_);
+    const auto kept = std::make_shared<float>(gradient);
+    return engine(host).Send(&exec, 0, {kept.get()}, kept, {rate});
+  }
+  // A step of both, each with one id; the gradients of both are 1.
+  void Step(int64_t first, int64_t second) {
+    OnEach(2, [&](int64_t h) {
+      Enqueue(h, h == 0 ? first : second);
+      EXPECT_OK(LookUp(h).status());
+      EXPECT_OK(Send(h, 1));
+    });
+  }
+  std::vector<float> Rows(int64_t host) {
+    std::vector<float> rows(10);
+    PoolContext exec(pool_);
+    EXPECT_OK(engine(host).Use(&exec, [&](TableStore* store) {
+      return store->Read(&exec, 0, -1, {10, 0, 1}, rows.data());
+    }));
+    return rows;
+  }
+  // After whole steps, and whatever came between them.
+  void ExpectRows(const std::vector<float>& wanted) {
+    OnEach(2, [&](int64_t h) {
+      EXPECT_EQ(Rows(h) == wanted, true);
+      EXPECT_EQ(engine(h).Steps(), 2);
+    });
+  }
+
+ private:
+  Configuration configuration_;
+  std::vector<std::shared_ptr<Engine>> engines_;
+  Pool pool_{2};
+};
+
+const std::vector<float> kTwoSteps = {-1, 0, 0, -2, 0, 0, 0, 0, 0, -1};
+
+TEST(Hosts, ABatchThatOneRefusesIsNobodys) {
+  for (const bool pipelined : {false, true}) {
+    TwoEngines hosts(pipelined);
+    hosts.Step(0, 3);
+    OnEach(2, [&](int64_t h) {
+      if (h == 1) {
+        hosts.engine(1).Refuse(InvalidArgumentError("feature 'feature': 11 is no row"));
+      } else {
+        hosts.Enqueue(0, 5);
+        EXPECT_ERROR(hosts.LookUp(0).status(), StatusCode::kInvalidArgument,
+                     "host 1 refuses the batch: feature 'feature': 11 is no row");
+      }
+    });
+    hosts.Step(9, 3);
+    hosts.ExpectRows(kTwoSteps);
+  }
+}
+
+TEST(Hosts, OtherLearningRatesUpdateNothing) {
+  TwoEngines hosts(false);
+  hosts.Step(0, 3);
+  OnEach(2, [&](int64_t h) {
+    hosts.Enqueue(h, 5);
+    EXPECT_OK(hosts.LookUp(h).status());
+    EXPECT_ERROR(hosts.Send(h, 1, h == 0 ? 0.5f : 0.25f), StatusCode::kInvalidArgument,
+                 "sends other learning rates than");
+  });
+  hosts.Step(9, 3);
+  hosts.ExpectRows(kTwoSteps);
+}
+
+TEST(Hosts, GradientsThatOneRefusesUpdateNothing) {
+  for (const bool pipelined : {false, true}) {
+    TwoEngines hosts(pipelined);
+    hosts.Step(0, 3);
+    OnEach(2, [&](int64_t h) {
+      hosts.Enqueue(h, 5);
+      EXPECT_OK(hosts.LookUp(h).status());
+      const Status status = hosts.Send(h, h == 1 ? NAN : 1);
+      EXPECT_ERROR(status, StatusCode::kInvalidArgument,
+                   h == 1 ? "finite" : "host 1 refuses the batch: ");
+    });
+    hosts.Step(9, 3);
+    hosts.ExpectRows(kTwoSteps);
+  }
+}
+
+// A call that fails, of one host or of both: before its lookup, or after it.
+TEST(Hosts, AStepThatFailsOnOneFailsOnAll) {
+  for (int which = 0; which < 8; ++which) {
+    const bool looks_up = which & 1, both_fail = which & 2, pipelined = which & 4;
+    TwoEngines hosts(pipelined);
+    hosts.Step(0, 3);
+    OnEach(2, [&](int64_t h) {
+      const auto call = std::make_shared<Call>(true);
+      hosts.Enqueue(h, 5, call);
+      if (looks_up) EXPECT_OK(hosts.LookUp(h, call).status());
+      if (h == 1 || both_fail) {
+        call->End(Call::State::kFailed);
+        hosts.engine(h).CallEnded(call);
+        return;
+      }
+      call->End(Call::State::kEnded);
+      hosts.engine(h).CallEnded(call);
+      EXPECT_ERROR(looks_up ? hosts.Send(h, 1) : hosts.LookUp(h).status(),
+                   StatusCode::kInvalidArgument,
+                   "host 1 refuses the batch: the step that it is part of has failed there");
+    });
+    hosts.Step(9, 3);
+    hosts.ExpectRows(kTwoSteps);
+  }
 }
 
 TEST(Hosts, StepsAreThoseOfOneHost) {

@@ -102,6 +102,7 @@ class EnqueueOp : public AsyncOpKernel {
     OP_REQUIRES_OK_ASYNC(context, ReadCore(context, *engine, &core), done);
     auto batch = std::make_shared<Batch>();
     const absl::Status read = ReadBatch(context, engine->configuration(), batch.get());
+    if (!read.ok()) engine->Refuse(InvalidArgumentError(std::string(read.message())));
     OP_REQUIRES_OK_ASYNC(context, OfCore(*engine, core, read), done);
     FindEndedCalls();
     const CallRef call = CallOf(context);
