@@ -155,7 +155,7 @@ def test_tables_lie_on_one_device() -> None:
     with configured(SYSTEM) as proto, tf.device("/cpu:1"):
         lookups = SYSTEM.draw(RNG)
         tables = [table.draw(RNG) for table in SYSTEM.tables]
-        # Ids and what is loaded are of the host, wherever their ops run.
+        # What is loaded is of the host, and ids come there, wherever their ops run.
         load(SYSTEM, tables)
         enqueue(SYSTEM, lookups)
         calls: dict[str, Callable[[], object]] = {

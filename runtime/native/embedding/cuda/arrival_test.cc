@@ -363,7 +363,7 @@ std::vector<Wrong> Wrongs() {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::string id = "ids must be in [0, 4), id ";
   const std::string splits = "row splits must begin with 0, not descend and end";
-  const std::string samples = "sample indices must be in [0, 3)";
+  const std::string samples = "sample indices must be in [0, 3) and";
   const auto splits_of = [](std::vector<int64_t> where, std::vector<float> weights = {}) {
     return Given{Form::kSplits, 1, std::move(where), {1, 2, 3, 1}, std::move(weights)};
   };
@@ -384,12 +384,12 @@ std::vector<Wrong> Wrongs() {
       {samples_of({0, 1, 2, 3}), {samples, "index 3 "}},
       {samples_of({-1, 1, 2, 2}), {samples, "index 0 "}},
       {{Form::kIndices, 2, {0, 0, 2, 0, 1, 0, 2, 1}, {1, 2, 3, 1}, {}}, {samples, "index 2 "}},
-      {splits_of({0, 1, 2, 4}, {1, NAN, 1, 1}), {"weights must be finite", "weight 1 "}},
+      {splits_of({0, 1, 2, 4}, {1, NAN, 1, 1}), {"must be finite", "weight 1 "}},
       {splits_of({0, 1, 2, 4}, {1, 1, 1, kInfinity}),
-       {"weights must be finite", "weight 3 "},
+       {"must be finite", "weight 3 "},
        Combiner::kMean},
       {splits_of({0, 1, 2, 4}, {1e-45f, 1, 1, 1}),
-       {"weights must be finite", "weight 0 "},
+       {"must be finite", "weight 0 "},
        Combiner::kSqrtN},
   };
 }

@@ -554,26 +554,26 @@ class Store : public TableStore {
     switch (kind) {
       case kBadSample:
         what += "sample indices must be in [0, " + Text(feature.samples()) +
-                ") and, where ids are enqueued on a GPU, not descend; index " + Text(at);
+                ") and, if enqueued on a GPU, not descend; index " + Text(at) + " is not so";
         break;
       case kBadOffset:
         what +=
             "row splits must begin with 0, not descend and end with the number of ids; "
-            "that of row " +
-            Text(at) + " or the next";
+            "those of row " +
+            Text(at) + " do not";
         break;
       case kBadId:
-        what += "ids must be in [0, " + Text(table.rows) + "), id " + Text(at);
+        what += "ids must be in [0, " + Text(table.rows) + "), id " + Text(at) + " is not";
         break;
       case kBadWeight:
-        what +=
-            "weights must be finite, over what a combiner divides by too; weight " + Text(at);
+        what += "weights, and what a combiner makes of them, must be finite, weight " +
+                Text(at) + " is not";
         break;
       default:
         what += "gradients must be finite, that of sample " + Text(at / table.dimension) +
-                ", column " + Text(at % table.dimension);
+                ", column " + Text(at % table.dimension) + " was not";
     }
-    return InvalidArgumentError(what + " was not; " + outcome);
+    return InvalidArgumentError(what + "; " + outcome);
   }
 
   static constexpr std::chrono::milliseconds kPatience{500};
