@@ -28,13 +28,13 @@ from support.gpu.backend import DEVICE, Library
 _P = ctypes.c_void_p
 # Of the copy's bytes a second, for 26 tables with D >= 64: by ids a sample.
 TARGETS = {20: {"lookup": 0.75, "step": 0.6}, 1: {"lookup": 0.45, "step": 0.45}}
-# What a kernel or a copy is for, by a part of the name that the profiler has for it: of a
-# kernel as C++ writes it, "void opwright::embedding::cuda::Run<...::Lookup<true> >(...)"; of
-# a copy "Memcpy HtoD (Pinned -> Device)".
+# What work is for, by a part of the profiler's name for it: kernels as C++ writes them,
+# "void opwright::embedding::cuda::Run<opwright::embedding::cuda::Lookup<true> >(...)",
+# and "Memcpy HtoD (Pinned -> Device)".
 KINDS = {
     "::Lookup<": "lookup",
-    "::CheckGradients>": "check",
-    "::Expand>": "expand",
+    "::CheckGradients": "check",
+    "::Expand": "expand",
     "::DeviceRadixSort": "sort",
     "::Update": "update",
     "::Combine": "combine",
@@ -142,8 +142,8 @@ def kind_of(name: str) -> str:
 def by_kind(events: Iterable[Any]) -> dict[str, float]:
     """Milliseconds of a profile's work on the device, by what it is for.
 
-    The profiler tells of the calls of CUDA's runtime too, which the host makes: they are
-    no work of the device, and some have the time of the kernel that they launch.
+    The profiler tells of the host's calls of CUDA's runtime too: they are no work of
+    the device, and some have the time of the kernel that they launch.
     """
     found: dict[str, float] = {}
     for event in events:

@@ -609,7 +609,8 @@ def test_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     here = "opwright::embedding::cuda::"
 
     def run(kernel: str) -> str:
-        return f"void {here}Run<{here}{kernel} >({here}{kernel})"
+        space = " " if kernel.endswith(">") else ""
+        return f"void {here}Run<{here}{kernel}{space}>({here}{kernel})"
 
     adagrad = "opwright::embedding::rules::Adagrad, true"
     cub = "cub::CUB_300001_SM_900::detail::radix_sort::"
