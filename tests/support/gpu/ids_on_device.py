@@ -23,7 +23,7 @@ from support.embedding_cases import (
     retrieve,
     send,
 )
-from support.gpu.late_refusals import RNG, SYSTEM, Invalid, Run, refused
+from support.gpu.two_devices import RNG, SYSTEM, Invalid, Run, refused
 
 
 def check(found: Sequence[object], expected: Sequence[object]) -> None:
