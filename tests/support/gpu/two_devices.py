@@ -1,4 +1,4 @@
-"""Two CPUs, for tests with a library to which every device is a GPU, and steps there."""
+"""Two CPUs and their steps, with a library to which every device is a GPU."""
 
 from __future__ import annotations
 
