@@ -81,6 +81,34 @@ def test_compiles() -> None:
         assert table in DOC.read_text(), f"docs/gpu.md should have\n{table}"
 
 
+@pytest.mark.skipif(
+    NVCC is None, reason="nvcc is not in PATH: the CUDA kernels were not compiled"
+)
+def test_kernels_have_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """benchmarks/gpu/step_times.py tells the kernels of a step apart by their names."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
+    from step_times import kind_of
+
+    build("opwright_cuda")
+    mangled = {name for _, name in resources((BUILD / "ptxas.log").read_text())}
+    names = run("c++filt", *mangled).splitlines()
+    of_step = {
+        "lookup": ("Lookup<true>", "Lookup<false>"),
+        "check": ("CheckGradients",),
+        "expand": ("Expand",),
+        "update": ("UpdateTiles", "UpdateEach", "UpdateRest"),
+        "combine": ("CombineShort", "CombineLong"),
+        "sort": ("RadixSort",),
+        "other": ("CopyRows", "FindStarts", "Weigh", "TakeOver"),
+    }
+    for kind, parts in of_step.items():
+        for part in parts:
+            found = [name for name in names if part in name]
+            assert found, part
+            assert {kind_of(name) for name in found} == {kind}, part
+
+
 def python(script: str, library: Path) -> str:
     """What a script prints that has `backend`, and the library as `library`."""
     start = (

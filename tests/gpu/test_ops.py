@@ -18,10 +18,12 @@ needs_nvcc = pytest.mark.skipif(
 )
 
 
-def tensorflow(library: str, *command: str | Path) -> str:
+def tensorflow(library: str, *command: str | Path, **settings: str) -> str:
     """What Python prints with this library in the place of libopwright.so."""
     build(library)
     with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
         patch.setenv("OPWRIGHT_LIBRARY", str(BUILD / f"lib{library}.so"))
         patch.setenv("TF_CPP_MIN_LOG_LEVEL", "1")
         patch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
@@ -31,6 +33,7 @@ def tensorflow(library: str, *command: str | Path) -> str:
 KERNELS = """
 import json, sys
 import opwright
+from tensorflow.python.framework.kernels import get_registered_kernels_for_op
 from opwright_runtime import native
 from opwright_runtime.kernels import kernels
 rows = {
@@ -42,10 +45,31 @@ arguments = {
     for name in sys.argv[1:]
     for op in [opwright.op_class(name).op_def]
 }
-print(json.dumps([rows, arguments, native.cuda()]))
+first = [
+    name
+    for name in sys.argv[1:]
+    for priority in [{
+        kernel.device_type: kernel.priority
+        for kernel in get_registered_kernels_for_op(name).kernel
+    }]
+    if priority["CPU"] > priority["GPU"]
+]
+print(json.dumps([rows, arguments, native.cuda(), first]))
 """
 # Ops whose numbers are the device's, and what of them is on the host all the same.
+ENQUEUE, DYNAMIC = "EnqueueTPUEmbedding", "DynamicEnqueueTPUEmbedding"
 ON_DEVICE = {
+    **{
+        f"{ENQUEUE}{what}Batch": ["mode_override"]
+        for what in (
+            *("Integer", "Sparse", "SparseTensor", "RaggedTensor"),
+            "ArbitraryTensor",
+        )
+    },
+    **{
+        f"{DYNAMIC}{what}TensorBatch": ["mode_override", "device_ordinal"]
+        for what in ("Ragged", "Arbitrary")
+    },
     "RecvTPUEmbeddingActivations": [],
     "SendTPUEmbeddingGradients": ["learning_rates"],
     "TPUEmbeddingActivations": [],
@@ -63,8 +87,10 @@ def test_registrations() -> None:
     assert len(promised) == 51
     said = tensorflow("opwright_embedding_gpu", "-c", KERNELS, *promised)
     (answer,) = (line for line in said.splitlines() if line.startswith("[{"))
-    rows, arguments, cuda = json.loads(answer)
+    rows, arguments, cuda, cpu_first = json.loads(answer)
     assert cuda
+    # TensorFlow puts an op on the device whose kernel has the highest priority.
+    assert sorted(cpu_first) == sorted(name for name in promised if ENQUEUE in name)
     for name in promised:
         assert rows[name].keys() >= {"CPU", "GPU"}, name
         expected = ON_DEVICE.get(name, arguments[name])
@@ -105,6 +131,23 @@ def test_ops_on_the_cpu() -> None:
         *("-k", f"not ({left_out})", *tests),
     )
     assert int(re.search(r"(\d+) passed", said)[1]) > 150
+    assert " failed" not in said
+
+
+@needs_nvcc
+def test_ids_on_the_device() -> None:
+    """The same numbers, with ids that the device has before they are enqueued."""
+    folder = ROOT / "tests" / "embedding"
+    names = ("numbers", "order", "enqueue")
+    tests = [folder / f"test_embedding_{name}.py" for name in names]
+    tests.append(ROOT / "tests" / "support" / "gpu" / "ids_on_device.py")
+    left_out = " or ".join(f"({what})" for what in ("avx2", "avx512", *NOT_ON_GPUS))
+    said = tensorflow(
+        *("opwright_embedding_on_cpu", "-m", "pytest", "-q"),
+        *("-k", f"not ({left_out})", *tests),
+        OPWRIGHT_IDS_ON_DEVICE="1",
+    )
+    assert int(re.search(r"(\d+) passed", said)[1]) > 100
     assert " failed" not in said
 
 
@@ -151,4 +194,4 @@ def test_what_check_does_on_gpus() -> None:
         *("opwright_embedding_on_cpu", "-m", "pytest", "-q"),
         *("-k", "test_on_the_cpu and TPU", tests),
     )
-    assert "7 passed" in said
+    assert "8 passed" in said

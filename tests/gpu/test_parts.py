@@ -595,6 +595,67 @@ print(json.dumps([moved, step_times.lines(results, 1e9), targets, failed]))
     ]
 
 
+def test_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch's profiler has of a step: by kind, without the host's own calls.
+
+    Names are as CUPTI gives them, demangled, and events are torch's.
+    """
+    torch = pytest.importorskip("torch")
+    from torch.autograd.profiler_util import FunctionEvent
+
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
+    from step_times import by_kind
+
+    here = "opwright::embedding::cuda::"
+
+    def run(kernel: str) -> str:
+        space = " " if kernel.endswith(">") else ""
+        return f"void {here}Run<{here}{kernel}{space}>({here}{kernel})"
+
+    adagrad = "opwright::embedding::rules::Adagrad, true"
+    cub = "cub::CUB_300001_SM_900::detail::radix_sort::"
+    on_device = [
+        ("Memcpy HtoD (Pinned -> Device)", 40.0),
+        (run("Lookup<true>"), 300.0),
+        (run("CheckGradients"), 20.0),
+        (run("Expand"), 30.0),
+        (f"void {cub}DeviceRadixSortHistogramKernel<{cub}policy_hub<int> >", 5.0),
+        (f"void {cub}DeviceRadixSortOnesweepKernel<{cub}policy_hub<int> >", 60.0),
+        (run(f"UpdateTiles<{adagrad}>"), 500.0),
+        (run(f"CombineShort<{adagrad}>"), 7.0),
+        (f"void {here}RunTogether<{here}CombineLong<{adagrad}> >", 8.0),
+        ("Memcpy HtoD (Pinned -> Device)", 2.0),
+        ("Memcpy DtoH (Device -> Pinned)", 1.0),
+        ("Memset (Device)", 1.5),
+    ]
+    of_host = [
+        ("cudaLaunchKernelExC", 4000.0),
+        ("cudaMemcpyAsync", 3000.0),
+        ("cudaDeviceSynchronize", 9000.0),
+    ]
+    kinds = torch.autograd.DeviceType
+    events = [
+        FunctionEvent(
+            number, name, 0, 10.0, 10.0 + took, device_type=kind, use_device="cuda"
+        )
+        for kind, all_of in ((kinds.CPU, of_host), (kinds.CUDA, on_device))
+        for number, (name, took) in enumerate(all_of)
+    ]
+    assert by_kind(events) == pytest.approx(
+        {
+            "copy of ids": 0.042,
+            "lookup": 0.3,
+            "check": 0.02,
+            "expand": 0.03,
+            "sort": 0.065,
+            "update": 0.5,
+            "combine": 0.015,
+            "other": 0.0025,
+        }
+    )
+    assert by_kind([]) == {}
+
+
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of hand-made times: what limits a step, and its share of a copy."""
     pytest.importorskip("torch")

@@ -181,11 +181,10 @@ class Builder {
       for (int64_t s = 0; s < samples(); ++s) {
         double sum = 0;
         for (int64_t i = offsets[s]; i < offsets[s + 1]; ++i) {
-          const double weight = weighted_ ? weights_.get()[i] : 1;
-          sum += combiner == Combiner::kMean ? weight : weight * weight;
+          sum += TermOf(combiner, weighted_ ? weights_.get()[i] : 1);
         }
-        const double below = combiner == Combiner::kMean ? sum : std::sqrt(sum);
-        scales[s] = below == 0 ? 0.f : static_cast<float>(1 / below);
+        const double divisor = DivisorOf(combiner, sum);
+        scales[s] = ScaleOf(divisor);
         if (!weighted_) continue;
         // What each id's row and gradient are multiplied by.
         bool finite = std::isfinite(scales[s]);
@@ -195,7 +194,7 @@ class Builder {
         }
         if (!finite) {
           return Bad("the weights of sample " + Text(s) + " combine to " +
-                     Number(static_cast<float>(below)) +
+                     Number(static_cast<float>(divisor)) +
                      ", and a weight over that is not finite in float32");
         }
       }
@@ -295,6 +294,37 @@ Status CheckPlacement(const Builder& builder, const Configuration& configuration
 }
 
 }  // namespace
+
+bool Batch::on_device() const {
+  return std::any_of(features.begin(), features.end(),
+                     [](const Bags& bags) { return bags.on_device != nullptr; });
+}
+
+bool CanStayOnDevice(const Configuration& configuration, int64_t feature,
+                     const Lookups& lookups) {
+  const FeatureConfig& config = ItemOf(configuration.features, feature);
+  const int64_t samples = config.samples(), count = lookups.ids.size;
+  const int64_t places = lookups.where.size;
+  const Floats& weights = lookups.weights;
+  if (weights.size != 0 && (weights.size != count || weights.wide)) return false;
+  switch (lookups.form) {
+    case Lookups::Form::kDense: return count == samples;
+    case Lookups::Form::kSplits: return places == samples + 1;
+    case Lookups::Form::kSamples: return places == count;
+    case Lookups::Form::kIndices:
+      return config.shape.size() == 1 && (lookups.rank == 1 || lookups.rank == 2) &&
+             places % lookups.rank == 0 && places / lookups.rank == count;
+  }
+  return false;
+}
+
+Bags MakeDeviceBags(const Configuration& configuration, int64_t feature, const Lookups& lookups,
+                    Combiner combiner) {
+  Bags bags;
+  bags.samples = ItemOf(configuration.features, feature).samples();
+  bags.on_device = std::make_unique<const DeviceLookups>(DeviceLookups{lookups, combiner});
+  return bags;
+}
 
 StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
                         const Lookups& lookups, Combiner combiner) {

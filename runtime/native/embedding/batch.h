@@ -1,6 +1,8 @@
 // What one core looks up in one step: the ids of each feature, checked and grouped by sample.
 #pragma once
 
+#include <cmath>
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -10,6 +12,18 @@
 namespace opwright::embedding {
 
 enum class Combiner { kSum, kMean, kSqrtN };
+
+// What a combiner divides by: of a sum of what each weight of a sample adds to it. And the
+// factor that comes of that.
+OPWRIGHT_RULE double TermOf(Combiner combiner, double weight) {
+  return combiner == Combiner::kSqrtN ? weight * weight : weight;
+}
+OPWRIGHT_RULE double DivisorOf(Combiner combiner, double sum) {
+  return combiner == Combiner::kSqrtN ? std::sqrt(sum) : sum;
+}
+OPWRIGHT_RULE float ScaleOf(double divisor) {
+  return divisor == 0 ? 0.f : static_cast<float>(1 / divisor);
+}
 
 // Views of what callers bring, in either of the widths that they may use.
 struct Ints {
@@ -43,6 +57,12 @@ struct Lookups {
   Floats weights;  // As many as ids, or none: ones.
 };
 
+// Ids in the memory of the device that the tables lie on, for the device to check.
+struct DeviceLookups {
+  Lookups lookups;
+  Combiner combiner = Combiner::kSum;
+};
+
 // Where the rows of an input go in the legacy form, where the features of a table share an
 // output: row r becomes sample r / count * stride + first + r % count, and the p-th id of
 // a row in a sequence of `sequence` goes p samples further.
@@ -61,18 +81,36 @@ struct Bags {
   std::unique_ptr<int64_t[]> indices;           // Rows of the table.
   std::unique_ptr<float[]> per_sample_weights;  // By index; null: ones.
   std::unique_ptr<float[]> scales;  // By sample, what the combiner divides by; null: ones.
+  // Not null: the ids are on the device alone, and the host has none of the arrays above.
+  std::unique_ptr<const DeviceLookups> on_device;
 
-  int64_t count() const { return samples == 0 ? 0 : offsets.get()[samples]; }
+  int64_t count() const {
+    if (on_device) return on_device->lookups.ids.size;
+    return samples == 0 ? 0 : offsets.get()[samples];
+  }
 };
 
 struct Batch {
   Mode mode = Mode::kTraining;  // Never kUnspecified.
   std::vector<Bags> features;   // As in the configuration.
+  // Keeps alive what lies on the device.
+  std::shared_ptr<const void> owner;
+
+  bool on_device() const;  // Some of its ids.
 };
 
 // The bags of a described feature. Throws std::bad_alloc.
 StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
                         const Lookups& lookups, Combiner combiner);
+
+// Whether a device can take ids of a described feature as they lie there: they are as many as
+// they should be, and none is dropped, as those are that lie beyond the end of a sequence.
+// What cannot be taken, MakeBags makes or refuses where the host can read it.
+bool CanStayOnDevice(const Configuration& configuration, int64_t feature,
+                     const Lookups& lookups);
+// The bags of such ids.
+Bags MakeDeviceBags(const Configuration& configuration, int64_t feature, const Lookups& lookups,
+                    Combiner combiner);
 
 // The bags of a table's only feature in the legacy form, from several inputs.
 StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,

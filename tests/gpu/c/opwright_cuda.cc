@@ -145,7 +145,7 @@ int32_t opwright_cuda_lookup(opwright_cuda_table* table, const opwright_cuda_bag
     const auto status = [&]() -> Status {
       OPWRIGHT_CUDA(cudaMemcpyAsync(table->image, block->data(), bytes.size(),
                                     cudaMemcpyHostToDevice, StreamOf(stream)));
-      return table->tables->Lookup(call, table->image, &out, StreamOf(stream));
+      return table->tables->Lookup(call, table->image, &out, nullptr, StreamOf(stream));
     }();
     return GiveBack(*std::move(block), status, stream);
   });

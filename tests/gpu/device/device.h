@@ -50,8 +50,9 @@ int64_t Streams();
 int64_t Waits();
 // Kernels, copies, events and what else streams were given.
 int64_t Operations();
-// Bytes that were copied from the host to the device.
+// Bytes that were copied from the host to the device, and back.
 int64_t CopiedToDevice();
+int64_t CopiedToHost();
 // How often somebody chose a device, which makes a context there.
 int64_t Choices();
 // The version of CUDA that the driver is for, and whether there is code for the device; until

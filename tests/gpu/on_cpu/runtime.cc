@@ -22,7 +22,7 @@ namespace on_cpu {
 namespace {
 
 std::atomic<int64_t> pinned{0}, events{0}, streams{0}, waits{0}, operations{0}, copied{0},
-    choices{0};
+    copied_back{0}, choices{0};
 std::atomic<int> driver{CUDART_VERSION};
 std::atomic<bool> code{true};
 
@@ -224,6 +224,7 @@ int64_t Streams() { return on_cpu::streams; }
 int64_t Waits() { return on_cpu::waits; }
 int64_t Operations() { return on_cpu::operations; }
 int64_t CopiedToDevice() { return on_cpu::copied; }
+int64_t CopiedToHost() { return on_cpu::copied_back; }
 int64_t Choices() { return on_cpu::choices; }
 void SetDriver(int version) { on_cpu::driver = version; }
 void SetCode(bool there) { on_cpu::code = there; }
@@ -299,6 +300,7 @@ cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t st
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   if (kind == cudaMemcpyHostToDevice) on_cpu::copied += static_cast<int64_t>(bytes);
+  if (kind == cudaMemcpyDeviceToHost) on_cpu::copied_back += static_cast<int64_t>(bytes);
   on_cpu::Do(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }

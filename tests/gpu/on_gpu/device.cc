@@ -108,6 +108,7 @@ int64_t Streams() { return 0; }
 int64_t Waits() { return 0; }
 int64_t Operations() { return 0; }
 int64_t CopiedToDevice() { return 0; }
+int64_t CopiedToHost() { return 0; }
 int64_t Choices() { return 0; }
 void SetDriver(int) {}
 void SetCode(bool) {}

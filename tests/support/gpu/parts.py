@@ -280,7 +280,7 @@ def kernels(run: Run) -> None:
 
 
 def store(run: Run) -> None:
-    """The embedding store with the kernels: streams, pinned memory, late refusals."""
+    """The embedding store with the kernels: streams, ids made there, late refusals."""
     if not built(run, "the store", run.store_test):
         return
     path = sanitizer.find()

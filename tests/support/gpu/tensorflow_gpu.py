@@ -223,8 +223,14 @@ def placed(
     return returned, found
 
 
-def train(device: str, name: str, hyper: dict[str, Any]) -> tuple[str, str]:
-    """Some steps in a tf.function, from configuring to retrieving on the device."""
+def train(
+    device: str, name: str, hyper: dict[str, Any], ids_on: str | None = None
+) -> tuple[str, str]:
+    """Some steps in a tf.function, from configuring to retrieving on the device.
+
+    Ids are enqueued there too, or where TensorFlow puts an op that nobody has put
+    anywhere: that is to be `ids_on`.
+    """
     random = np.random.default_rng(3)
     parameters = optimizer(name, **hyper)
     system = System(
@@ -242,11 +248,12 @@ def train(device: str, name: str, hyper: dict[str, Any]) -> tuple[str, str]:
     def step(
         where: Any, ids: Any, weights: Any, gradients: Any, proto: Any
     ) -> list[tf.Tensor]:
-        with tf.device(device):
-            scope = Scope.current()
-            enqueue = EnqueueTPUEmbeddingArbitraryTensorBatch
-            combiners = enqueue.Options(combiners=[t.combiner for t in system.tables])
+        scope = Scope.current()
+        enqueue = EnqueueTPUEmbeddingArbitraryTensorBatch
+        combiners = enqueue.Options(combiners=[t.combiner for t in system.tables])
+        with tf.device(None if ids_on else device):
             enqueue.create(scope, where, ids, weights, "train", combiners)
+        with tf.device(device):
             got = RecvTPUEmbeddingActivations.create(scope, len(system.features), proto)
             SendTPUEmbeddingGradients.create(scope, gradients, [], proto)
         return list(got.outputs)
@@ -265,9 +272,10 @@ def train(device: str, name: str, hyper: dict[str, Any]) -> tuple[str, str]:
             run = partial(step, *arguments(lookups, gradients), proto)
             got, devices = (run(), {}) if number else placed(run, STEP_OPS)
             for op, where in devices.items():
-                if not where or not all(d.endswith(device.strip("/")) for d in where):
+                there = ids_on if ids_on and op.startswith("Enqueue") else device
+                if not where or not all(d.endswith(there.strip("/")) for d in where):
                     found = " and ".join(sorted(where)) or "no device"
-                    return FAILED, f"{op} ran on {found}, not on {device}"
+                    return FAILED, f"{op} ran on {found}, not on {there}"
             for tensor, wanted_values in zip(
                 got, system.expected(expected, lookups), strict=True
             ):
@@ -373,6 +381,8 @@ def rows(device: str) -> list[tuple[str, Callable[[], tuple[str, str]]]]:
     for name, hyper in OPTIMIZERS.items():
         what = f"TPU embeddings, {name}"
         found.append((what, partial(train, device, name, hyper)))
+    what = "TPU embeddings, ids enqueued by the host"
+    found.append((what, partial(train, device, "adagrad", {}, ids_on="/CPU:0")))
     for what, bad_id in (("id", True), ("gradient", False)):
         name = f"TPU embeddings, a bad {what}"
         found.append((name, partial(refuses, device, bad_id)))

@@ -11,19 +11,18 @@
 // As REGISTER_KERNEL_BUILDER, which has no place for MakeGuarded: CLAUSES are those of a
 // KernelDefBuilder, the last argument is the kernel's class.
 #define OPWRIGHT_REGISTER_KERNEL(NAME, CLAUSES, ...) \
-  OPWRIGHT_REGISTER_KERNEL_IF(true, NAME, CLAUSES, __VA_ARGS__)
+  OPWRIGHT_REGISTER_KERNEL_IF(true, NAME, CLAUSES.Priority(::opwright::kPriority), __VA_ARGS__)
+// With a priority among its clauses.
 #define OPWRIGHT_REGISTER_KERNEL_IF(CONDITION, NAME, CLAUSES, ...) \
   OPWRIGHT_REGISTER_NUMBERED(__COUNTER__, CONDITION, NAME, CLAUSES, __VA_ARGS__)
 #define OPWRIGHT_REGISTER_NUMBERED(NUMBER, CONDITION, NAME, CLAUSES, ...) \
   OPWRIGHT_REGISTER_AS(NUMBER, CONDITION, NAME, CLAUSES, __VA_ARGS__)
-#define OPWRIGHT_REGISTER_AS(NUMBER, CONDITION, NAME, CLAUSES, ...)                          \
-  static const auto opwright_kernel_##NUMBER =                                               \
-      (CONDITION)                                                                            \
-          ? std::make_optional<::tensorflow::kernel_factory::OpKernelRegistrar>(             \
-                ::tensorflow::KernelDefBuilder(NAME) CLAUSES.Priority(::opwright::kPriority) \
-                    .Build(),                                                                \
-                #__VA_ARGS__, &::opwright::MakeGuarded<__VA_ARGS__>)                         \
-          : std::nullopt
+#define OPWRIGHT_REGISTER_AS(NUMBER, CONDITION, NAME, CLAUSES, ...)                         \
+  static const auto opwright_kernel_##NUMBER =                                              \
+      (CONDITION) ? std::make_optional<::tensorflow::kernel_factory::OpKernelRegistrar>(    \
+                        ::tensorflow::KernelDefBuilder(NAME) CLAUSES.Build(), #__VA_ARGS__, \
+                        &::opwright::MakeGuarded<__VA_ARGS__>)                              \
+                  : std::nullopt
 
 #define OPWRIGHT_REGISTER_CPU(NAME, ...) \
   OPWRIGHT_REGISTER_KERNEL(NAME, .Device(tensorflow::DEVICE_CPU), __VA_ARGS__)

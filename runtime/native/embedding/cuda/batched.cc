@@ -62,6 +62,32 @@ LookupCall MakeLookup(const std::vector<TableView>& tables, std::vector<Source> 
   return call;
 }
 
+int64_t ArrivalImageBytes(size_t arrived) {
+  if (arrived == 0) return 0;
+  const size_t firsts = 2 * (arrived + 1) * sizeof(int64_t);
+  const size_t bytes = arrived * sizeof(Arrived) + firsts + sizeof(DeviceErrors);
+  return static_cast<int64_t>((bytes + 4 * 16) / 16 * 16);
+}
+
+ArrivalCall MakeArrival(const std::vector<Arrived>& all) {
+  ArrivalCall call;
+  if (all.empty()) return call;
+  std::vector<int64_t> starts, weights;
+  for (const Arrived& one : all) {
+    starts.push_back(one.ToStart());
+    weights.push_back(one.ToWeigh());
+  }
+  call.starts = FirstsOf(starts, kWarp);
+  call.weights = FirstsOf(weights, kWarp);
+  call.all_at = call.image.Add(all);
+  call.starts_at = call.image.Add(call.starts);
+  call.weights_at = call.image.Add(call.weights);
+  DeviceErrors none;
+  std::fill_n(none.first, kErrorKinds, DeviceErrors::kNone);
+  call.errors_at = call.image.Add(std::vector<DeviceErrors>{none});
+  return call;
+}
+
 int64_t UpdateImageBytes(size_t tables, int64_t sources) {
   return static_cast<int64_t>(tables) * kMostTableBytes + sources * kMostSourceBytes + 256;
 }

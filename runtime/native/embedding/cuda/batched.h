@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "embedding/cuda/arrival.h"
 #include "embedding/cuda/kernels.h"
 #include "embedding/cuda/plan.h"
 #include "embedding/spec.h"
@@ -48,6 +49,16 @@ struct LookupCall {
 };
 int64_t LookupImageBytes(size_t sources);
 LookupCall MakeLookup(const std::vector<TableView>& tables, std::vector<Source> sources);
+
+// What is still to be made of ids that lie on the device as they came.
+struct ArrivalCall {
+  std::vector<int64_t> starts, weights;  // Where the threads of each begin.
+  int64_t all_at = 0, starts_at = 0, weights_at = 0, errors_at = 0;  // In the image.
+  Image image;
+};
+// Not less than the bytes of its image: a multiple of 16.
+int64_t ArrivalImageBytes(size_t arrived);
+ArrivalCall MakeArrival(const std::vector<Arrived>& all);
 
 // An update: kernels for all sources, and groups of tables with the same rule.
 struct UpdateCall {

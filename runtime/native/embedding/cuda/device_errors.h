@@ -19,7 +19,7 @@ OPWRIGHT_RULE void AtomicMin(unsigned long long* least, unsigned long long value
 
 // What a call brought that it must not, and where it came first: the source in the upper 16
 // bits, the position in the lower 48. No update changes a row while there is something.
-enum ErrorKind { kBadOffset, kBadId, kBadWeight, kBadGradient, kErrorKinds };
+enum ErrorKind { kBadSample, kBadOffset, kBadId, kBadWeight, kBadGradient, kErrorKinds };
 struct DeviceErrors {
   static constexpr unsigned long long kNone = ~0ull;
   unsigned long long first[kErrorKinds];

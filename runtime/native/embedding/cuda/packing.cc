@@ -19,6 +19,8 @@ bool AnIdEach(const Bags& bags) {
   return wrong == 0;
 }
 
+Integers IntegersOf(const Ints& ints) { return {ints.data, ints.wide}; }
+
 }  // namespace
 
 template <class X>
@@ -41,15 +43,43 @@ Packing::Packing(const Configuration& configuration, const Batch& batch) {
     one.table = configuration.features[f].table;
     one.samples = bags.samples;
     one.count = bags.count();
-    one.wide_indices = configuration.tables[static_cast<size_t>(one.table)].rows > kRows32;
-    one.wide_offsets = one.count >= kRows32;
-    one.offsets =
-        AnIdEach(bags) ? -1 : Append(bags.offsets.get(), bags.samples + 1, !one.wide_offsets);
-    one.indices = Append(bags.indices.get(), one.count, !one.wide_indices);
-    one.per_sample_weights = Append(bags.per_sample_weights.get(), one.count, false);
-    one.scales = Append(bags.scales.get(), bags.samples, false);
+    if (bags.on_device) {
+      Leave(*bags.on_device, &one);
+    } else {
+      Pack(bags, configuration.tables[static_cast<size_t>(one.table)].rows, &one);
+    }
     features_.push_back(one);
   }
+}
+
+void Packing::Pack(const Bags& bags, int64_t rows, Feature* one) {
+  one->wide_indices = rows > kRows32;
+  one->wide_offsets = one->count >= kRows32;
+  if (!AnIdEach(bags)) {
+    one->offsets = Append(bags.offsets.get(), bags.samples + 1, !one->wide_offsets);
+  }
+  one->indices = Append(bags.indices.get(), one->count, !one->wide_indices);
+  one->per_sample_weights = Append(bags.per_sample_weights.get(), one->count, false);
+  one->scales = Append(bags.scales.get(), bags.samples, false);
+}
+
+void Packing::Leave(const DeviceLookups& left, Feature* one) {
+  const Lookups& lookups = left.lookups;
+  const auto make_room = [this](int64_t bytes) {
+    const int64_t first = room_;
+    room_ += (bytes + 15) / 16 * 16;
+    return first;
+  };
+  one->left = &left;
+  const bool dense = lookups.form == Lookups::Form::kDense;
+  if (!dense && lookups.form != Lookups::Form::kSplits) {
+    one->offsets = make_room((one->samples + 1) * 8);
+  }
+  // The only id of a sample is divided by one, if it has no weight.
+  if (left.combiner != Combiner::kSum && !(dense && lookups.weights.size == 0)) {
+    one->scales = make_room(one->samples * 4);
+  }
+  ++left_;
 }
 
 void Packing::CopyTo(ExecutionContext* exec, char* to) const {
@@ -68,22 +98,54 @@ void Packing::CopyTo(ExecutionContext* exec, char* to) const {
   for (int64_t i = 0; i < count; ++i) copy(i);
 }
 
-std::vector<Source> Packing::SourcesAt(const char* base) const {
+std::vector<Source> Packing::SourcesAt(const char* base, const char* room) const {
   std::vector<Source> sources;
-  const auto at = [base](int64_t offset) { return offset < 0 ? nullptr : base + offset; };
   for (const Feature& one : features_) {
+    const char* const made = one.left ? room : base;
+    const auto at = [](const char* from, int64_t offset) {
+      return offset < 0 ? nullptr : from + offset;
+    };
     Source source;
     source.number = static_cast<int64_t>(sources.size());
     source.table = one.table;
     source.samples = one.samples;
     source.count = one.count;
-    source.offsets = {at(one.offsets), one.wide_offsets};
-    source.indices = {at(one.indices), one.wide_indices};
-    source.per_sample_weights = reinterpret_cast<const float*>(at(one.per_sample_weights));
-    source.scales = reinterpret_cast<const float*>(at(one.scales));
+    source.offsets = {at(made, one.offsets), one.wide_offsets};
+    source.indices = {at(base, one.indices), one.wide_indices};
+    source.per_sample_weights =
+        reinterpret_cast<const float*>(at(base, one.per_sample_weights));
+    source.scales = reinterpret_cast<const float*>(at(made, one.scales));
+    if (one.left) {
+      const Lookups& lookups = one.left->lookups;
+      source.indices = IntegersOf(lookups.ids);
+      if (lookups.form == Lookups::Form::kSplits) source.offsets = IntegersOf(lookups.where);
+      if (lookups.weights.size > 0) {
+        source.per_sample_weights = static_cast<const float*>(lookups.weights.data);
+      }
+    }
     sources.push_back(source);
   }
   return sources;
+}
+
+std::vector<Arrived> Packing::ArrivedAt(const std::vector<Source>& sources, char* room) const {
+  std::vector<Arrived> all;
+  for (size_t f = 0; f < features_.size(); ++f) {
+    const Feature& one = features_[f];
+    if (!one.left) continue;
+    const Lookups& lookups = one.left->lookups;
+    Arrived arrived;
+    arrived.source = sources[f];
+    if (one.offsets >= 0) {
+      arrived.samples = IntegersOf(lookups.where);
+      arrived.step = lookups.form == Lookups::Form::kIndices ? lookups.rank : 1;
+      arrived.starts = reinterpret_cast<int64_t*>(room + one.offsets);
+    }
+    if (one.scales >= 0) arrived.scales = reinterpret_cast<float*>(room + one.scales);
+    arrived.combiner = one.left->combiner;
+    all.push_back(arrived);
+  }
+  return all;
 }
 
 }  // namespace opwright::embedding::cuda

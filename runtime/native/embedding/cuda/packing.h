@@ -6,13 +6,15 @@
 
 #include "base/execution_context.h"
 #include "embedding/batch.h"
+#include "embedding/cuda/arrival.h"
 #include "embedding/cuda/kernels.h"
 #include "embedding/spec.h"
 
 namespace opwright::embedding::cuda {
 
 // Rows and offsets are int32 where all of a table's rows, or all offsets, fit in it; features
-// whose samples have an id each need no offsets.
+// whose samples have an id each need no offsets. Ids that lie on the device are left where they
+// are: what is made of them there takes room, and is not copied.
 class Packing {
  public:
   // `batch` has to stay.
@@ -20,8 +22,12 @@ class Packing {
 
   int64_t bytes() const { return bytes_; }
   void CopyTo(ExecutionContext* exec, char* to) const;
-  // The features, once the bytes lie at `base`.
-  std::vector<Source> SourcesAt(const char* base) const;
+  int64_t room() const { return room_; }
+  // The features, once the bytes lie at `base`, and the room at an address aligned to 16;
+  std::vector<Source> SourcesAt(const char* base, const char* room) const;
+  // and those of them whose ids were left.
+  size_t left() const { return left_; }
+  std::vector<Arrived> ArrivedAt(const std::vector<Source>& sources, char* room) const;
 
  private:
   // A part of an array, and where it goes; `narrow`: as int32 what is int64.
@@ -32,16 +38,21 @@ class Packing {
   };
   struct Feature {
     int64_t table, samples, count;
-    int64_t offsets, indices, per_sample_weights, scales;  // Where they begin, or -1.
-    bool wide_offsets, wide_indices;
+    // Where they begin, or -1.
+    int64_t offsets = -1, indices = -1, per_sample_weights = -1, scales = -1;
+    bool wide_offsets = true, wide_indices = true;
+    const DeviceLookups* left = nullptr;  // If it was: offsets and scales are in the room.
   };
 
   template <class X>
   int64_t Append(const X* array, int64_t count, bool narrow);
+  void Pack(const Bags& bags, int64_t rows, Feature* one);
+  void Leave(const DeviceLookups& left, Feature* one);
 
   std::vector<Part> parts_;
   std::vector<Feature> features_;
-  int64_t bytes_ = 0;
+  int64_t bytes_ = 0, room_ = 0;
+  size_t left_ = 0;
 };
 
 }  // namespace opwright::embedding::cuda

@@ -62,7 +62,7 @@ TEST(Packing, RandomBatchesAreTheSame) {
     const Packing packing(configuration, batch);
     std::vector<char> bytes(static_cast<size_t>(packing.bytes()));
     packing.CopyTo(&exec, bytes.data());
-    const std::vector<Source> sources = packing.SourcesAt(bytes.data());
+    const std::vector<Source> sources = packing.SourcesAt(bytes.data(), nullptr);
     for (size_t f = 0; f < sources.size(); ++f) {
       const Source& source = sources[f];
       const Bags& bags = batch.features[f];

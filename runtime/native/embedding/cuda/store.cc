@@ -79,7 +79,8 @@ class Ids {
   std::unique_ptr<Pieces> pieces_;
 };
 
-// A batch with its ids on the device, or on their way there.
+// A batch with its ids on the device, or on their way there. Such as lay there before are read
+// where they are, on the stream that whoever made them used.
 struct DeviceBatch : PreparedBatch {
   DeviceBatch(std::shared_ptr<const Batch> batch, std::shared_ptr<Ids> from,
               const Pieces::Piece& taken)
@@ -87,14 +88,15 @@ struct DeviceBatch : PreparedBatch {
   ~DeviceBatch() override {
     const Context::Scope here(ids->context());
     // Whoever uses the piece next is behind the stream. Nobody is left to tell of an error.
-    static_cast<void>(Arrive());
+    if (copied && !arrived) static_cast<void>(copied->Before(ids->stream()));
     ids->pieces().GiveBack(piece);
   }
 
   // What the stream is given from now on finds the ids there. Under the store's lock.
-  Status Arrive() const {
-    if (!copied || arrived) return {};
+  Status Arrive(Tables* tables) const {
+    if (arrived) return {};
     OPWRIGHT_RETURN_IF_ERROR(copied->Before(ids->stream()));
+    if (found) OPWRIGHT_RETURN_IF_ERROR(tables->Arrive(arrival, arrival_image, ids->stream()));
     arrived = true;
     return {};
   }
@@ -103,6 +105,11 @@ struct DeviceBatch : PreparedBatch {
   const Pieces::Piece piece;
   LookupCall call;              // Its image is in the piece,
   const char* image = nullptr;  // here.
+  // Of ids that lay there before, the same, and on the device what is wrong with them; else
+  // null.
+  ArrivalCall arrival;
+  char* arrival_image = nullptr;
+  DeviceErrors* found = nullptr;
   FenceRef copied;
   mutable bool arrived = false;
 };
@@ -225,10 +232,29 @@ class Store : public TableStore {
 
   Status Lookup(ExecutionContext*, const PreparedBatch& prepared,
                 float* const* outputs) override {
-    const Exclusive exclusive(this);
     const DeviceBatch& batch = static_cast<const DeviceBatch&>(prepared);
-    OPWRIGHT_RETURN_IF_ERROR(batch.Arrive());
-    return tables_->Lookup(batch.call, batch.image, outputs, stream_);
+    // What is wrong with ids that the host has not seen, their update tells; of a batch that
+    // has none, its lookup.
+    const bool tells = batch.found && batch.batch().mode == Mode::kInference;
+    Report report;
+    std::shared_ptr<Fence> fence;
+    if (tells) {
+      const Context::Scope here(context_);
+      OPWRIGHT_RETURN_IF_ERROR(MakeReport(sizeof(DeviceErrors), &report, &fence));
+    }
+    const Exclusive exclusive(this);
+    const auto queue = [&]() -> Status {
+      OPWRIGHT_RETURN_IF_ERROR(batch.Arrive(tables_.get()));
+      OPWRIGHT_RETURN_IF_ERROR(
+          tables_->Lookup(batch.call, batch.image, outputs, batch.found, stream_));
+      if (!tells) return {};
+      OPWRIGHT_CUDA(cudaMemcpyAsync(report.block.data(), batch.found, sizeof(DeviceErrors),
+                                    cudaMemcpyDeviceToHost, stream_));
+      return fence->Record(stream_);
+    };
+    OPWRIGHT_RETURN_IF_ERROR(Guarded(queue));
+    if (tells) reports_.push_back(std::move(report));
+    return {};
   }
 
   // Waits for memory, with no lock held.
@@ -254,30 +280,38 @@ class Store : public TableStore {
       return workspace.get() != nullptr;
     });
     if (!workspace.get()) return TooLarge("an update works in ", room->workspace);
-    StatusOr<Staging::Lease> block = staging_->Take(kImageAt + room->image);
-    OPWRIGHT_RETURN_IF_ERROR(block.status());
-    char* const data = block->data();
-    const StatusOr<std::shared_ptr<Fence>> fence = Fence::Create();
-    OPWRIGHT_RETURN_IF_ERROR(fence.status());
+    Report report;
+    std::shared_ptr<Fence> fence;
+    OPWRIGHT_RETURN_IF_ERROR(MakeReport(kImageAt + room->image, &report, &fence));
+    report.of_update = true;
+    report.ids_seen = std::none_of(cores.begin(), cores.end(), [](const CoreGradients& core) {
+      return core.batch->batch().on_device();
+    });
+    char* const data = report.block.data();
 
     // From here on nothing fails for want of memory: what was refused has changed nothing.
     const Exclusive exclusive(this);
-    reports_.push_back({*std::move(block), *fence});
+    reports_.push_back(std::move(report));
     const auto queue = [&]() -> Status {
+      int64_t first = 0;
       for (const CoreGradients& core : cores) {
-        OPWRIGHT_RETURN_IF_ERROR(static_cast<const DeviceBatch*>(core.batch)->Arrive());
+        const DeviceBatch& batch = *static_cast<const DeviceBatch*>(core.batch);
+        OPWRIGHT_RETURN_IF_ERROR(batch.Arrive(tables_.get()));
+        if (batch.found)
+          OPWRIGHT_RETURN_IF_ERROR(tables_->TakeOver(batch.found, first, stream_));
+        first += static_cast<int64_t>(batch.call.sources.size());
       }
       OPWRIGHT_RETURN_IF_ERROR(
           tables_->Update(sources, rates, *room, workspace.get(), data + kImageAt, stream_));
       OPWRIGHT_RETURN_IF_ERROR(errors_->CopyTo(reinterpret_cast<DeviceErrors*>(data), stream_));
-      return (*fence)->Record(stream_);
+      return fence->Record(stream_);
     };
     const Status status = Guarded(queue);
     if (!status.ok()) {
       reports_.pop_back();
       return status;
     }
-    ids_->pieces().Passes(*fence);
+    ids_->pieces().Passes(fence);
     ++updates_;
     return {};
   }
@@ -299,7 +333,7 @@ class Store : public TableStore {
       OPWRIGHT_RETURN_IF_ERROR(passed.status());
       if (!*passed) return {};
       const DeviceErrors errors = *reinterpret_cast<const DeviceErrors*>(oldest.block.data());
-      if (errors.any()) return Explain(errors);
+      if (errors.any()) return oldest.of_update ? ExplainUpdate(errors) : ExplainLookup(errors);
       reports_.pop_front();
     }
     return {};
@@ -402,9 +436,11 @@ class Store : public TableStore {
   StatusOr<PreparedRef> Copy(ExecutionContext* exec, std::shared_ptr<const Batch> batch,
                              bool patient) {
     const Packing packing(*configuration_, *batch);
-    // Behind the ids comes what a lookup says of them.
-    const int64_t image_bytes = LookupImageBytes(batch->features.size());
-    const int64_t bytes = packing.bytes() + image_bytes;
+    // Behind the ids comes what a lookup says of them, what is said of those that lie on the
+    // device, and, not copied, the room for what is made of them.
+    const int64_t image_bytes = (LookupImageBytes(batch->features.size()) + 15) / 16 * 16;
+    const int64_t copied = packing.bytes() + image_bytes + ArrivalImageBytes(packing.left());
+    const int64_t bytes = copied + packing.room();
     Pieces::Piece piece;
     Status status;
     const auto attempt = [&] {
@@ -421,21 +457,31 @@ class Store : public TableStore {
     if (!status.ok()) return status;
     if (!piece.data) return TooLarge("the ids of a batch take ", bytes);
     auto made = std::make_shared<DeviceBatch>(std::move(batch), ids_, piece);
-    made->call = MakeLookup(tables_->views(), packing.SourcesAt(piece.data));
+    char* const room = piece.data + copied;
+    made->call = MakeLookup(tables_->views(), packing.SourcesAt(piece.data, room));
     made->image = piece.data + packing.bytes();
+    if (packing.left() > 0) {
+      made->arrival = MakeArrival(packing.ArrivedAt(made->call.sources, room));
+      made->arrival_image = piece.data + packing.bytes() + image_bytes;
+      made->found =
+          reinterpret_cast<DeviceErrors*>(made->arrival_image + made->arrival.errors_at);
+    }
     for (const Source& source : made->call.sources) {
       OPWRIGHT_RETURN_IF_ERROR(tables_->CheckSource("a lookup", source));
     }
-    StatusOr<Staging::Lease> block = staging_->Take(bytes);
+    StatusOr<Staging::Lease> block = staging_->Take(copied);
     OPWRIGHT_RETURN_IF_ERROR(block.status());
     const StatusOr<std::shared_ptr<Fence>> fence = Fence::Create();
     OPWRIGHT_RETURN_IF_ERROR(fence.status());
     packing.CopyTo(exec, block->data());
-    std::memcpy(block->data() + packing.bytes(), made->call.image.bytes().data(),
-                static_cast<size_t>(image_bytes));
+    const auto put = [&](const Image& image, int64_t at) {
+      std::copy(image.bytes().begin(), image.bytes().end(), block->data() + at);
+    };
+    put(made->call.image, packing.bytes());
+    put(made->arrival.image, packing.bytes() + image_bytes);
     const cudaStream_t copies = ids_->copies();
     status = Failed("cudaMemcpyAsync",
-                    cudaMemcpyAsync(piece.data, block->data(), static_cast<size_t>(bytes),
+                    cudaMemcpyAsync(piece.data, block->data(), static_cast<size_t>(copied),
                                     cudaMemcpyHostToDevice, copies));
     if (status.ok()) status = (*fence)->Record(copies);
     if (!status.ok()) {
@@ -447,39 +493,87 @@ class Store : public TableStore {
     return PreparedRef(std::move(made));
   }
 
-  // What the oldest update brought that was report of, and what came of it and of all later
-  // ones. The next one is made again.
-  Status Explain(const DeviceErrors& errors) {
-    const int64_t last = updates_ - 1, first = updates_ - static_cast<int64_t>(reports_.size());
-    for (Report& one : reports_) one.block.GiveBack(one.fence);
-    reports_.clear();
+  // What the device says of some of its work, once it has passed the fence.
+  struct Report {
+    Staging::Lease block;
+    FenceRef fence;
+    bool of_update = false;  // Else of a lookup.
+    bool ids_seen = false;   // By the host, which checked them.
+  };
+  Status MakeReport(int64_t bytes, Report* report, std::shared_ptr<Fence>* fence) {
+    StatusOr<Staging::Lease> block = staging_->Take(bytes);
+    OPWRIGHT_RETURN_IF_ERROR(block.status());
+    StatusOr<std::shared_ptr<Fence>> made = Fence::Create();
+    OPWRIGHT_RETURN_IF_ERROR(made.status());
+    report->block = *std::move(block);
+    report->fence = *fence = *std::move(made);
+    return {};
+  }
+
+  // The oldest report is of a lookup that found this.
+  Status ExplainLookup(const DeviceErrors& errors) {
+    reports_.pop_front();
+    return Explain(errors, /*ids_seen=*/false, "a batch for inference",
+                   "ids that were not right added nothing");
+  }
+
+  // Of an update, which was not made, nor was any later one. The next one is made again.
+  Status ExplainUpdate(const DeviceErrors& errors) {
+    const bool ids_seen = reports_.front().ids_seen;
+    const auto updates = std::stable_partition(
+        reports_.begin(), reports_.end(), [](const Report& one) { return !one.of_update; });
+    const int64_t last = updates_ - 1, first = updates_ - (reports_.end() - updates);
+    for (auto one = updates; one != reports_.end(); ++one) one->block.GiveBack(one->fence);
+    reports_.erase(updates, reports_.end());
     OPWRIGHT_RETURN_IF_ERROR(errors_->Clear(stream_));
     const std::string lost =
         first == last
             ? "the update of step " + Text(first) + " was not made"
             : "the updates of steps " + Text(first) + " to " + Text(last) + " were not made";
-    for (int i = 0; i < kErrorKinds; ++i) {
-      const ErrorKind kind = static_cast<ErrorKind>(i);
-      if (errors.first[i] == DeviceErrors::kNone) continue;
-      const int64_t features = static_cast<int64_t>(configuration_->features.size());
-      const int64_t feature = errors.source(kind) % features;
-      const int64_t core = errors.source(kind) / features;
-      const std::string where =
-          "step " + Text(first) +
-          (configuration_->cores > 1 ? " of core " + Text(core) : std::string()) + ", " +
-          DescribeFeature(*configuration_, feature);
-      // Ids and weights were checked when they came: only a device that fails finds others.
-      if (kind != kBadGradient) {
-        return InternalError(where + ": its ids changed on the way to the device; " + lost);
-      }
-      const int64_t dimension =
-          configuration_->tables[configuration_->features[feature].table].dimension;
-      return InvalidArgumentError(where + ": gradients must be finite, that of sample " +
-                                  Text(errors.position(kind) / dimension) + ", column " +
-                                  Text(errors.position(kind) % dimension) + " was not; " +
-                                  lost);
+    return Explain(errors, ids_seen, "step " + Text(first), lost);
+  }
+
+  // What is wrong with whose part of `what`, and what came of it.
+  Status Explain(const DeviceErrors& errors, bool ids_seen, std::string what,
+                 const std::string& outcome) const {
+    int i = 0;
+    while (errors.first[i] == DeviceErrors::kNone) ++i;
+    const ErrorKind kind = static_cast<ErrorKind>(i);
+    const int64_t features = static_cast<int64_t>(configuration_->features.size());
+    const int64_t number = errors.source(kind) % features,
+                  core = errors.source(kind) / features;
+    const FeatureConfig& feature = configuration_->features[number];
+    const TableConfig& table = configuration_->tables[feature.table];
+    const int64_t at = errors.position(kind);
+    if (configuration_->cores > 1) what += " of core " + Text(core);
+    what += ", " + DescribeFeature(*configuration_, number) + ": ";
+    // Only a device that fails finds others than the host has checked.
+    if (ids_seen && kind != kBadGradient) {
+      return InternalError(what + "its ids changed on the way to the device; " + outcome);
     }
-    return {};
+    switch (kind) {
+      case kBadSample:
+        what += "sample indices must be in [0, " + Text(feature.samples()) +
+                ") and, if enqueued on a GPU, not descend; index " + Text(at) + " is not so";
+        break;
+      case kBadOffset:
+        what +=
+            "row splits must begin with 0, not descend and end with the number of ids; "
+            "those of row " +
+            Text(at) + " do not";
+        break;
+      case kBadId:
+        what += "ids must be in [0, " + Text(table.rows) + "), id " + Text(at) + " is not";
+        break;
+      case kBadWeight:
+        what += "weights, and what a combiner makes of them, must be finite, weight " +
+                Text(at) + " is not";
+        break;
+      default:
+        what += "gradients must be finite, that of sample " + Text(at / table.dimension) +
+                ", column " + Text(at % table.dimension) + " was not";
+    }
+    return InvalidArgumentError(what + "; " + outcome);
   }
 
   static constexpr std::chrono::milliseconds kPatience{500};
@@ -495,11 +589,7 @@ class Store : public TableStore {
   std::atomic<int64_t> in_vain_{std::numeric_limits<int64_t>::max()};
   std::mutex mutex_;     // Of what follows, and of the order of the stream's work.
   int64_t updates_ = 0;  // Queued,
-  // and what came of the latest of them, which nobody has looked at.
-  struct Report {
-    Staging::Lease block;
-    FenceRef fence;
-  };
+  // and what came of the latest of them, and of lookups, which nobody has looked at.
   std::deque<Report> reports_;
 };
 

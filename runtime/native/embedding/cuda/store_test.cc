@@ -7,69 +7,18 @@
 #include <deque>
 #include <functional>
 #include <future>
-#include <map>
 #include <mutex>
 
 #include "device/device.h"
+#include "device/heap.h"
 #include "embedding/cuda/store.h"
 #include "embedding/testing/steps.h"
 
 namespace opwright::embedding::cuda {
 namespace {
 
-// Memory that may be given again while earlier work uses it, as TensorFlow's is: what was
-// freed is overwritten when the device gets there.
-class Heap : public cuda::Memory {
- public:
-  void* Allocate(int64_t bytes) override {
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (refusals_ > 0 && --refusals_ > 0) {
-      lock.unlock();
-      on_refusal_();
-      return nullptr;
-    }
-    if (bytes > limit_ - used_) return nullptr;
-    used_ += bytes;
-    void* const data = device::Allocate(bytes);
-    sizes_[data] = bytes;
-    return data;
-  }
-  void Free(void* data) override {
-    int64_t bytes;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      bytes = sizes_.at(data);
-      sizes_.erase(data);
-      used_ -= bytes;
-    }
-    device::Free(data, bytes);
-  }
-  int64_t Left() override {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return limit_ - used_;
-  }
-
-  int64_t used() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return used_;
-  }
-  void LeaveOnly(int64_t bytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    limit_ = used_ + bytes;
-  }
-  // Refuses so many times, and says so each time.
-  void Refuse(int64_t times, std::function<void()> on_refusal) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    refusals_ = times + 1;
-    on_refusal_ = std::move(on_refusal);
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<void*, int64_t> sizes_;
-  int64_t used_ = 0, limit_ = int64_t{1} << 40, refusals_ = 0;
-  std::function<void()> on_refusal_;
-};
+using device::Heap;
+using device::Later;
 
 // One table of four rows and a feature of two samples, an id each.
 struct Bed {
@@ -154,11 +103,7 @@ void Has(const Status& status, StatusCode code, const std::vector<std::string>& 
 constexpr auto kInvalid = StatusCode::kInvalidArgument;
 constexpr auto kOutOfMemory = StatusCode::kResourceExhausted;
 
-// While a test runs, the device gets to its work later; then all is given back.
-struct Later {
-  Later() { device::SetLater(true); }
-  ~Later() { device::SetLater(false); }
-};
+// Once a test is over, all is given back.
 void NothingIsLeft() {
   EXPECT_EQ(device::Pinned(), 0);
   EXPECT_EQ(device::Events(), 0);

@@ -257,8 +257,27 @@ Status Tables::Read(int64_t table, int64_t slot, const Shard& rows, float* to,
   return Copy(false, table, slot, rows, to, stream);
 }
 
+Status Tables::Arrive(const ArrivalCall& call, char* image, cudaStream_t stream) {
+  const auto queue = [&](const char* what, auto kernel, const std::vector<int64_t>& firsts,
+                         int64_t at) {
+    kernel.spread = {reinterpret_cast<const int64_t*>(image + at),
+                     static_cast<int64_t>(firsts.size()) - 1, firsts.front(), firsts.back()};
+    kernel.all = reinterpret_cast<const Arrived*>(image + call.all_at);
+    kernel.errors = reinterpret_cast<DeviceErrors*>(image + call.errors_at);
+    return Queue(what, kernel, kernel.threads(), 1, stream);
+  };
+  OPWRIGHT_RETURN_IF_ERROR(
+      queue("the samples of ids", FindStarts(), call.starts, call.starts_at));
+  return queue("the weights of ids", Weigh(), call.weights, call.weights_at);
+}
+
+Status Tables::TakeOver(const DeviceErrors* found, int64_t first, cudaStream_t stream) {
+  const cuda::TakeOver kernel{found, first, errors_};
+  return Queue("what is wrong with ids", kernel, kernel.threads(), 1, stream);
+}
+
 Status Tables::Lookup(const LookupCall& call, const char* image, float* const* outputs,
-                      cudaStream_t stream) {
+                      DeviceErrors* errors, cudaStream_t stream) {
   OPWRIGHT_RETURN_IF_ERROR(CheckDevice());
   const int64_t sources = static_cast<int64_t>(call.sources.size());
   for (int64_t i = 0; i < sources; ++i) {
@@ -280,7 +299,7 @@ Status Tables::Lookup(const LookupCall& call, const char* image, float* const* o
                        firsts[0], firsts[count]};
       lookup.tables = device_views_;
       lookup.sources = reinterpret_cast<const Source*>(image + call.sources_at) + first;
-      lookup.errors = errors_;
+      lookup.errors = errors ? errors : errors_;
       std::copy(outputs + first, outputs + first + count, lookup.outputs.of);
       return Queue("a lookup", lookup, lookup.threads(), 1, stream);
     };

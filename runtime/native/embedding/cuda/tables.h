@@ -98,9 +98,15 @@ class Tables {
 
   // What a source must be for a lookup or, with its gradients, for an update.
   Status CheckSource(const char* call, const Source& source) const;
-  // `image` is where on the device call.image lies; outputs[i]: [samples, dimension].
+  // Makes what is still to be made of ids that lie on the device; `image` is where call.image
+  // does, which says then what is wrong with them.
+  Status Arrive(const ArrivalCall& call, char* image, cudaStream_t stream);
+  // `image` is where on the device call.image lies; outputs[i]: [samples, dimension]. What is
+  // found wrong goes to `errors`, or if that is null, to those that updates look at.
   Status Lookup(const LookupCall& call, const char* image, float* const* outputs,
-                cudaStream_t stream);
+                DeviceErrors* errors, cudaStream_t stream);
+  // What was found wrong with a batch whose sources an update will number from `first` on.
+  Status TakeOver(const DeviceErrors* found, int64_t first, cudaStream_t stream);
 
   // For so many ids of each table, in so many sources of all.
   StatusOr<UpdateRoom> RoomOf(const std::vector<int64_t>& ids, int64_t sources) const;

@@ -1,10 +1,15 @@
 // With kernels for GPUs: the stream and the memory are TensorFlow's.
+#include <cstdlib>
+#include <cstring>
 #include <limits>
+#include <mutex>
+#include <utility>
 
 #include "embedding/cuda/requirements.h"
 #include "embedding/cuda/store.h"
 #include "embedding/tf/device.h"
 #include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/device.h"
 #include "tensorflow/core/platform/logging.h"
 #if !defined(OPWRIGHT_CPU_AS_GPU)
 #include "xla/stream_executor/stream.h"
@@ -18,6 +23,7 @@ namespace {
 
 using tensorflow::Allocator;
 using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
 
 // A device's memory, which TensorFlow gives again at once: to work that it queues later, on
 // the same stream.
@@ -50,6 +56,13 @@ bool IsOnGpu(OpKernelContext*, void** stream) {
   *stream = nullptr;
   return true;
 }
+bool InDeviceMemory(OpKernelContext*) { return std::getenv("OPWRIGHT_IDS_ON_DEVICE"); }
+
+void StartCopy(OpKernelContext*, const Tensor* from, Tensor* to,
+               tensorflow::StatusCallback done) {
+  if (from->TotalBytes() > 0) std::memcpy(to->data(), from->data(), from->TotalBytes());
+  done(absl::OkStatus());
+}
 #else
 bool IsOnGpu(OpKernelContext* context, void** stream) {
   const tensorflow::DeviceContext* const device = context->op_device_context();
@@ -57,7 +70,36 @@ bool IsOnGpu(OpKernelContext* context, void** stream) {
   *stream = device->stream()->platform_specific_handle().stream;
   return true;
 }
+bool InDeviceMemory(OpKernelContext* context) {
+  void* stream;
+  return IsOnGpu(context, &stream);
+}
+
+// `from` and `to` have to stay until it is done.
+void StartCopy(OpKernelContext* context, const Tensor* from, Tensor* to,
+               tensorflow::StatusCallback done) {
+  auto* const device = static_cast<tensorflow::Device*>(context->device());
+  context->op_device_context()->CopyDeviceTensorToCPU(from, "ids", device, to, std::move(done));
+}
 #endif
+
+// Copies that end together, however they end.
+struct Copies {
+  std::vector<Tensor> from, to;
+  OnHost then;
+  std::mutex mutex;
+  size_t left = 0;
+  absl::Status status;
+
+  void Done(const absl::Status& one) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      status.Update(one);
+      if (--left > 0) return;
+    }
+    then(status, std::move(to));
+  }
+};
 
 #if defined(TF_CUDA_VERSION)
 constexpr char kTensorFlowsCuda[] = TF_CUDA_VERSION;
@@ -77,6 +119,28 @@ OpDevice DeviceOf(OpKernelContext* context) {
   OpDevice device;
   if (IsOnGpu(context, &device.stream)) device.gpu = context->device()->name();
   return device;
+}
+
+bool HasDeviceMemory(OpKernelContext* context) { return InDeviceMemory(context); }
+
+void CopyToHost(OpKernelContext* context, std::vector<Tensor> from, OnHost then) {
+  const auto copies = std::make_shared<Copies>();
+  copies->to.resize(from.size());
+  tensorflow::AllocatorAttributes pinned;
+  pinned.set_on_host(true);
+  pinned.set_gpu_compatible(true);
+  for (size_t i = 0; i < from.size(); ++i) {
+    const absl::Status status =
+        context->allocate_temp(from[i].dtype(), from[i].shape(), &copies->to[i], pinned);
+    if (!status.ok()) return then(status, {});
+  }
+  copies->from = std::move(from);
+  copies->then = std::move(then);
+  const size_t count = copies->left = copies->from.size();
+  for (size_t i = 0; i < count; ++i) {
+    StartCopy(context, &copies->from[i], &copies->to[i],
+              [copies](const absl::Status& status) { copies->Done(status); });
+  }
 }
 
 std::unique_ptr<TableStore> MakeTableStore(OpKernelContext* context) {

@@ -61,11 +61,30 @@ absl::Status ReadMode(OpKernelContext* context, Mode configured, const std::stri
   return absl::OkStatus();
 }
 
-// Ids by feature, or by input of the legacy form; and what keeps them alive, if they are in
-// no tensor of the op.
+// A feature's ids, or those of an input of the legacy form.
+struct Input {
+  // What the lookups are views of; none, of an op that makes them itself.
+  struct Tensors {
+    Tensor where, ids, weights;
+  };
+
+  void View(const Tensors& of) {
+    tensors = of;
+    lookups.where = IntsOf(of.where);
+    lookups.ids = IntsOf(of.ids);
+    lookups.weights = FloatsOf(of.weights);
+  }
+
+  Lookups lookups;
+  Tensors tensors;
+  bool on_device = false;  // They lie there.
+};
+
 struct Inputs {
-  std::vector<Lookups> list;
-  std::shared_ptr<const void> owner;
+  Mode mode = Mode::kTraining;
+  std::vector<Input> list;
+  std::vector<Placement> places;      // Of the legacy form, by input.
+  std::shared_ptr<const void> owner;  // Of ids that are in no tensor.
 };
 
 // What the ops have in common: which core, which mode, which combiners. The ids of a
@@ -100,13 +119,16 @@ class EnqueueOp : public AsyncOpKernel {
     const std::shared_ptr<Engine> engine = *found;
     int64_t core;
     OP_REQUIRES_OK_ASYNC(context, ReadCore(context, *engine, &core), done);
-    auto batch = std::make_shared<Batch>();
-    const absl::Status read = ReadBatch(context, engine->configuration(), batch.get());
-    if (!read.ok()) engine->Refuse(InvalidArgumentError(std::string(read.message())));
-    OP_REQUIRES_OK_ASYNC(context, OfCore(*engine, core, read), done);
+    const auto inputs = std::make_shared<Inputs>();
+    const absl::Status read = Read(context, engine->configuration(), inputs.get());
+    OP_REQUIRES_OK_ASYNC(context, ToAll(engine.get(), core, read), done);
     FindEndedCalls();
     const CallRef call = CallOf(context);
-    RunOp(context, std::move(done), [=](const DoneCallback& done) {
+    auto enqueue = [=](const DoneCallback& done) {
+      auto batch = std::make_shared<Batch>();
+      const absl::Status made =
+          MakeBatch(context, engine->configuration(), inputs, batch.get());
+      OP_REQUIRES_OK_ASYNC(context, ToAll(engine.get(), core, made), done);
       Waiting::Start(context, engine, done,
                      [&](ExecutionContext* exec, Waiting::Resume resume) {
                        return engine->Enqueue(
@@ -116,7 +138,29 @@ class EnqueueOp : public AsyncOpKernel {
                            },
                            call);
                      });
-    });
+    };
+    const std::vector<Input*> to_fetch = ToFetch(context, *engine, inputs.get());
+    if (to_fetch.empty()) {
+      RunOp(context, std::move(done), std::move(enqueue));
+      return;
+    }
+    std::vector<Tensor> from;
+    for (const Input* input : to_fetch) {
+      const Input::Tensors& of = input->tensors;
+      from.insert(from.end(), {of.where, of.ids, of.weights});
+    }
+    CopyToHost(context, std::move(from),
+               [=](const absl::Status& status, std::vector<Tensor> tensors) {
+                 OP_REQUIRES_OK_ASYNC(context, ToAll(engine.get(), core, status), done);
+                 for (size_t i = 0; i < to_fetch.size(); ++i) {
+                   const Tensor* const of = &tensors[3 * i];
+                   to_fetch[i]->View({of[0], of[1], of[2]});
+                   to_fetch[i]->on_device = false;
+                 }
+                 // This may be a thread that tells of the device's work, and must not be kept.
+                 context->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
+                     [=] { RunOp(context, done, enqueue); });
+               });
   }
 
  protected:
@@ -139,6 +183,11 @@ class EnqueueOp : public AsyncOpKernel {
   }
 
  private:
+  // A refusal as its caller is told it; others who await the batch are told why, too.
+  static absl::Status ToAll(Engine* engine, int64_t core, const absl::Status& status) {
+    if (!status.ok()) engine->Refuse(InvalidArgumentError(std::string(status.message())));
+    return OfCore(*engine, core, status);
+  }
   absl::Status ReadCore(OpKernelContext* context, const Engine& engine, int64_t* core) const {
     *core = device_ordinal_;
     if (ordinal_is_input_) {
@@ -154,35 +203,58 @@ class EnqueueOp : public AsyncOpKernel {
     return ToAbsl(engine.CheckCore(*core));
   }
 
-  absl::Status ReadBatch(OpKernelContext* context, const Configuration& configuration,
-                         Batch* batch) const {
-    TF_RETURN_IF_ERROR(ReadMode(context, configuration.mode, mode_of_name_, &batch->mode));
+  absl::Status Read(OpKernelContext* context, const Configuration& configuration,
+                    Inputs* inputs) const {
+    TF_RETURN_IF_ERROR(ReadMode(context, configuration.mode, mode_of_name_, &inputs->mode));
     if (!combiners_.empty() && combiners_.size() != configuration.tables.size()) {
       return Invalid("combiners",
                      absl::StrCat("must be one for each of the ", configuration.tables.size(),
                                   " tables or none, are ", combiners_.size()));
     }
-    Inputs read;
-    const std::vector<Lookups>& inputs = read.list;
-    std::vector<Placement> places;
     try {
-      TF_RETURN_IF_ERROR(ReadInputs(context, &read));
-      TF_RETURN_IF_ERROR(MakePlacements(configuration, inputs.size(), &places));
-      if (places.empty() && inputs.size() != configuration.features.size()) {
+      TF_RETURN_IF_ERROR(ReadInputs(context, inputs));
+      const size_t count = inputs->list.size();
+      TF_RETURN_IF_ERROR(MakePlacements(configuration, count, &inputs->places));
+      if (inputs->places.empty() && count != configuration.features.size()) {
         return absl::InvalidArgumentError(absl::StrCat(
             "there must be one input for each of the ", configuration.features.size(),
             configuration.legacy ? " tables" : " features", " of the configuration, there are ",
-            inputs.size()));
+            count));
       }
     } catch (const std::bad_alloc&) {
       return absl::ResourceExhaustedError("no memory for the ids of a batch");
     }
+    return absl::OkStatus();
+  }
+
+  // The inputs that lie on a device and cannot stay there: where the tables lie elsewhere, or
+  // where only the host can make of them what a lookup takes.
+  static std::vector<Input*> ToFetch(OpKernelContext* context, const Engine& engine,
+                                     Inputs* inputs) {
+    std::vector<Input*> all;
+    if (inputs->owner || !HasDeviceMemory(context)) return all;
+    const bool here = System::Get().LiesHere(context, engine) && inputs->places.empty();
+    for (size_t i = 0; i < inputs->list.size(); ++i) {
+      Input& input = inputs->list[i];
+      input.on_device = true;
+      if (here &&
+          CanStayOnDevice(engine.configuration(), static_cast<int64_t>(i), input.lookups)) {
+        continue;
+      }
+      all.push_back(&input);
+    }
+    return all;
+  }
+
+  absl::Status MakeBatch(OpKernelContext* context, const Configuration& configuration,
+                         const std::shared_ptr<const Inputs>& inputs, Batch* batch) const {
+    batch->mode = inputs->mode;
     batch->features.resize(configuration.features.size());
     std::vector<Status> statuses(batch->features.size());
     const auto make = [&](int64_t f) {
       Status& status = ItemOf(statuses, f);
       try {
-        StatusOr<Bags> bags = MakeBags(configuration, f, inputs, places);
+        StatusOr<Bags> bags = MakeBags(configuration, f, *inputs);
         status = bags.status();
         if (status.ok()) ItemOf(batch->features, f) = *std::move(bags);
       } catch (const std::bad_alloc&) {
@@ -193,7 +265,7 @@ class EnqueueOp : public AsyncOpKernel {
     // To wake threads costs more than to copy this many ids.
     constexpr int64_t kFewIds = 100000;
     Checked ids = 0;
-    for (const Lookups& input : inputs) ids += input.ids.size;
+    for (const Input& input : inputs->list) ids += input.on_device ? 0 : input.lookups.ids.size;
     const int64_t features = static_cast<int64_t>(batch->features.size());
     if (ids.AtMost(kFewIds)) {
       for (int64_t f = 0; f < features; ++f) make(f);
@@ -203,22 +275,26 @@ class EnqueueOp : public AsyncOpKernel {
     for (const Status& status : statuses) {
       if (!status.ok()) return ToAbsl(status);
     }
+    if (batch->on_device()) batch->owner = inputs;
     return absl::OkStatus();
   }
 
   StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
-                          const std::vector<Lookups>& inputs,
-                          const std::vector<Placement>& places) const {
+                          const Inputs& inputs) const {
     const Combiner combiner = CombinerOf(configuration, feature);
-    if (places.empty()) {
-      return embedding::MakeBags(configuration, feature, ItemOf(inputs, feature), combiner);
+    if (inputs.places.empty()) {
+      const Input& input = ItemOf(inputs.list, feature);
+      if (input.on_device) {
+        return MakeDeviceBags(configuration, feature, input.lookups, combiner);
+      }
+      return embedding::MakeBags(configuration, feature, input.lookups, combiner);
     }
     std::vector<Lookups> own;
     std::vector<Placement> own_places;
-    for (size_t i = 0; i < inputs.size(); ++i) {
+    for (size_t i = 0; i < inputs.list.size(); ++i) {
       if (TableOf(configuration, i) != ItemOf(configuration.features, feature).table) continue;
-      own.push_back(inputs[i]);
-      own_places.push_back(places[i]);
+      own.push_back(inputs.list[i].lookups);
+      own_places.push_back(inputs.places[i]);
     }
     return embedding::MakeBags(configuration, feature, own, own_places, combiner);
   }
@@ -240,7 +316,7 @@ class EnqueueIntegerOp : public EnqueueOp {
     TF_RETURN_IF_ERROR(context->input_list("batch", &batch));
     for (const Tensor& ids : batch) {
       inputs->list.emplace_back();
-      inputs->list.back().ids = IntsOf(ids);
+      inputs->list.back().View({Tensor(), ids, Tensor()});
     }
     return absl::OkStatus();
   }
@@ -265,12 +341,11 @@ class EnqueueTripleOp : public EnqueueOp {
     for (int i = 0; i < ids.size(); ++i) {
       TF_RETURN_IF_ERROR(CheckVector("embedding_indices", i, ids[i]));
       TF_RETURN_IF_ERROR(CheckVector("aggregation_weights", i, weights[i]));
-      Lookups input;
-      input.where = IntsOf(where[i]);
-      input.ids = IntsOf(ids[i]);
-      input.weights = FloatsOf(weights[i]);
-      TF_RETURN_IF_ERROR(ReadForm(absl::StrCat(where_, "[", i, "]"), where[i], ids[i], &input));
-      inputs->list.push_back(input);
+      Input input;
+      input.View({where[i], ids[i], weights[i]});
+      TF_RETURN_IF_ERROR(
+          ReadForm(absl::StrCat(where_, "[", i, "]"), where[i], ids[i], &input.lookups));
+      inputs->list.push_back(std::move(input));
     }
     return absl::OkStatus();
   }
@@ -504,7 +579,7 @@ class EnqueueSerializedOp : public EnqueueOp {
       lookups.ids = {input.ids.data(), true, static_cast<int64_t>(input.ids.size())};
       lookups.weights = {input.weights.data(), false,
                          static_cast<int64_t>(input.weights.size())};
-      inputs->list.push_back(lookups);
+      inputs->list.push_back({lookups, {}, false});
     }
     inputs->owner = std::move(parsed);
     return absl::OkStatus();
@@ -574,28 +649,25 @@ class EnqueueSerializedOp : public EnqueueOp {
   }
 };
 
-// Ids are checked on the host, wherever they are looked up.
-#define BATCH .HostMemory("batch").HostMemory("mode_override")
-#define TRIPLE(WHERE)                    \
-  .HostMemory(WHERE)                     \
-      .HostMemory("embedding_indices")   \
-      .HostMemory("aggregation_weights") \
-      .HostMemory("mode_override")
-#define SPLITS TRIPLE("sample_indices_or_row_splits")
-#define ORDINAL .HostMemory("device_ordinal")
+// Ids come from a pipeline on the host mostly, which is where an op runs that nobody has put
+// elsewhere. On a GPU it takes what a program has made there; strings are always the host's.
+#define MODE .HostMemory("mode_override")
+#define MODE_AND_ORDINAL MODE.HostMemory("device_ordinal")
 
-OPWRIGHT_REGISTER("EnqueueTPUEmbeddingIntegerBatch", BATCH, EnqueueIntegerOp);
-OPWRIGHT_REGISTER("EnqueueTPUEmbeddingBatch", BATCH, EnqueueSerializedOp);
-OPWRIGHT_REGISTER("EnqueueTPUEmbeddingSparseBatch", TRIPLE("sample_indices"), EnqueueSparseOp);
-OPWRIGHT_REGISTER("EnqueueTPUEmbeddingArbitraryTensorBatch", SPLITS, EnqueueArbitraryOp);
-OPWRIGHT_REGISTER("DynamicEnqueueTPUEmbeddingArbitraryTensorBatch", SPLITS ORDINAL,
-                  EnqueueArbitraryOp);
-OPWRIGHT_REGISTER("EnqueueTPUEmbeddingSparseTensorBatch", TRIPLE("sample_indices"),
-                  EnqueueSparseTensorOp);
-OPWRIGHT_REGISTER("EnqueueTPUEmbeddingRaggedTensorBatch", TRIPLE("sample_splits"),
-                  EnqueueRaggedTensorOp);
-OPWRIGHT_REGISTER("DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
-                  TRIPLE("sample_splits") ORDINAL, EnqueueRaggedTensorOp);
+OPWRIGHT_REGISTER_CPU_FIRST("EnqueueTPUEmbeddingIntegerBatch", MODE, EnqueueIntegerOp);
+OPWRIGHT_REGISTER_CPU_FIRST("EnqueueTPUEmbeddingBatch", MODE.HostMemory("batch"),
+                            EnqueueSerializedOp);
+OPWRIGHT_REGISTER_CPU_FIRST("EnqueueTPUEmbeddingSparseBatch", MODE, EnqueueSparseOp);
+OPWRIGHT_REGISTER_CPU_FIRST("EnqueueTPUEmbeddingArbitraryTensorBatch", MODE,
+                            EnqueueArbitraryOp);
+OPWRIGHT_REGISTER_CPU_FIRST("DynamicEnqueueTPUEmbeddingArbitraryTensorBatch", MODE_AND_ORDINAL,
+                            EnqueueArbitraryOp);
+OPWRIGHT_REGISTER_CPU_FIRST("EnqueueTPUEmbeddingSparseTensorBatch", MODE,
+                            EnqueueSparseTensorOp);
+OPWRIGHT_REGISTER_CPU_FIRST("EnqueueTPUEmbeddingRaggedTensorBatch", MODE,
+                            EnqueueRaggedTensorOp);
+OPWRIGHT_REGISTER_CPU_FIRST("DynamicEnqueueTPUEmbeddingRaggedTensorBatch", MODE_AND_ORDINAL,
+                            EnqueueRaggedTensorOp);
 
 }  // namespace
 }  // namespace opwright::embedding

@@ -148,6 +148,12 @@ absl::StatusOr<std::shared_ptr<Engine>> System::FindHere(tensorflow::OpKernelCon
                    " runs on ", name(device), "; put both on one device, with tf.device"));
 }
 
+bool System::LiesHere(tensorflow::OpKernelContext* context, const Engine& engine) {
+  const OpDevice device = DeviceOf(context);
+  std::lock_guard<std::mutex> lock(mutex_);
+  return engine_.get() == &engine && device == device_;
+}
+
 absl::StatusOr<std::shared_ptr<Engine>> System::FindLocked(absl::string_view config) const {
   if (!engine_) {
     return absl::FailedPreconditionError(

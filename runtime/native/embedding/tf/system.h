@@ -55,7 +55,9 @@ class System {
 
   // The engine, for an op that was given this configuration; an empty one fits any engine.
   absl::StatusOr<std::shared_ptr<Engine>> Find(absl::string_view config = {});
-  // The same, for an op that has to run where the tables lie.
+  // Whether its tables lie where the op runs.
+  bool LiesHere(tensorflow::OpKernelContext* context, const Engine& engine);
+  // As Find, for an op that has to run where the tables lie.
   absl::StatusOr<std::shared_ptr<Engine>> FindHere(tensorflow::OpKernelContext* context,
                                                    absl::string_view config);
 
