@@ -110,9 +110,11 @@ class AudioMicrofrontend(TensorOp[OutType]):
         Attributes:
             sample_rate: int. Samples a second.
             window_size: int. Length of a frame in milliseconds.
-            window_step: int. Time from frame to frame in milliseconds.
+            window_step: int. Time from frame to frame in milliseconds, above 0: 0 ends
+                the process.
             num_channels: int. How many features a frame has.
-            upper_band_limit: float. Highest frequency that counts, in hertz.
+            upper_band_limit: float. Highest frequency that counts, in hertz; one above
+                half of `sample_rate` is refused.
             lower_band_limit: float. Lowest frequency that counts, in hertz.
             smoothing_bits: int. How far numbers are shifted up before noise is
                 estimated.
@@ -128,11 +130,12 @@ class AudioMicrofrontend(TensorOp[OutType]):
             scale_shift: int. How far logarithms are shifted up.
             left_context: int. How many frames before it are put beside each one.
             right_context: int. How many frames after it are put beside each one.
-            frame_stride: int. Of how many frames one comes out.
+            frame_stride: int. Of how many frames one comes out, above 0: 0 ends the
+                process.
             zero_padding: bool. Whether missing frames of a context are zeros instead of
                 copies of the nearest.
-            out_scale: int. What features are divided by; of integers the remainder is
-                dropped.
+            out_scale: int. What features are divided by, other than 0, which ends the
+                process; of integers the remainder is dropped.
         """
 
         __slots__ = (
@@ -340,10 +343,11 @@ class AudioMicrofrontend(TensorOp[OutType]):
             options: merged field by field; the last explicit one wins.
                 sample_rate: int. Default 16000. Samples a second.
                 window_size: int. Default 25. Length of a frame in milliseconds.
-                window_step: int. Default 10. Time from frame to frame in milliseconds.
+                window_step: int. Default 10. Time from frame to frame in milliseconds,
+                    above 0: 0 ends the process.
                 num_channels: int. Default 32. How many features a frame has.
                 upper_band_limit: float. Default 7500.0. Highest frequency that counts,
-                    in hertz.
+                    in hertz; one above half of `sample_rate` is refused.
                 lower_band_limit: float. Default 125.0. Lowest frequency that counts, in
                     hertz.
                 smoothing_bits: int. Default 10. How far numbers are shifted up before
@@ -366,11 +370,12 @@ class AudioMicrofrontend(TensorOp[OutType]):
                     each one.
                 right_context: int. Default 0. How many frames after it are put beside
                     each one.
-                frame_stride: int. Default 1. Of how many frames one comes out.
+                frame_stride: int. Default 1. Of how many frames one comes out, above 0:
+                    0 ends the process.
                 zero_padding: bool. Default False. Whether missing frames of a context
                     are zeros instead of copies of the nearest.
-                out_scale: int. Default 1. What features are divided by; of integers the
-                    remainder is dropped.
+                out_scale: int. Default 1. What features are divided by, other than 0,
+                    which ends the process; of integers the remainder is dropped.
             out_type: dtype, one of uint16, float32. Default uint16. Dtype of the
                 features, integers or the same numbers as floats.
 
@@ -587,10 +592,11 @@ def audio_microfrontend(
         audio: int16, `n`. Samples as 16 bit integers.
         sample_rate: int. Default 16000. Samples a second.
         window_size: int. Default 25. Length of a frame in milliseconds.
-        window_step: int. Default 10. Time from frame to frame in milliseconds.
+        window_step: int. Default 10. Time from frame to frame in milliseconds, above 0:
+            0 ends the process.
         num_channels: int. Default 32. How many features a frame has.
         upper_band_limit: float. Default 7500.0. Highest frequency that counts, in
-            hertz.
+            hertz; one above half of `sample_rate` is refused.
         lower_band_limit: float. Default 125.0. Lowest frequency that counts, in hertz.
         smoothing_bits: int. Default 10. How far numbers are shifted up before noise is
             estimated.
@@ -609,11 +615,12 @@ def audio_microfrontend(
         scale_shift: int. Default 6. How far logarithms are shifted up.
         left_context: int. Default 0. How many frames before it are put beside each one.
         right_context: int. Default 0. How many frames after it are put beside each one.
-        frame_stride: int. Default 1. Of how many frames one comes out.
+        frame_stride: int. Default 1. Of how many frames one comes out, above 0: 0 ends
+            the process.
         zero_padding: bool. Default False. Whether missing frames of a context are zeros
             instead of copies of the nearest.
-        out_scale: int. Default 1. What features are divided by; of integers the
-            remainder is dropped.
+        out_scale: int. Default 1. What features are divided by, other than 0, which
+            ends the process; of integers the remainder is dropped.
         out_type: dtype, one of uint16, float32. Default uint16. Dtype of the features,
             integers or the same numbers as floats.
         name: what the op is called in a graph.

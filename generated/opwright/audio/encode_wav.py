@@ -36,10 +36,11 @@ class EncodeWavInputs(OpInputs):
 class EncodeWav(TensorOp[TString]):
     """Writes samples as a WAV file.
 
-    Samples become integers of 16 bits, 32767 times as large and rounded, and what lies
-    outside of -1 to 1 is cut off. A header with the rate and the number of channels
-    goes in front. A rate or a number of channels that is 0 is refused, no samples make
-    a file of the header alone. DecodeWav reads it.
+    Samples become integers of 16 bits, 32768 times as large and rounded, halves away
+    from 0, and what 16 bits cannot hold is cut off: so 1 becomes 32767, and -1 is
+    -32768. A header with the rate and the number of channels goes in front. A rate or a
+    number of channels that is 0 is refused, no samples make a file of the header alone.
+    DecodeWav reads it.
 
     Attributes:
         contents: string, `scalar`. The file as bytes.
@@ -70,10 +71,11 @@ class EncodeWav(TensorOp[TString]):
     ) -> EncodeWav:
         """Writes samples as a WAV file.
 
-        Samples become integers of 16 bits, 32767 times as large and rounded, and what
-        lies outside of -1 to 1 is cut off. A header with the rate and the number of
-        channels goes in front. A rate or a number of channels that is 0 is refused, no
-        samples make a file of the header alone. DecodeWav reads it.
+        Samples become integers of 16 bits, 32768 times as large and rounded, halves away
+        from 0, and what 16 bits cannot hold is cut off: so 1 becomes 32767, and -1 is
+        -32768. A header with the rate and the number of channels goes in front. A rate or a
+        number of channels that is 0 is refused, no samples make a file of the header alone.
+        DecodeWav reads it.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,10 +119,11 @@ def encode_wav(
 ) -> Output[TString]:
     """Writes samples as a WAV file.
 
-    Samples become integers of 16 bits, 32767 times as large and rounded, and what lies
-    outside of -1 to 1 is cut off. A header with the rate and the number of channels
-    goes in front. A rate or a number of channels that is 0 is refused, no samples make
-    a file of the header alone. DecodeWav reads it.
+    Samples become integers of 16 bits, 32768 times as large and rounded, halves away
+    from 0, and what 16 bits cannot hold is cut off: so 1 becomes 32767, and -1 is
+    -32768. A header with the rate and the number of channels goes in front. A rate or a
+    number of channels that is 0 is refused, no samples make a file of the header alone.
+    DecodeWav reads it.
 
     `EncodeWav.create` in the current scope.
 

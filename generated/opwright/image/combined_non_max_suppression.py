@@ -182,7 +182,8 @@ class CombinedNonMaxSuppression(Op):
             iou_threshold: float32, `scalar`. Overlap above which a box is passed over,
                 from 0 to 1.
             score_threshold: float32, `scalar`. Boxes whose score is not above this are
-                left out; -inf keeps all.
+                left out; nan is, too. At least 0: below that, entries of score -1 and
+                class -1 are mixed in for boxes of lower scores.
             options: merged field by field; the last explicit one wins.
                 pad_per_class: bool. Default False. Whether the number returned is cut
                     down to that of classes times `max_output_size_per_class`, where
@@ -300,7 +301,8 @@ def combined_non_max_suppression(
         iou_threshold: float32, `scalar`. Overlap above which a box is passed over, from
             0 to 1.
         score_threshold: float32, `scalar`. Boxes whose score is not above this are left
-            out; -inf keeps all.
+            out; nan is, too. At least 0: below that, entries of score -1 and class -1
+            are mixed in for boxes of lower scores.
         pad_per_class: bool. Default False. Whether the number returned is cut down to
             that of classes times `max_output_size_per_class`, where that is less.
         clip_boxes: bool. Default True. Whether coordinates are clipped to 0 to 1.

@@ -72,9 +72,9 @@ class CropAndResize(TensorOp[TFloat32]):
     over, y2 < y1, which mirrors the crop, and reach out of the image, where
     `extrapolation_value` is.
 
-    An index of an image that is not there is refused, as is a crop of no pixels.
-    Detectors pool regions so. ResizeBilinear resizes whole images,
-    ImageProjectiveTransformV3 turns and shears them.
+    An index of an image that is not there is refused, as are a crop of no pixels and
+    boxes that are not finite. Detectors pool regions so. ResizeBilinear resizes whole
+    images, ImageProjectiveTransformV3 turns and shears them.
 
     `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
@@ -153,9 +153,9 @@ class CropAndResize(TensorOp[TFloat32]):
         turned over, y2 < y1, which mirrors the crop, and reach out of the image, where
         `extrapolation_value` is.
 
-        An index of an image that is not there is refused, as is a crop of no pixels.
-        Detectors pool regions so. ResizeBilinear resizes whole images,
-        ImageProjectiveTransformV3 turns and shears them.
+        An index of an image that is not there is refused, as are a crop of no pixels
+        and boxes that are not finite. Detectors pool regions so. ResizeBilinear resizes
+        whole images, ImageProjectiveTransformV3 turns and shears them.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -242,9 +242,9 @@ def crop_and_resize(
     over, y2 < y1, which mirrors the crop, and reach out of the image, where
     `extrapolation_value` is.
 
-    An index of an image that is not there is refused, as is a crop of no pixels.
-    Detectors pool regions so. ResizeBilinear resizes whole images,
-    ImageProjectiveTransformV3 turns and shears them.
+    An index of an image that is not there is refused, as are a crop of no pixels and
+    boxes that are not finite. Detectors pool regions so. ResizeBilinear resizes whole
+    images, ImageProjectiveTransformV3 turns and shears them.
 
     `CropAndResize.create` in the current scope, with CropAndResize.Options as keywords.
 

@@ -40,9 +40,9 @@ class DecodeBmp(TensorOp[TUint8]):
     """Decodes a BMP file to pixels.
 
     The bytes of an uncompressed bitmap of 8, 24 or 32 bits a pixel become an image of
-    uint8 with rows, columns and channels, in red, green, blue. Channels are not
-    converted: a number that is asked for has to be that of the file. Other formats are
-    refused; DecodeImage takes all of them.
+    uint8 with rows, columns and channels, in red, green, blue. Where 3 or 4 `channels`
+    are asked for, gray is repeated, and opacity left out or set to 255; 1 is refused,
+    and so are other formats: DecodeImage takes all of them.
 
     Attributes:
         image: uint8, `_h _w _c if channels == 0 else _h _w channels`. The pixels.
@@ -67,8 +67,8 @@ class DecodeBmp(TensorOp[TUint8]):
         """Optional attributes of DecodeBmp.
 
         Attributes:
-            channels: int. How many channels the file has: 0 for any number, 3 for
-                colors, 4 for colors and opacity.
+            channels: int. How many channels the result has: 0 for those of the file, 3
+                for colors, 4 for colors and opacity.
         """
 
         __slots__ = ("channels",)
@@ -93,9 +93,9 @@ class DecodeBmp(TensorOp[TUint8]):
         """Decodes a BMP file to pixels.
 
         The bytes of an uncompressed bitmap of 8, 24 or 32 bits a pixel become an image
-        of uint8 with rows, columns and channels, in red, green, blue. Channels are not
-        converted: a number that is asked for has to be that of the file. Other formats
-        are refused; DecodeImage takes all of them.
+        of uint8 with rows, columns and channels, in red, green, blue. Where 3 or 4
+        `channels` are asked for, gray is repeated, and opacity left out or set to 255;
+        1 is refused, and so are other formats: DecodeImage takes all of them.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -103,8 +103,8 @@ class DecodeBmp(TensorOp[TUint8]):
             scope: graph, name, device and control dependencies of the op.
             contents: string, `scalar`. The bytes of the file.
             options: merged field by field; the last explicit one wins.
-                channels: int. Default 0. How many channels the file has: 0 for any
-                    number, 3 for colors, 4 for colors and opacity.
+                channels: int. Default 0. How many channels the result has: 0 for those
+                    of the file, 3 for colors, 4 for colors and opacity.
 
         Returns:
             image: uint8, `_h _w _c if channels == 0 else _h _w channels`. The pixels.
@@ -154,16 +154,16 @@ def decode_bmp(
     """Decodes a BMP file to pixels.
 
     The bytes of an uncompressed bitmap of 8, 24 or 32 bits a pixel become an image of
-    uint8 with rows, columns and channels, in red, green, blue. Channels are not
-    converted: a number that is asked for has to be that of the file. Other formats are
-    refused; DecodeImage takes all of them.
+    uint8 with rows, columns and channels, in red, green, blue. Where 3 or 4 `channels`
+    are asked for, gray is repeated, and opacity left out or set to 255; 1 is refused,
+    and so are other formats: DecodeImage takes all of them.
 
     `DecodeBmp.create` in the current scope, with DecodeBmp.Options as keywords.
 
     Args:
         contents: string, `scalar`. The bytes of the file.
-        channels: int. Default 0. How many channels the file has: 0 for any number, 3
-            for colors, 4 for colors and opacity.
+        channels: int. Default 0. How many channels the result has: 0 for those of the
+            file, 3 for colors, 4 for colors and opacity.
         name: what the op is called in a graph.
 
     Returns:

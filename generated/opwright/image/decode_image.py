@@ -61,9 +61,10 @@ class DecodeImage(TensorOp[Dtype]):
     `expand_animations` is off; all others become an image of three. Since ranks are
     known only when it runs, graphs that go on with a rank want `expand_animations` off.
 
-    As uint16, values of 8 bits are multiplied by 257; as float32, they are divided by
-    their maximum, to lie from 0 to 1. DecodeJpeg, DecodePng and DecodeBmp have options
-    of their format.
+    As uint16, values of 8 bits are multiplied by 257 where the file is PNG, and by 256
+    where it is JPEG, GIF or BMP; as float32, they are divided by their maximum, to lie
+    from 0 to 1. WebP and JPEG XL give uint8 alone. DecodeJpeg, DecodePng and DecodeBmp
+    have options of their format.
 
     `dtype`: uint8, uint16 or float32.
 
@@ -92,8 +93,9 @@ class DecodeImage(TensorOp[Dtype]):
 
         Attributes:
             channels: int. How many channels the result has: 0 for those of the file, 1
-                for gray, 3 for colors, 4 for colors and opacity. A GIF has 3, a WebP 3
-                or 4, and other numbers are refused then.
+                for gray, 3 for colors, 4 for colors and opacity. A JPEG gives no 4, a
+                BMP no 1, a GIF has 3; a WebP and a JPEG XL have to have as many: other
+                numbers are refused.
             expand_animations: bool. Whether GIF and WebP files give all of their
                 frames, or the first one alone, in three axes.
         """
@@ -154,9 +156,10 @@ class DecodeImage(TensorOp[Dtype]):
         known only when it runs, graphs that go on with a rank want `expand_animations`
         off.
 
-        As uint16, values of 8 bits are multiplied by 257; as float32, they are divided
-        by their maximum, to lie from 0 to 1. DecodeJpeg, DecodePng and DecodeBmp have
-        options of their format.
+        As uint16, values of 8 bits are multiplied by 257 where the file is PNG, and by
+        256 where it is JPEG, GIF or BMP; as float32, they are divided by their maximum,
+        to lie from 0 to 1. WebP and JPEG XL give uint8 alone. DecodeJpeg, DecodePng and
+        DecodeBmp have options of their format.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,7 +169,8 @@ class DecodeImage(TensorOp[Dtype]):
             options: merged field by field; the last explicit one wins.
                 channels: int. Default 0. How many channels the result has: 0 for those
                     of the file, 1 for gray, 3 for colors, 4 for colors and opacity. A
-                    GIF has 3, a WebP 3 or 4, and other numbers are refused then.
+                    JPEG gives no 4, a BMP no 1, a GIF has 3; a WebP and a JPEG XL have
+                    to have as many: other numbers are refused.
                 expand_animations: bool. Default True. Whether GIF and WebP files give
                     all of their frames, or the first one alone, in three axes.
             dtype: dtype, one of uint8, uint16, float32. Default uint8. Dtype of the
@@ -261,17 +265,19 @@ def decode_image(
     `expand_animations` is off; all others become an image of three. Since ranks are
     known only when it runs, graphs that go on with a rank want `expand_animations` off.
 
-    As uint16, values of 8 bits are multiplied by 257; as float32, they are divided by
-    their maximum, to lie from 0 to 1. DecodeJpeg, DecodePng and DecodeBmp have options
-    of their format.
+    As uint16, values of 8 bits are multiplied by 257 where the file is PNG, and by 256
+    where it is JPEG, GIF or BMP; as float32, they are divided by their maximum, to lie
+    from 0 to 1. WebP and JPEG XL give uint8 alone. DecodeJpeg, DecodePng and DecodeBmp
+    have options of their format.
 
     `DecodeImage.create` in the current scope, with DecodeImage.Options as keywords.
 
     Args:
         contents: string, `scalar`. The bytes of the file.
         channels: int. Default 0. How many channels the result has: 0 for those of the
-            file, 1 for gray, 3 for colors, 4 for colors and opacity. A GIF has 3, a
-            WebP 3 or 4, and other numbers are refused then.
+            file, 1 for gray, 3 for colors, 4 for colors and opacity. A JPEG gives no 4,
+            a BMP no 1, a GIF has 3; a WebP and a JPEG XL have to have as many: other
+            numbers are refused.
         expand_animations: bool. Default True. Whether GIF and WebP files give all of
             their frames, or the first one alone, in three axes.
         dtype: dtype, one of uint8, uint16, float32. Default uint8. Dtype of the pixels.

@@ -79,7 +79,7 @@ class DecodeJpeg(TensorOp[TUint8]):
 
         Attributes:
             channels: int. How many channels the result has: 0 for those of the file, 1
-                for gray, 3 for colors.
+                for gray, 3 for colors; 4 for PNG alone.
             ratio: int. By how much the image is made smaller while it is decoded: 1, 2,
                 4 or 8. Faster than a resize.
             fancy_upscaling: bool. Whether color channels of half the size are
@@ -167,7 +167,7 @@ class DecodeJpeg(TensorOp[TUint8]):
             contents: string, `scalar`. The bytes of the file.
             options: merged field by field; the last explicit one wins.
                 channels: int. Default 0. How many channels the result has: 0 for those
-                    of the file, 1 for gray, 3 for colors.
+                    of the file, 1 for gray, 3 for colors; 4 for PNG alone.
                 ratio: int. Default 1. By how much the image is made smaller while it is
                     decoded: 1, 2, 4 or 8. Faster than a resize.
                 fancy_upscaling: bool. Default True. Whether color channels of half the
@@ -266,7 +266,7 @@ def decode_jpeg(
     Args:
         contents: string, `scalar`. The bytes of the file.
         channels: int. Default 0. How many channels the result has: 0 for those of the
-            file, 1 for gray, 3 for colors.
+            file, 1 for gray, 3 for colors; 4 for PNG alone.
         ratio: int. Default 1. By how much the image is made smaller while it is
             decoded: 1, 2, 4 or 8. Faster than a resize.
         fancy_upscaling: bool. Default True. Whether color channels of half the size are

@@ -52,8 +52,8 @@ class DecodeJxl(TensorOp[Dtype]):
     """Decodes a JPEG XL file to pixels.
 
     The bytes of a file become an image of uint8 with rows, columns and channels: gray,
-    colors, or colors and opacity. Other formats are refused; DecodeImage takes all of
-    them.
+    colors, or colors and opacity. JPEG and PNG files are taken as well, other formats
+    refused; DecodeImage takes all of them.
 
     TensorFlow 2.21 brought it.
 
@@ -84,8 +84,9 @@ class DecodeJxl(TensorOp[Dtype]):
         """Optional attributes of DecodeJxl.
 
         Attributes:
-            channels: int. How many channels the result has: 0 for those of the file, 1
-                for gray, 3 for colors, 4 for colors and opacity.
+            channels: int. How many channels the file has: 0 for any number, 1 for gray,
+                3 for colors, 4 for colors and opacity. A JPEG XL file of another number
+                is refused.
         """
 
         __slots__ = ("channels",)
@@ -133,8 +134,8 @@ class DecodeJxl(TensorOp[Dtype]):
         """Decodes a JPEG XL file to pixels.
 
         The bytes of a file become an image of uint8 with rows, columns and channels:
-        gray, colors, or colors and opacity. Other formats are refused; DecodeImage
-        takes all of them.
+        gray, colors, or colors and opacity. JPEG and PNG files are taken as well, other
+        formats refused; DecodeImage takes all of them.
 
         TensorFlow 2.21 brought it.
 
@@ -144,8 +145,9 @@ class DecodeJxl(TensorOp[Dtype]):
             scope: graph, name, device and control dependencies of the op.
             contents: string, `scalar`. The bytes of the file.
             options: merged field by field; the last explicit one wins.
-                channels: int. Default 0. How many channels the result has: 0 for those
-                    of the file, 1 for gray, 3 for colors, 4 for colors and opacity.
+                channels: int. Default 0. How many channels the file has: 0 for any
+                    number, 1 for gray, 3 for colors, 4 for colors and opacity. A JPEG
+                    XL file of another number is refused.
             dtype: dtype, one of uint8. Default uint8. Dtype of the pixels.
 
         Returns:
@@ -221,8 +223,8 @@ def decode_jxl(
     """Decodes a JPEG XL file to pixels.
 
     The bytes of a file become an image of uint8 with rows, columns and channels: gray,
-    colors, or colors and opacity. Other formats are refused; DecodeImage takes all of
-    them.
+    colors, or colors and opacity. JPEG and PNG files are taken as well, other formats
+    refused; DecodeImage takes all of them.
 
     TensorFlow 2.21 brought it.
 
@@ -230,8 +232,9 @@ def decode_jxl(
 
     Args:
         contents: string, `scalar`. The bytes of the file.
-        channels: int. Default 0. How many channels the result has: 0 for those of the
-            file, 1 for gray, 3 for colors, 4 for colors and opacity.
+        channels: int. Default 0. How many channels the file has: 0 for any number, 1
+            for gray, 3 for colors, 4 for colors and opacity. A JPEG XL file of another
+            number is refused.
         dtype: dtype, one of uint8. Default uint8. Dtype of the pixels.
         name: what the op is called in a graph.
 

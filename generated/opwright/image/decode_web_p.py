@@ -54,8 +54,9 @@ class DecodeWebP(TensorOp[Dtype]):
     The bytes of a file become a stack of images of uint8 with frames, rows, columns and
     channels; a file that is no animation gives a stack of one. Channels are not
     converted: a number that is asked for has to be that of the file, 3 or, with
-    opacity, 4; animations have 4. DecodeImage takes all formats, and returns the first
-    frame alone where asked.
+    opacity, 4; animations have 4. JPEG and PNG files are taken as well, as one image of
+    three axes. DecodeImage takes all formats, and returns the first frame alone where
+    asked.
 
     TensorFlow 2.20 brought it.
 
@@ -140,8 +141,9 @@ class DecodeWebP(TensorOp[Dtype]):
         The bytes of a file become a stack of images of uint8 with frames, rows, columns
         and channels; a file that is no animation gives a stack of one. Channels are not
         converted: a number that is asked for has to be that of the file, 3 or, with
-        opacity, 4; animations have 4. DecodeImage takes all formats, and returns the
-        first frame alone where asked.
+        opacity, 4; animations have 4. JPEG and PNG files are taken as well, as one
+        image of three axes. DecodeImage takes all formats, and returns the first frame
+        alone where asked.
 
         TensorFlow 2.20 brought it.
 
@@ -233,8 +235,9 @@ def decode_web_p(
     The bytes of a file become a stack of images of uint8 with frames, rows, columns and
     channels; a file that is no animation gives a stack of one. Channels are not
     converted: a number that is asked for has to be that of the file, 3 or, with
-    opacity, 4; animations have 4. DecodeImage takes all formats, and returns the first
-    frame alone where asked.
+    opacity, 4; animations have 4. JPEG and PNG files are taken as well, as one image of
+    three axes. DecodeImage takes all formats, and returns the first frame alone where
+    asked.
 
     TensorFlow 2.20 brought it.
 

@@ -51,9 +51,9 @@ class EncodePng(TensorOp[TString]):
 
     An image becomes the bytes of a file, and a stack of images, of any number of axes,
     a stack of files. One channel is gray, two gray and opacity, three colors, four
-    colors and opacity; other numbers are refused. Nothing is lost. Eager calls may
-    narrow a NumPy array of uint16 to uint8 unnoticed, so make a tensor of it first.
-    WriteFile writes the bytes; EncodeJpeg makes smaller files of photographs.
+    colors and opacity; other numbers are refused. Nothing is lost. Images without
+    pixels are refused. WriteFile writes the bytes; EncodeJpeg makes smaller files of
+    photographs.
 
     `T`: uint8 or uint16.
 
@@ -109,10 +109,9 @@ class EncodePng(TensorOp[TString]):
 
         An image becomes the bytes of a file, and a stack of images, of any number of
         axes, a stack of files. One channel is gray, two gray and opacity, three colors,
-        four colors and opacity; other numbers are refused. Nothing is lost. Eager calls
-        may narrow a NumPy array of uint16 to uint8 unnoticed, so make a tensor of it
-        first. WriteFile writes the bytes; EncodeJpeg makes smaller files of
-        photographs.
+        four colors and opacity; other numbers are refused. Nothing is lost. Images
+        without pixels are refused. WriteFile writes the bytes; EncodeJpeg makes smaller
+        files of photographs.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -175,9 +174,9 @@ def encode_png(
 
     An image becomes the bytes of a file, and a stack of images, of any number of axes,
     a stack of files. One channel is gray, two gray and opacity, three colors, four
-    colors and opacity; other numbers are refused. Nothing is lost. Eager calls may
-    narrow a NumPy array of uint16 to uint8 unnoticed, so make a tensor of it first.
-    WriteFile writes the bytes; EncodeJpeg makes smaller files of photographs.
+    colors and opacity; other numbers are refused. Nothing is lost. Images without
+    pixels are refused. WriteFile writes the bytes; EncodeJpeg makes smaller files of
+    photographs.
 
     `EncodePng.create` in the current scope, with EncodePng.Options as keywords.
 

@@ -68,9 +68,11 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
     from, and not where to.
 
     `fill_mode` says what is beyond the image: one value (CONSTANT), the image mirrored,
-    edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). Other
-    names are not refused; what they give is undefined. The value is 0;
-    ImageProjectiveTransformV3 takes another one, and is what new programs should call.
+    edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). On the
+    CPU, WRAP repeats the image once at each side, and goes wrong farther out. For
+    integers, values are cut off to whole numbers. Other names are not refused; what
+    they give is undefined. The value is 0; ImageProjectiveTransformV3 takes another
+    one, and is what new programs should call.
 
     `dtype`: uint8, int32, int64, float16, bfloat16, float32 or float64.
 
@@ -146,9 +148,11 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
 
         `fill_mode` says what is beyond the image: one value (CONSTANT), the image
         mirrored, edges twice (REFLECT), the image repeated (WRAP), or its border
-        (NEAREST). Other names are not refused; what they give is undefined. The value
-        is 0; ImageProjectiveTransformV3 takes another one, and is what new programs
-        should call.
+        (NEAREST). On the CPU, WRAP repeats the image once at each side, and goes wrong
+        farther out. For integers, values are cut off to whole numbers. Other names are
+        not refused; what they give is undefined. The value is 0;
+        ImageProjectiveTransformV3 takes another one, and is what new programs should
+        call.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -235,9 +239,11 @@ def image_projective_transform_v2(
     from, and not where to.
 
     `fill_mode` says what is beyond the image: one value (CONSTANT), the image mirrored,
-    edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). Other
-    names are not refused; what they give is undefined. The value is 0;
-    ImageProjectiveTransformV3 takes another one, and is what new programs should call.
+    edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). On the
+    CPU, WRAP repeats the image once at each side, and goes wrong farther out. For
+    integers, values are cut off to whole numbers. Other names are not refused; what
+    they give is undefined. The value is 0; ImageProjectiveTransformV3 takes another
+    one, and is what new programs should call.
 
     `ImageProjectiveTransformV2.create` in the current scope, with
     ImageProjectiveTransformV2.Options as keywords.

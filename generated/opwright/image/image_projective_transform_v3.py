@@ -67,8 +67,10 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
     from, and not where to.
 
     `fill_mode` says what is beyond the image: one value (CONSTANT), the image mirrored,
-    edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). Other
-    names are not refused; what they give is undefined.
+    edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). On the
+    CPU, WRAP repeats the image once at each side, and goes wrong farther out. For
+    integers, values are cut off to whole numbers. Other names are not refused; what
+    they give is undefined.
 
     Nothing is smoothed where images become smaller. Layers of Keras 2 for random
     rotation, translation and zoom call it. CropAndResize cuts out upright boxes.
@@ -149,7 +151,9 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
 
         `fill_mode` says what is beyond the image: one value (CONSTANT), the image
         mirrored, edges twice (REFLECT), the image repeated (WRAP), or its border
-        (NEAREST). Other names are not refused; what they give is undefined.
+        (NEAREST). On the CPU, WRAP repeats the image once at each side, and goes wrong
+        farther out. For integers, values are cut off to whole numbers. Other names are
+        not refused; what they give is undefined.
 
         Nothing is smoothed where images become smaller. Layers of Keras 2 for random
         rotation, translation and zoom call it. CropAndResize cuts out upright boxes.
@@ -242,8 +246,10 @@ def image_projective_transform_v3(
     from, and not where to.
 
     `fill_mode` says what is beyond the image: one value (CONSTANT), the image mirrored,
-    edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). Other
-    names are not refused; what they give is undefined.
+    edges twice (REFLECT), the image repeated (WRAP), or its border (NEAREST). On the
+    CPU, WRAP repeats the image once at each side, and goes wrong farther out. For
+    integers, values are cut off to whole numbers. Other names are not refused; what
+    they give is undefined.
 
     Nothing is smoothed where images become smaller. Layers of Keras 2 for random
     rotation, translation and zoom call it. CropAndResize cuts out upright boxes.

@@ -100,7 +100,8 @@ class NearestNeighbors(Op):
             scope: graph, name, device and control dependencies of the op.
             points: float32, `n d`. Points, one a row.
             centers: float32, `m d`. Centers, one a row.
-            k: int64, `scalar`. How many centers to find for each point.
+            k: int64, `scalar`. How many centers to find for each point, at least 0: a
+                negative number ends the process.
 
         Returns:
             nearest_center_indices: int64, `n min(m, k)`. Rows of the centers, the
@@ -151,7 +152,8 @@ def nearest_neighbors(
     Args:
         points: float32, `n d`. Points, one a row.
         centers: float32, `m d`. Centers, one a row.
-        k: int64, `scalar`. How many centers to find for each point.
+        k: int64, `scalar`. How many centers to find for each point, at least 0: a
+            negative number ends the process.
         name: what the op is called in a graph.
 
     Returns:

@@ -116,8 +116,8 @@ class QuantizedResizeBilinear(Op, Generic[T]):
 
         Attributes:
             align_corners: bool. Whether the centers of corner pixels stay where they
-                are: the scale is (h - 1) / (new_h - 1), and likewise for the width. Not
-                with `half_pixel_centers`.
+                are: the scale is (h - 1) / (new_h - 1), and likewise for the width.
+                Both settings together are not refused here, and give neither.
             half_pixel_centers: bool. Whether pixels are squares with the center in
                 their middle, as in other libraries; if not, they are points at whole
                 numbers, and images move by a part of a pixel.
@@ -181,7 +181,8 @@ class QuantizedResizeBilinear(Op, Generic[T]):
             options: merged field by field; the last explicit one wins.
                 align_corners: bool. Default False. Whether the centers of corner pixels
                     stay where they are: the scale is (h - 1) / (new_h - 1), and
-                    likewise for the width. Not with `half_pixel_centers`.
+                    likewise for the width. Both settings together are not refused here,
+                    and give neither.
                 half_pixel_centers: bool. Default False. Whether pixels are squares with
                     the center in their middle, as in other libraries; if not, they are
                     points at whole numbers, and images move by a part of a pixel.
@@ -270,7 +271,7 @@ def quantized_resize_bilinear(
         max: float32, `scalar`. The float that the highest code stands for.
         align_corners: bool. Default False. Whether the centers of corner pixels stay
             where they are: the scale is (h - 1) / (new_h - 1), and likewise for the
-            width. Not with `half_pixel_centers`.
+            width. Both settings together are not refused here, and give neither.
         half_pixel_centers: bool. Default False. Whether pixels are squares with the
             center in their middle, as in other libraries; if not, they are points at
             whole numbers, and images move by a part of a pixel.

@@ -64,8 +64,10 @@ class ResizeBicubic(TensorOp[TFloat32]):
     There the four nearest rows and columns are weighted by Keys' kernel, with a = -0.75
     as a rule, and with a = -0.5 where `half_pixel_centers` is set. That is sharper than
     ResizeBilinear, and goes beyond the range of the pixels next to edges, below 0 too:
-    clip before a cast to uint8. Nothing is smoothed first: to make images much smaller
-    take ScaleAndTranslate with `antialias`, or ResizeArea.
+    clip before a cast to uint8. Beyond the border, pixels count as those at the border,
+    or, with `half_pixel_centers`, not at all, and the weights of the others are scaled
+    up. Nothing is smoothed first: to make images much smaller take ScaleAndTranslate
+    with `antialias`, or ResizeArea.
 
     The result is always float32. Both settings together are refused, and empty images,
     too.
@@ -144,8 +146,10 @@ class ResizeBicubic(TensorOp[TFloat32]):
         There the four nearest rows and columns are weighted by Keys' kernel, with a =
         -0.75 as a rule, and with a = -0.5 where `half_pixel_centers` is set. That is
         sharper than ResizeBilinear, and goes beyond the range of the pixels next to
-        edges, below 0 too: clip before a cast to uint8. Nothing is smoothed first: to
-        make images much smaller take ScaleAndTranslate with `antialias`, or ResizeArea.
+        edges, below 0 too: clip before a cast to uint8. Beyond the border, pixels count
+        as those at the border, or, with `half_pixel_centers`, not at all, and the
+        weights of the others are scaled up. Nothing is smoothed first: to make images
+        much smaller take ScaleAndTranslate with `antialias`, or ResizeArea.
 
         The result is always float32. Both settings together are refused, and empty
         images, too.
@@ -233,8 +237,10 @@ def resize_bicubic(
     There the four nearest rows and columns are weighted by Keys' kernel, with a = -0.75
     as a rule, and with a = -0.5 where `half_pixel_centers` is set. That is sharper than
     ResizeBilinear, and goes beyond the range of the pixels next to edges, below 0 too:
-    clip before a cast to uint8. Nothing is smoothed first: to make images much smaller
-    take ScaleAndTranslate with `antialias`, or ResizeArea.
+    clip before a cast to uint8. Beyond the border, pixels count as those at the border,
+    or, with `half_pixel_centers`, not at all, and the weights of the others are scaled
+    up. Nothing is smoothed first: to make images much smaller take ScaleAndTranslate
+    with `antialias`, or ResizeArea.
 
     The result is always float32. Both settings together are refused, and empty images,
     too.

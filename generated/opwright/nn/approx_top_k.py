@@ -67,7 +67,8 @@ class ApproxTopK(Op, Generic[T]):
     On TPUs the axis is cut into bins, and the best of each bin competes for the `k`
     best: an element is missed if its bin has a better one. The number of bins is chosen
     such that the expected share of the true `k` best that are found is `recall_target`
-    (Chern et al., 2022). On CPU and GPU it finds all, exactly.
+    (Chern et al., 2022). On CPU and GPU it finds all, exactly. Rows shorter than `k`
+    are refused.
 
     The indices come with it. For exact results everywhere take TopKV2.
 
@@ -102,7 +103,8 @@ class ApproxTopK(Op, Generic[T]):
 
         Attributes:
             reduction_dimension: int. The axis to search along; a negative one counts
-                from the last.
+                from the last. The kernel for the CPU knows -1 alone, even if another
+                number means the same axis.
             recall_target: float. Share of the true `k` best that should be found, above
                 0 and up to 1. Only TPUs make use of it.
             is_max_k: bool. Whether to look for the largest; false looks for the
@@ -111,7 +113,8 @@ class ApproxTopK(Op, Generic[T]):
                 of several parts of it, so that the share is kept over all; -1 if it is
                 not.
             aggregate_to_topk: bool. Whether the bests of the bins are sorted and cut to
-                `k`; false leaves them, for what combines several parts.
+                `k`; false leaves them, for what combines several parts. The CPU has no
+                bins, and gives the `k` best either way.
         """
 
         __slots__ = (
@@ -176,7 +179,8 @@ class ApproxTopK(Op, Generic[T]):
         On TPUs the axis is cut into bins, and the best of each bin competes for the `k`
         best: an element is missed if its bin has a better one. The number of bins is
         chosen such that the expected share of the true `k` best that are found is
-        `recall_target` (Chern et al., 2022). On CPU and GPU it finds all, exactly.
+        `recall_target` (Chern et al., 2022). On CPU and GPU it finds all, exactly. Rows
+        shorter than `k` are refused.
 
         The indices come with it. For exact results everywhere take TopKV2.
 
@@ -189,7 +193,8 @@ class ApproxTopK(Op, Generic[T]):
             k: int. At least 0. How many to find.
             options: merged field by field; the last explicit one wins.
                 reduction_dimension: int. Default -1. The axis to search along; a
-                    negative one counts from the last.
+                    negative one counts from the last. The kernel for the CPU knows -1
+                    alone, even if another number means the same axis.
                 recall_target: float. Default 0.95. Share of the true `k` best that
                     should be found, above 0 and up to 1. Only TPUs make use of it.
                 is_max_k: bool. Default True. Whether to look for the largest; false
@@ -200,7 +205,7 @@ class ApproxTopK(Op, Generic[T]):
                     over all; -1 if it is not.
                 aggregate_to_topk: bool. Default True. Whether the bests of the bins are
                     sorted and cut to `k`; false leaves them, for what combines several
-                    parts.
+                    parts. The CPU has no bins, and gives the `k` best either way.
 
         Returns:
             values: `T`, `replace(x, reduction_dimension, k) if aggregate_to_topk else
@@ -279,7 +284,8 @@ def approx_top_k(
     On TPUs the axis is cut into bins, and the best of each bin competes for the `k`
     best: an element is missed if its bin has a better one. The number of bins is chosen
     such that the expected share of the true `k` best that are found is `recall_target`
-    (Chern et al., 2022). On CPU and GPU it finds all, exactly.
+    (Chern et al., 2022). On CPU and GPU it finds all, exactly. Rows shorter than `k`
+    are refused.
 
     The indices come with it. For exact results everywhere take TopKV2.
 
@@ -290,7 +296,8 @@ def approx_top_k(
             `reduction_dimension`.
         k: int. At least 0. How many to find.
         reduction_dimension: int. Default -1. The axis to search along; a negative one
-            counts from the last.
+            counts from the last. The kernel for the CPU knows -1 alone, even if another
+            number means the same axis.
         recall_target: float. Default 0.95. Share of the true `k` best that should be
             found, above 0 and up to 1. Only TPUs make use of it.
         is_max_k: bool. Default True. Whether to look for the largest; false looks for
@@ -299,7 +306,8 @@ def approx_top_k(
             `input` is one of several parts of it, so that the share is kept over all;
             -1 if it is not.
         aggregate_to_topk: bool. Default True. Whether the bests of the bins are sorted
-            and cut to `k`; false leaves them, for what combines several parts.
+            and cut to `k`; false leaves them, for what combines several parts. The CPU
+            has no bins, and gives the `k` best either way.
         name: what the op is called in a graph.
 
     Returns:

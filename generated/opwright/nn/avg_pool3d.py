@@ -55,7 +55,8 @@ class AvgPool3D(TensorOp[T]):
     or the time of a video. What lies outside where windows stick out, with `SAME`, does
     not count.
 
-    A window with sizes other than 1 along the batch or the channels is refused.
+    A window with sizes other than 1 along the batch or the channels is refused; for one
+    along the channels, oneDNN gives an empty tensor instead.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -127,7 +128,8 @@ class AvgPool3D(TensorOp[T]):
         scan or the time of a video. What lies outside where windows stick out, with
         `SAME`, does not count.
 
-        A window with sizes other than 1 along the batch or the channels is refused.
+        A window with sizes other than 1 along the batch or the channels is refused; for
+        one along the channels, oneDNN gives an empty tensor instead.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -224,7 +226,8 @@ def avg_pool3d(
     or the time of a video. What lies outside where windows stick out, with `SAME`, does
     not count.
 
-    A window with sizes other than 1 along the batch or the channels is refused.
+    A window with sizes other than 1 along the batch or the channels is refused; for one
+    along the channels, oneDNN gives an empty tensor instead.
 
     `AvgPool3D.create` in the current scope, with AvgPool3D.Options as keywords.
 

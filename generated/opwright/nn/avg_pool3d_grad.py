@@ -59,7 +59,8 @@ class AvgPool3DGrad(TensorOp[T]):
     divided by how many elements of the window lie within the volume; where windows
     overlap, the parts add up. The volume itself is not needed, only its shape.
 
-    A `grad` of another shape than AvgPool3D gives is refused.
+    `grad` has to have the shape that AvgPool3D gives. The CPU refuses another number of
+    volumes, but not other sizes or channels, which give wrong numbers.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -127,7 +128,8 @@ class AvgPool3DGrad(TensorOp[T]):
         divided by how many elements of the window lie within the volume; where windows
         overlap, the parts add up. The volume itself is not needed, only its shape.
 
-        A `grad` of another shape than AvgPool3D gives is refused.
+        `grad` has to have the shape that AvgPool3D gives. The CPU refuses another
+        number of volumes, but not other sizes or channels, which give wrong numbers.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -227,7 +229,8 @@ def avg_pool3d_grad(
     divided by how many elements of the window lie within the volume; where windows
     overlap, the parts add up. The volume itself is not needed, only its shape.
 
-    A `grad` of another shape than AvgPool3D gives is refused.
+    `grad` has to have the shape that AvgPool3D gives. The CPU refuses another number of
+    volumes, but not other sizes or channels, which give wrong numbers.
 
     `AvgPool3DGrad.create` in the current scope, with AvgPool3DGrad.Options as keywords.
 

@@ -59,7 +59,9 @@ class AvgPoolGrad(TensorOp[T]):
     divided by how many elements of the window lie within the image; where windows
     overlap, the parts add up. The image itself is not needed, only its shape.
 
-    A `grad` of another shape than AvgPool gives is refused.
+    `grad` has to have the shape that AvgPool gives. Graphs do not check it, and kernels
+    for the CPU refuse but what would be written outside of the image: other shapes give
+    wrong numbers, and more channels than `orig_input_shape` has can end the process.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -127,7 +129,10 @@ class AvgPoolGrad(TensorOp[T]):
         divided by how many elements of the window lie within the image; where windows
         overlap, the parts add up. The image itself is not needed, only its shape.
 
-        A `grad` of another shape than AvgPool gives is refused.
+        `grad` has to have the shape that AvgPool gives. Graphs do not check it, and
+        kernels for the CPU refuse but what would be written outside of the image: other
+        shapes give wrong numbers, and more channels than `orig_input_shape` has can end
+        the process.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -225,7 +230,9 @@ def avg_pool_grad(
     divided by how many elements of the window lie within the image; where windows
     overlap, the parts add up. The image itself is not needed, only its shape.
 
-    A `grad` of another shape than AvgPool gives is refused.
+    `grad` has to have the shape that AvgPool gives. Graphs do not check it, and kernels
+    for the CPU refuse but what would be written outside of the image: other shapes give
+    wrong numbers, and more channels than `orig_input_shape` has can end the process.
 
     `AvgPoolGrad.create` in the current scope, with AvgPoolGrad.Options as keywords.
 

@@ -45,8 +45,8 @@ class BiasAddGrad(TensorOp[T]):
       output[c] = sum of out_backprop over all positions of channel c
 
     It is the gradient of BiasAdd for its bias; that for its value is `out_backprop`
-    itself. Sums of half and bfloat16 are made in float32 on the CPU. Empty gradients
-    give zeros.
+    itself. Sums of half are made in float32 on the CPU; those of bfloat16 are not in
+    NHWC, where 5000 ones may add up to 256. Empty gradients give zeros.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -102,8 +102,8 @@ class BiasAddGrad(TensorOp[T]):
           output[c] = sum of out_backprop over all positions of channel c
 
         It is the gradient of BiasAdd for its bias; that for its value is `out_backprop`
-        itself. Sums of half and bfloat16 are made in float32 on the CPU. Empty
-        gradients give zeros.
+        itself. Sums of half are made in float32 on the CPU; those of bfloat16 are not
+        in NHWC, where 5000 ones may add up to 256. Empty gradients give zeros.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -163,8 +163,8 @@ def bias_add_grad(
       output[c] = sum of out_backprop over all positions of channel c
 
     It is the gradient of BiasAdd for its bias; that for its value is `out_backprop`
-    itself. Sums of half and bfloat16 are made in float32 on the CPU. Empty gradients
-    give zeros.
+    itself. Sums of half are made in float32 on the CPU; those of bfloat16 are not in
+    NHWC, where 5000 ones may add up to 256. Empty gradients give zeros.
 
     `BiasAddGrad.create` in the current scope, with BiasAddGrad.Options as keywords.
 

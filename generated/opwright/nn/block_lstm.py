@@ -211,8 +211,8 @@ class BlockLSTM(Op, Generic[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            seq_len_max: int64, `scalar`. How many steps to run, at most the size of
-                time.
+            seq_len_max: int64, `scalar`. How many steps to run, from 0 to the size of
+                time. It is not checked: another number ends the process.
             x: `T`, `time batch inputs`. Sequences, time first.
             cs_prev: `T`, `batch cell`. Cell state to start with.
             h_prev: `T`, `batch cell`. Hidden state to start with.
@@ -334,7 +334,8 @@ def block_lstm(
     `BlockLSTM.create` in the current scope, with BlockLSTM.Options as keywords.
 
     Args:
-        seq_len_max: int64, `scalar`. How many steps to run, at most the size of time.
+        seq_len_max: int64, `scalar`. How many steps to run, from 0 to the size of time.
+            It is not checked: another number ends the process.
         x: `T`, `time batch inputs`. Sequences, time first.
         cs_prev: `T`, `batch cell`. Cell state to start with.
         h_prev: `T`, `batch cell`. Hidden state to start with.

@@ -104,16 +104,17 @@ class Conv(TensorOp[T]):
         Attributes:
             explicit_paddings: list(int). How many zeros `EXPLICIT` puts in front of and
                 behind each axis, two numbers an axis in the order of `data_format`.
-                Empty for other paddings.
+                Empty for other paddings. For volumes it ends the process on the CPU.
             data_format: string, one of "CHANNELS_FIRST", "CHANNELS_LAST". Whether
                 channels are the last axis, `CHANNELS_LAST`, or the one behind the
                 batch, `CHANNELS_FIRST`.
             dilations: list(int). Distances between the filter's elements along each
-                axis, as `strides` counts axes; empty for 1 everywhere.
+                axis, as `strides` counts axes; empty for 1 everywhere. For volumes the
+                CPU refuses all but 1.
             batch_dims: int. How many axes the batch has.
             groups: int. Into how many groups the channels fall, each with its own share
                 of the filters; it divides both c and k, and the filter has c / `groups`
-                channels.
+                channels. TensorFlow's kernels for the CPU refuse all but 1.
         """
 
         __slots__ = (
@@ -217,17 +218,19 @@ class Conv(TensorOp[T]):
             options: merged field by field; the last explicit one wins.
                 explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts
                     in front of and behind each axis, two numbers an axis in the order
-                    of `data_format`. Empty for other paddings.
+                    of `data_format`. Empty for other paddings. For volumes it ends the
+                    process on the CPU.
                 data_format: string, one of "CHANNELS_FIRST", "CHANNELS_LAST". Default
                     "CHANNELS_LAST". Whether channels are the last axis,
                     `CHANNELS_LAST`, or the one behind the batch, `CHANNELS_FIRST`.
                 dilations: list(int). Default (). Distances between the filter's
                     elements along each axis, as `strides` counts axes; empty for 1
-                    everywhere.
+                    everywhere. For volumes the CPU refuses all but 1.
                 batch_dims: int. Default 1. How many axes the batch has.
                 groups: int. Default 1. Into how many groups the channels fall, each
                     with its own share of the filters; it divides both c and k, and the
-                    filter has c / `groups` channels.
+                    filter has c / `groups` channels. TensorFlow's kernels for the CPU
+                    refuse all but 1.
 
         Returns:
             output: `T`, `*batch window(h, fh, strides[1], padding, (dilations[1] if
@@ -344,16 +347,18 @@ def conv(
             / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         explicit_paddings: list(int). Default (). How many zeros `EXPLICIT` puts in
             front of and behind each axis, two numbers an axis in the order of
-            `data_format`. Empty for other paddings.
+            `data_format`. Empty for other paddings. For volumes it ends the process on
+            the CPU.
         data_format: string, one of "CHANNELS_FIRST", "CHANNELS_LAST". Default
             "CHANNELS_LAST". Whether channels are the last axis, `CHANNELS_LAST`, or the
             one behind the batch, `CHANNELS_FIRST`.
         dilations: list(int). Default (). Distances between the filter's elements along
-            each axis, as `strides` counts axes; empty for 1 everywhere.
+            each axis, as `strides` counts axes; empty for 1 everywhere. For volumes the
+            CPU refuses all but 1.
         batch_dims: int. Default 1. How many axes the batch has.
         groups: int. Default 1. Into how many groups the channels fall, each with its
             own share of the filters; it divides both c and k, and the filter has c /
-            `groups` channels.
+            `groups` channels. TensorFlow's kernels for the CPU refuse all but 1.
         name: what the op is called in a graph.
 
     Returns:

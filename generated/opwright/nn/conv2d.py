@@ -68,10 +68,11 @@ class Conv2D(TensorOp[T]):
     filter has fewer channels than the input, the channels fall into c / q groups, each
     of which has its own share of the k filters.
 
-    On the CPU, kernels take `NHWC` alone, but for those of oneDNN. Numbers may differ
-    in the last bits between devices, which add up in other orders.
-    DepthwiseConv2dNative filters each channel alone, Conv2DBackpropInput is the
-    transposed convolution, Conv3D has one axis more.
+    On the CPU, kernels take `NHWC` alone, but for those of oneDNN. With `VALID` a
+    filter that is larger than the image leaves nothing; oneDNN may give an output of
+    uninitialized memory then. Numbers may differ in the last bits between devices,
+    which add up in other orders. DepthwiseConv2dNative filters each channel alone,
+    Conv2DBackpropInput is the transposed convolution, Conv3D has one axis more.
 
     `T`: float16, bfloat16, float32, float64 or int32.
 
@@ -179,10 +180,12 @@ class Conv2D(TensorOp[T]):
         the filter has fewer channels than the input, the channels fall into c / q
         groups, each of which has its own share of the k filters.
 
-        On the CPU, kernels take `NHWC` alone, but for those of oneDNN. Numbers may
-        differ in the last bits between devices, which add up in other orders.
-        DepthwiseConv2dNative filters each channel alone, Conv2DBackpropInput is the
-        transposed convolution, Conv3D has one axis more.
+        On the CPU, kernels take `NHWC` alone, but for those of oneDNN. With `VALID` a
+        filter that is larger than the image leaves nothing; oneDNN may give an output
+        of uninitialized memory then. Numbers may differ in the last bits between
+        devices, which add up in other orders. DepthwiseConv2dNative filters each
+        channel alone, Conv2DBackpropInput is the transposed convolution, Conv3D has one
+        axis more.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -302,10 +305,11 @@ def conv2d(
     filter has fewer channels than the input, the channels fall into c / q groups, each
     of which has its own share of the k filters.
 
-    On the CPU, kernels take `NHWC` alone, but for those of oneDNN. Numbers may differ
-    in the last bits between devices, which add up in other orders.
-    DepthwiseConv2dNative filters each channel alone, Conv2DBackpropInput is the
-    transposed convolution, Conv3D has one axis more.
+    On the CPU, kernels take `NHWC` alone, but for those of oneDNN. With `VALID` a
+    filter that is larger than the image leaves nothing; oneDNN may give an output of
+    uninitialized memory then. Numbers may differ in the last bits between devices,
+    which add up in other orders. DepthwiseConv2dNative filters each channel alone,
+    Conv2DBackpropInput is the transposed convolution, Conv3D has one axis more.
 
     `Conv2D.create` in the current scope, with Conv2D.Options as keywords.
 

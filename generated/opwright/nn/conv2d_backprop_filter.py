@@ -69,6 +69,9 @@ class Conv2DBackpropFilter(TensorOp[T]):
 
     Conv2DBackpropFilterV2 takes the filter in place of its sizes.
 
+    On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused, but
+    for the kernels of oneDNN, which are not for double.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -174,6 +177,9 @@ class Conv2DBackpropFilter(TensorOp[T]):
         `out_backprop` that Conv2D would not give for these sizes is refused.
 
         Conv2DBackpropFilterV2 takes the filter in place of its sizes.
+
+        On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused,
+        but for the kernels of oneDNN, which are not for double.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -296,6 +302,9 @@ def conv2d_backprop_filter(
     `out_backprop` that Conv2D would not give for these sizes is refused.
 
     Conv2DBackpropFilterV2 takes the filter in place of its sizes.
+
+    On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused, but
+    for the kernels of oneDNN, which are not for double.
 
     `Conv2DBackpropFilter.create` in the current scope, with
     Conv2DBackpropFilter.Options as keywords.

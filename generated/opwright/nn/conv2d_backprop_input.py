@@ -72,6 +72,9 @@ class Conv2DBackpropInput(TensorOp[T]):
     Since several sizes of input give the same size of output, `input_sizes` has to tell
     which it was. An `out_backprop` that Conv2D would not give for it is refused.
 
+    On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused, but
+    for the kernels of oneDNN, which are not for double and int32.
+
     `T`: float16, bfloat16, float32, float64 or int32.
 
     Attributes:
@@ -179,6 +182,9 @@ class Conv2DBackpropInput(TensorOp[T]):
         Since several sizes of input give the same size of output, `input_sizes` has to
         tell which it was. An `out_backprop` that Conv2D would not give for it is
         refused.
+
+        On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused,
+        but for the kernels of oneDNN, which are not for double and int32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -303,6 +309,9 @@ def conv2d_backprop_input(
 
     Since several sizes of input give the same size of output, `input_sizes` has to tell
     which it was. An `out_backprop` that Conv2D would not give for it is refused.
+
+    On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused, but
+    for the kernels of oneDNN, which are not for double and int32.
 
     `Conv2DBackpropInput.create` in the current scope, with Conv2DBackpropInput.Options
     as keywords.

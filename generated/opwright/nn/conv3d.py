@@ -60,9 +60,11 @@ class Conv3D(TensorOp[T]):
 
     with s = strides; where windows stick out, zeros are read. It is Conv2D with one
     axis more, such as the depth of a scan or the time of a video. The filter is not
-    mirrored. If it has fewer channels than the input, the channels fall into groups.
+    mirrored. If it has fewer channels than the input, the channels fall into groups,
+    which GPUs take and the CPU refuses.
 
-    On the CPU, kernels take `NDHWC` and dilations of 1 alone.
+    On the CPU, kernels take `NDHWC` and dilations of 1 alone, but for those of oneDNN,
+    which are not for double. A dilation r reads at s * h + r * dh.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -142,9 +144,10 @@ class Conv3D(TensorOp[T]):
         with s = strides; where windows stick out, zeros are read. It is Conv2D with one
         axis more, such as the depth of a scan or the time of a video. The filter is not
         mirrored. If it has fewer channels than the input, the channels fall into
-        groups.
+        groups, which GPUs take and the CPU refuses.
 
-        On the CPU, kernels take `NDHWC` and dilations of 1 alone.
+        On the CPU, kernels take `NDHWC` and dilations of 1 alone, but for those of
+        oneDNN, which are not for double. A dilation r reads at s * h + r * dh.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -244,9 +247,11 @@ def conv3d(
 
     with s = strides; where windows stick out, zeros are read. It is Conv2D with one
     axis more, such as the depth of a scan or the time of a video. The filter is not
-    mirrored. If it has fewer channels than the input, the channels fall into groups.
+    mirrored. If it has fewer channels than the input, the channels fall into groups,
+    which GPUs take and the CPU refuses.
 
-    On the CPU, kernels take `NDHWC` and dilations of 1 alone.
+    On the CPU, kernels take `NDHWC` and dilations of 1 alone, but for those of oneDNN,
+    which are not for double. A dilation r reads at s * h + r * dh.
 
     `Conv3D.create` in the current scope, with Conv3D.Options as keywords.
 

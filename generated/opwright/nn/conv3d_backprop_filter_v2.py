@@ -63,6 +63,9 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
     with s = strides; where windows stick out, zeros are read. An `out_backprop` that
     Conv3D would not give is refused.
 
+    On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
+    oneDNN, which are not for double. Groups of channels are refused there.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -140,6 +143,9 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
 
         with s = strides; where windows stick out, zeros are read. An `out_backprop`
         that Conv3D would not give is refused.
+
+        On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels
+        of oneDNN, which are not for double. Groups of channels are refused there.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -244,6 +250,9 @@ def conv3d_backprop_filter_v2(
 
     with s = strides; where windows stick out, zeros are read. An `out_backprop` that
     Conv3D would not give is refused.
+
+    On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
+    oneDNN, which are not for double. Groups of channels are refused there.
 
     `Conv3DBackpropFilterV2.create` in the current scope, with
     Conv3DBackpropFilterV2.Options as keywords.

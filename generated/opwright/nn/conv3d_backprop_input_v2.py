@@ -70,6 +70,9 @@ class Conv3DBackpropInputV2(TensorOp[T]):
     Since several sizes of input give the same size of output, `input_sizes` has to tell
     which it was. An `out_backprop` that Conv3D would not give for it is refused.
 
+    On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
+    oneDNN, which are not for double. Groups of channels are refused there.
+
     `T`: float16, bfloat16, float32 or float64.
 
     `Tshape`: int32 or int64.
@@ -153,6 +156,9 @@ class Conv3DBackpropInputV2(TensorOp[T]):
         Since several sizes of input give the same size of output, `input_sizes` has to
         tell which it was. An `out_backprop` that Conv3D would not give for it is
         refused.
+
+        On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels
+        of oneDNN, which are not for double. Groups of channels are refused there.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -260,6 +266,9 @@ def conv3d_backprop_input_v2(
 
     Since several sizes of input give the same size of output, `input_sizes` has to tell
     which it was. An `out_backprop` that Conv3D would not give for it is refused.
+
+    On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
+    oneDNN, which are not for double. Groups of channels are refused there.
 
     `Conv3DBackpropInputV2.create` in the current scope, with
     Conv3DBackpropInputV2.Options as keywords.

@@ -77,7 +77,8 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
     more, which loses double letters; leave it out for most uses. A `top_paths` above
     `beam_width`, or above the number of transcripts there are (a sequence of length 0
     has one alone), lengths above the number of frames, and `inputs` without elements
-    are refused. CTCGreedyDecoder takes the best path alone, fast.
+    are refused; a negative length counts as 0. CTCGreedyDecoder takes the best path
+    alone, fast.
 
     `T`: float32 or float64.
 
@@ -167,7 +168,8 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
         once more, which loses double letters; leave it out for most uses. A `top_paths`
         above `beam_width`, or above the number of transcripts there are (a sequence of
         length 0 has one alone), lengths above the number of frames, and `inputs`
-        without elements are refused. CTCGreedyDecoder takes the best path alone, fast.
+        without elements are refused; a negative length counts as 0. CTCGreedyDecoder
+        takes the best path alone, fast.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -270,7 +272,8 @@ def ctc_beam_search_decoder(
     more, which loses double letters; leave it out for most uses. A `top_paths` above
     `beam_width`, or above the number of transcripts there are (a sequence of length 0
     has one alone), lengths above the number of frames, and `inputs` without elements
-    are refused. CTCGreedyDecoder takes the best path alone, fast.
+    are refused; a negative length counts as 0. CTCGreedyDecoder takes the best path
+    alone, fast.
 
     `CTCBeamSearchDecoder.create` in the current scope, with
     CTCBeamSearchDecoder.Options as keywords.

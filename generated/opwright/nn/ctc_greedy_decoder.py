@@ -69,7 +69,7 @@ class CTCGreedyDecoder(Op, Generic[T]):
     not be the best transcript: CTCBeamSearchDecoder adds up paths.
 
     Transcripts come as a sparse matrix, one row a sequence. Lengths above the number of
-    frames are refused.
+    frames and `inputs` without elements are refused; a negative length counts as 0.
 
     `T`: float32 or float64.
 
@@ -160,7 +160,8 @@ class CTCGreedyDecoder(Op, Generic[T]):
         path, which need not be the best transcript: CTCBeamSearchDecoder adds up paths.
 
         Transcripts come as a sparse matrix, one row a sequence. Lengths above the
-        number of frames are refused.
+        number of frames and `inputs` without elements are refused; a negative length
+        counts as 0.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -249,7 +250,7 @@ def ctc_greedy_decoder(
     not be the best transcript: CTCBeamSearchDecoder adds up paths.
 
     Transcripts come as a sparse matrix, one row a sequence. Lengths above the number of
-    frames are refused.
+    frames and `inputs` without elements are refused; a negative length counts as 0.
 
     `CTCGreedyDecoder.create` in the current scope, with CTCGreedyDecoder.Options as
     keywords.

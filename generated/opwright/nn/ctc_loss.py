@@ -72,8 +72,10 @@ class CTCLoss(Op, Generic[T]):
     A transcript with more labels than there are frames is refused, unless
     `ignore_longer_outputs_than_inputs` gives it a loss and a gradient of 0; an empty
     one is refused. One that fits but for the blanks that equal labels need between them
-    has no path, and the loss inf. Lengths longer than the frames and labels that are
-    the blank or past it are not to be used.
+    has no path, and the loss inf. Lengths that are negative or longer than the frames
+    are refused, and so are negative labels and places out of order. A label that is the
+    blank or past it ends the transcript, and one behind it is refused; where none is
+    left in front of it the loss is wrong.
 
     CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
@@ -177,8 +179,10 @@ class CTCLoss(Op, Generic[T]):
         A transcript with more labels than there are frames is refused, unless
         `ignore_longer_outputs_than_inputs` gives it a loss and a gradient of 0; an
         empty one is refused. One that fits but for the blanks that equal labels need
-        between them has no path, and the loss inf. Lengths longer than the frames and
-        labels that are the blank or past it are not to be used.
+        between them has no path, and the loss inf. Lengths that are negative or longer
+        than the frames are refused, and so are negative labels and places out of order.
+        A label that is the blank or past it ends the transcript, and one behind it is
+        refused; where none is left in front of it the loss is wrong.
 
         CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
@@ -277,8 +281,10 @@ def ctc_loss(
     A transcript with more labels than there are frames is refused, unless
     `ignore_longer_outputs_than_inputs` gives it a loss and a gradient of 0; an empty
     one is refused. One that fits but for the blanks that equal labels need between them
-    has no path, and the loss inf. Lengths longer than the frames and labels that are
-    the blank or past it are not to be used.
+    has no path, and the loss inf. Lengths that are negative or longer than the frames
+    are refused, and so are negative labels and places out of order. A label that is the
+    blank or past it ends the transcript, and one behind it is refused; where none is
+    left in front of it the loss is wrong.
 
     CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 

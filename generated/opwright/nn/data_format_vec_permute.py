@@ -56,8 +56,9 @@ class DataFormatVecPermute(TensorOp[T]):
     things of each, such as paddings. With 2 rows instead of 4 the letters other than H
     and W are left out.
 
-    Other sizes are refused, where formats of 5 letters want 5 or 3. DataFormatDimMap
-    translates numbers of axes.
+    Other sizes are refused, where formats of 5 letters want 5 or 3. The formats have to
+    be of 4 or of 5 different letters, the same in both. DataFormatDimMap translates
+    numbers of axes.
 
     `T`: int32 or int64.
 
@@ -120,8 +121,9 @@ class DataFormatVecPermute(TensorOp[T]):
         two things of each, such as paddings. With 2 rows instead of 4 the letters other
         than H and W are left out.
 
-        Other sizes are refused, where formats of 5 letters want 5 or 3.
-        DataFormatDimMap translates numbers of axes.
+        Other sizes are refused, where formats of 5 letters want 5 or 3. The formats
+        have to be of 4 or of 5 different letters, the same in both. DataFormatDimMap
+        translates numbers of axes.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -191,8 +193,9 @@ def data_format_vec_permute(
     things of each, such as paddings. With 2 rows instead of 4 the letters other than H
     and W are left out.
 
-    Other sizes are refused, where formats of 5 letters want 5 or 3. DataFormatDimMap
-    translates numbers of axes.
+    Other sizes are refused, where formats of 5 letters want 5 or 3. The formats have to
+    be of 4 or of 5 different letters, the same in both. DataFormatDimMap translates
+    numbers of axes.
 
     `DataFormatVecPermute.create` in the current scope, with
     DataFormatVecPermute.Options as keywords.

@@ -67,7 +67,7 @@ class DepthwiseConv2dNative(TensorOp[T]):
     networks for phones, with a fraction of the multiplications of Conv2D alone.
 
     On the CPU, strides of rows and columns that differ, and dilations other than 1, are
-    refused, but oneDNN takes both for float32, and XLA takes dilations;
+    refused, but oneDNN takes both, for all but double, and XLA takes dilations;
     tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
 
     `T`: float16, bfloat16, float32 or float64.
@@ -164,7 +164,7 @@ class DepthwiseConv2dNative(TensorOp[T]):
         Conv2D alone.
 
         On the CPU, strides of rows and columns that differ, and dilations other than 1,
-        are refused, but oneDNN takes both for float32, and XLA takes dilations;
+        are refused, but oneDNN takes both, for all but double, and XLA takes dilations;
         tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -277,7 +277,7 @@ def depthwise_conv2d_native(
     networks for phones, with a fraction of the multiplications of Conv2D alone.
 
     On the CPU, strides of rows and columns that differ, and dilations other than 1, are
-    refused, but oneDNN takes both for float32, and XLA takes dilations;
+    refused, but oneDNN takes both, for all but double, and XLA takes dilations;
     tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
 
     `DepthwiseConv2dNative.create` in the current scope, with

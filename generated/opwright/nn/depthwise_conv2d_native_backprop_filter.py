@@ -69,8 +69,8 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
 
     with s = strides; where windows stick out, zeros are read. An `out_backprop` that
     DepthwiseConv2dNative would not give is refused. On the CPU, dilations other than 1
-    fail, and strides of rows and columns that differ do too, but for float32 with
-    oneDNN.
+    fail, and strides of rows and columns that differ do too, but for oneDNN, which is
+    not for double.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -163,7 +163,7 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
         with s = strides; where windows stick out, zeros are read. An `out_backprop`
         that DepthwiseConv2dNative would not give is refused. On the CPU, dilations
         other than 1 fail, and strides of rows and columns that differ do too, but for
-        float32 with oneDNN.
+        oneDNN, which is not for double.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -280,8 +280,8 @@ def depthwise_conv2d_native_backprop_filter(
 
     with s = strides; where windows stick out, zeros are read. An `out_backprop` that
     DepthwiseConv2dNative would not give is refused. On the CPU, dilations other than 1
-    fail, and strides of rows and columns that differ do too, but for float32 with
-    oneDNN.
+    fail, and strides of rows and columns that differ do too, but for oneDNN, which is
+    not for double.
 
     `DepthwiseConv2dNativeBackpropFilter.create` in the current scope, with
     DepthwiseConv2dNativeBackpropFilter.Options as keywords.

@@ -69,7 +69,7 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
     for all i, j, di and dj, with s = strides; what falls on the padding is dropped. An
     `out_backprop` that DepthwiseConv2dNative would not give is refused. On the CPU,
     dilations other than 1 fail, and strides of rows and columns that differ do too, but
-    for float32 with oneDNN.
+    for oneDNN, which is not for double.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -162,7 +162,7 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
         for all i, j, di and dj, with s = strides; what falls on the padding is dropped.
         An `out_backprop` that DepthwiseConv2dNative would not give is refused. On the
         CPU, dilations other than 1 fail, and strides of rows and columns that differ do
-        too, but for float32 with oneDNN.
+        too, but for oneDNN, which is not for double.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -280,7 +280,7 @@ def depthwise_conv2d_native_backprop_input(
     for all i, j, di and dj, with s = strides; what falls on the padding is dropped. An
     `out_backprop` that DepthwiseConv2dNative would not give is refused. On the CPU,
     dilations other than 1 fail, and strides of rows and columns that differ do too, but
-    for float32 with oneDNN.
+    for oneDNN, which is not for double.
 
     `DepthwiseConv2dNativeBackpropInput.create` in the current scope, with
     DepthwiseConv2dNativeBackpropInput.Options as keywords.

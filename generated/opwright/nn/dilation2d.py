@@ -59,6 +59,9 @@ class Dilation2D(TensorOp[T]):
     a filter of zeros it is MaxPool with steps inside the window. Erosion is what it
     does to the negated image with the mirrored filter, negated again.
 
+    A nan never wins; where a window holds nothing but nan and -inf, the lowest finite
+    number comes out. Sums of integers wrap around.
+
     Channels come last, and are as many in both, or the call is refused.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
@@ -107,6 +110,9 @@ class Dilation2D(TensorOp[T]):
         with s = strides and r = rates, where places outside of the image do not count.
         With a filter of zeros it is MaxPool with steps inside the window. Erosion is
         what it does to the negated image with the mirrored filter, negated again.
+
+        A nan never wins; where a window holds nothing but nan and -inf, the lowest
+        finite number comes out. Sums of integers wrap around.
 
         Channels come last, and are as many in both, or the call is refused.
 
@@ -186,6 +192,9 @@ def dilation2d(
     with s = strides and r = rates, where places outside of the image do not count. With
     a filter of zeros it is MaxPool with steps inside the window. Erosion is what it
     does to the negated image with the mirrored filter, negated again.
+
+    A nan never wins; where a window holds nothing but nan and -inf, the lowest finite
+    number comes out. Sums of integers wrap around.
 
     Channels come last, and are as many in both, or the call is refused.
 

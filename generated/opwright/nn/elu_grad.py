@@ -46,11 +46,11 @@ class EluGradInputs(OpInputs, Generic[U]):
 class EluGrad(TensorOp[T]):
     """Computes the gradient of Elu from what Elu gave.
 
-      backprops = gradients where outputs >= 0, else gradients * (outputs + 1)
+      backprops = gradients * (outputs + 1) where outputs < 0, else gradients
 
     For negative inputs exp(x), the slope, is what Elu gave plus 1, so that no
     exponential has to be computed again. It is what came out of Elu that goes in here,
-    unlike with ReluGrad.
+    unlike with ReluGrad. Where it is nan, the gradient passes unchanged.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -83,11 +83,11 @@ class EluGrad(TensorOp[T]):
     ) -> EluGrad[U]:
         """Computes the gradient of Elu from what Elu gave.
 
-          backprops = gradients where outputs >= 0, else gradients * (outputs + 1)
+          backprops = gradients * (outputs + 1) where outputs < 0, else gradients
 
         For negative inputs exp(x), the slope, is what Elu gave plus 1, so that no
         exponential has to be computed again. It is what came out of Elu that goes in
-        here, unlike with ReluGrad.
+        here, unlike with ReluGrad. Where it is nan, the gradient passes unchanged.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -130,11 +130,11 @@ def elu_grad(
 ) -> Output[U]:
     """Computes the gradient of Elu from what Elu gave.
 
-      backprops = gradients where outputs >= 0, else gradients * (outputs + 1)
+      backprops = gradients * (outputs + 1) where outputs < 0, else gradients
 
     For negative inputs exp(x), the slope, is what Elu gave plus 1, so that no
     exponential has to be computed again. It is what came out of Elu that goes in here,
-    unlike with ReluGrad.
+    unlike with ReluGrad. Where it is nan, the gradient passes unchanged.
 
     `EluGrad.create` in the current scope.
 

@@ -73,7 +73,8 @@ class FixedUnigramCandidateSampler(Op):
 
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
-    are refused.
+    are refused; if fewer than `num_sampled` classes have a frequency above 0, the call
+    never ends.
 
     LearnedUnigramCandidateSampler counts frequencies on the way;
     LogUniformCandidateSampler needs none.
@@ -221,7 +222,8 @@ class FixedUnigramCandidateSampler(Op):
 
         With `unique` it draws until `num_sampled` different classes are there, and
         expected counts take the number of draws into account. More of them than there
-        are classes are refused.
+        are classes are refused; if fewer than `num_sampled` classes have a frequency
+        above 0, the call never ends.
 
         LearnedUnigramCandidateSampler counts frequencies on the way;
         LogUniformCandidateSampler needs none.
@@ -370,7 +372,8 @@ def fixed_unigram_candidate_sampler(
 
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
-    are refused.
+    are refused; if fewer than `num_sampled` classes have a frequency above 0, the call
+    never ends.
 
     LearnedUnigramCandidateSampler counts frequencies on the way;
     LogUniformCandidateSampler needs none.

@@ -117,7 +117,8 @@ class FractionalAvgPool(Op, Generic[T]):
                 their border.
             deterministic: bool. Whether each call makes the same cuts, which needs a
                 seed; for tests.
-            seed: int. First half of the seed; if both are 0, one is drawn.
+            seed: int. First half of the seed; if both are 0, one is drawn. Other
+                numbers are refused unless `deterministic` is set.
             seed2: int. Second half of the seed.
         """
 
@@ -196,7 +197,7 @@ class FractionalAvgPool(Op, Generic[T]):
                 deterministic: bool. Default False. Whether each call makes the same
                     cuts, which needs a seed; for tests.
                 seed: int. Default 0. First half of the seed; if both are 0, one is
-                    drawn.
+                    drawn. Other numbers are refused unless `deterministic` is set.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
@@ -298,7 +299,8 @@ def fractional_avg_pool(
             column at their border.
         deterministic: bool. Default False. Whether each call makes the same cuts, which
             needs a seed; for tests.
-        seed: int. Default 0. First half of the seed; if both are 0, one is drawn.
+        seed: int. Default 0. First half of the seed; if both are 0, one is drawn. Other
+            numbers are refused unless `deterministic` is set.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 

@@ -57,7 +57,8 @@ class FractionalAvgPoolGrad(TensorOp[T]):
 
     Each element of `out_backprop` is divided by the size of its window and spread
     evenly over it; where windows overlap, the parts add up. Cuts that reach beyond the
-    image are refused.
+    image count as its border; negative ones are refused, and so are fewer of them than
+    `out_backprop` has windows. Parts of integers are cut off towards 0.
 
     `T`: float32, float64, int32 or int64.
 
@@ -123,7 +124,8 @@ class FractionalAvgPoolGrad(TensorOp[T]):
 
         Each element of `out_backprop` is divided by the size of its window and spread
         evenly over it; where windows overlap, the parts add up. Cuts that reach beyond
-        the image are refused.
+        the image count as its border; negative ones are refused, and so are fewer of
+        them than `out_backprop` has windows. Parts of integers are cut off towards 0.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -204,7 +206,8 @@ def fractional_avg_pool_grad(
 
     Each element of `out_backprop` is divided by the size of its window and spread
     evenly over it; where windows overlap, the parts add up. Cuts that reach beyond the
-    image are refused.
+    image count as its border; negative ones are refused, and so are fewer of them than
+    `out_backprop` has windows. Parts of integers are cut off towards 0.
 
     `FractionalAvgPoolGrad.create` in the current scope, with
     FractionalAvgPoolGrad.Options as keywords.

@@ -75,8 +75,8 @@ class FractionalMaxPool(Op, Generic[T]):
     The cuts start with 0 and end with h, and each step is floor(h / rows) or one more;
     with `pseudo_random` the cuts are ceil(a * (i + u)) for a random u, less irregular
     than the random order of steps. Channels come last. A ratio below 1, one of batch or
-    channels that is not 1, and one that leaves nothing are refused. FractionalAvgPool
-    takes means.
+    channels that is not 1, and one that leaves nothing are refused. A nan never wins.
+    FractionalAvgPool takes means.
 
     `T`: float32, float64, int32 or int64.
 
@@ -120,7 +120,8 @@ class FractionalMaxPool(Op, Generic[T]):
                 their border.
             deterministic: bool. Whether each call makes the same cuts, which needs a
                 seed; for tests.
-            seed: int. First half of the seed; if both are 0, one is drawn.
+            seed: int. First half of the seed; if both are 0, one is drawn. Other
+                numbers are refused unless `deterministic` is set.
             seed2: int. Second half of the seed.
         """
 
@@ -185,7 +186,7 @@ class FractionalMaxPool(Op, Generic[T]):
         more; with `pseudo_random` the cuts are ceil(a * (i + u)) for a random u, less
         irregular than the random order of steps. Channels come last. A ratio below 1,
         one of batch or channels that is not 1, and one that leaves nothing are refused.
-        FractionalAvgPool takes means.
+        A nan never wins. FractionalAvgPool takes means.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -202,7 +203,7 @@ class FractionalMaxPool(Op, Generic[T]):
                 deterministic: bool. Default False. Whether each call makes the same
                     cuts, which needs a seed; for tests.
                 seed: int. Default 0. First half of the seed; if both are 0, one is
-                    drawn.
+                    drawn. Other numbers are refused unless `deterministic` is set.
                 seed2: int. Default 0. Second half of the seed.
 
         Returns:
@@ -291,8 +292,8 @@ def fractional_max_pool(
     The cuts start with 0 and end with h, and each step is floor(h / rows) or one more;
     with `pseudo_random` the cuts are ceil(a * (i + u)) for a random u, less irregular
     than the random order of steps. Channels come last. A ratio below 1, one of batch or
-    channels that is not 1, and one that leaves nothing are refused. FractionalAvgPool
-    takes means.
+    channels that is not 1, and one that leaves nothing are refused. A nan never wins.
+    FractionalAvgPool takes means.
 
     `FractionalMaxPool.create` in the current scope, with FractionalMaxPool.Options as
     keywords.
@@ -307,7 +308,8 @@ def fractional_max_pool(
             column at their border.
         deterministic: bool. Default False. Whether each call makes the same cuts, which
             needs a seed; for tests.
-        seed: int. Default 0. First half of the seed; if both are 0, one is drawn.
+        seed: int. Default 0. First half of the seed; if both are 0, one is drawn. Other
+            numbers are refused unless `deterministic` is set.
         seed2: int. Default 0. Second half of the seed.
         name: what the op is called in a graph.
 

@@ -58,8 +58,9 @@ class FractionalMaxPoolGrad(TensorOp[T]):
     """Computes the gradient of FractionalMaxPool.
 
     Each element of `out_backprop` goes to the place of its window where the maximum is,
-    and adds up where overlapping windows share it. The maxima are looked for again: an
-    `orig_output` that does not fit `orig_input` and the cuts is refused.
+    and adds up where overlapping windows share it. The first of equal maxima gets it.
+    Maxima are looked for again: an `orig_output` that does not fit `orig_input` and the
+    cuts is refused.
 
     `T`: float32, float64, int32 or int64.
 
@@ -127,8 +128,9 @@ class FractionalMaxPoolGrad(TensorOp[T]):
         """Computes the gradient of FractionalMaxPool.
 
         Each element of `out_backprop` goes to the place of its window where the maximum
-        is, and adds up where overlapping windows share it. The maxima are looked for
-        again: an `orig_output` that does not fit `orig_input` and the cuts is refused.
+        is, and adds up where overlapping windows share it. The first of equal maxima
+        gets it. Maxima are looked for again: an `orig_output` that does not fit
+        `orig_input` and the cuts is refused.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -213,8 +215,9 @@ def fractional_max_pool_grad(
     """Computes the gradient of FractionalMaxPool.
 
     Each element of `out_backprop` goes to the place of its window where the maximum is,
-    and adds up where overlapping windows share it. The maxima are looked for again: an
-    `orig_output` that does not fit `orig_input` and the cuts is refused.
+    and adds up where overlapping windows share it. The first of equal maxima gets it.
+    Maxima are looked for again: an `orig_output` that does not fit `orig_input` and the
+    cuts is refused.
 
     `FractionalMaxPoolGrad.create` in the current scope, with
     FractionalMaxPoolGrad.Options as keywords.

@@ -83,10 +83,10 @@ class FusedBatchNormGrad(Op, Generic[T]):
             `x`.
         scale_backprop: `T`, `c`. Gradients for the factors.
         offset_backprop: `T`, `c`. Gradients for the offsets.
-        reserve_space_3: `T`, `scalar | 0`. Empty; stands in the place of the mean's
-            gradient.
-        reserve_space_4: `T`, `scalar | 0`. Empty; stands in the place of the variance's
-            gradient.
+        reserve_space_3: `T`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the mean's gradient.
+        reserve_space_4: `T`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the variance's gradient.
 
     Example:
         >>> x = np.float32([-1, 1]).reshape(1, 2, 1, 1)
@@ -210,10 +210,10 @@ class FusedBatchNormGrad(Op, Generic[T]):
                 for `x`.
             scale_backprop: `T`, `c`. Gradients for the factors.
             offset_backprop: `T`, `c`. Gradients for the offsets.
-            reserve_space_3: `T`, `scalar | 0`. Empty; stands in the place of the mean's
-                gradient.
-            reserve_space_4: `T`, `scalar | 0`. Empty; stands in the place of the
-                variance's gradient.
+            reserve_space_3: `T`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands
+                in the place of the mean's gradient.
+            reserve_space_4: `T`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands
+                in the place of the variance's gradient.
 
         Raises:
             OpError: the op refuses an argument.
@@ -322,10 +322,10 @@ def fused_batch_norm_grad(
             `x`.
         scale_backprop: `T`, `c`. Gradients for the factors.
         offset_backprop: `T`, `c`. Gradients for the offsets.
-        reserve_space_3: `T`, `scalar | 0`. Empty; stands in the place of the mean's
-            gradient.
-        reserve_space_4: `T`, `scalar | 0`. Empty; stands in the place of the variance's
-            gradient.
+        reserve_space_3: `T`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the mean's gradient.
+        reserve_space_4: `T`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the variance's gradient.
 
     Raises:
         OpError: the op refuses an argument.

@@ -95,9 +95,10 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
             `x`.
         scale_backprop: `U`, `c`. Gradients for the factors.
         offset_backprop: `U`, `c`. Gradients for the offsets.
-        reserve_space_3: `U`, `0`. Empty; stands in the place of the mean's gradient.
-        reserve_space_4: `U`, `0`. Empty; stands in the place of the variance's
-            gradient.
+        reserve_space_3: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the mean's gradient.
+        reserve_space_4: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the variance's gradient.
 
     Example:
         >>> x = tf.constant([-1, 1], tf.half, [1, 2, 1, 1])
@@ -117,8 +118,8 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
         "x_backprop": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "scale_backprop": "(c,)",
         "offset_backprop": "(c,)",
-        "reserve_space_3": "(0,)",
-        "reserve_space_4": "(0,)",
+        "reserve_space_3": "either((), (0,))",
+        "reserve_space_4": "either((), (0,))",
     }
     __slots__ = (
         "x_backprop",
@@ -222,10 +223,10 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
                 for `x`.
             scale_backprop: `U`, `c`. Gradients for the factors.
             offset_backprop: `U`, `c`. Gradients for the offsets.
-            reserve_space_3: `U`, `0`. Empty; stands in the place of the mean's
-                gradient.
-            reserve_space_4: `U`, `0`. Empty; stands in the place of the variance's
-                gradient.
+            reserve_space_3: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands
+                in the place of the mean's gradient.
+            reserve_space_4: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands
+                in the place of the variance's gradient.
 
         Raises:
             OpError: the op refuses an argument.
@@ -335,9 +336,10 @@ def fused_batch_norm_grad_v2(
             `x`.
         scale_backprop: `U`, `c`. Gradients for the factors.
         offset_backprop: `U`, `c`. Gradients for the offsets.
-        reserve_space_3: `U`, `0`. Empty; stands in the place of the mean's gradient.
-        reserve_space_4: `U`, `0`. Empty; stands in the place of the variance's
-            gradient.
+        reserve_space_3: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the mean's gradient.
+        reserve_space_4: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the variance's gradient.
 
     Raises:
         OpError: the op refuses an argument.

@@ -96,10 +96,10 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
             Gradients for `x`.
         scale_backprop: `U`, `c`. Gradients for the factors.
         offset_backprop: `U`, `c`. Gradients for the offsets.
-        reserve_space_4: `U`, `scalar | 0`. Empty; stands in the place of the mean's
-            gradient.
-        reserve_space_5: `U`, `scalar | 0`. Empty; stands in the place of the variance's
-            gradient.
+        reserve_space_4: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the mean's gradient.
+        reserve_space_5: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the variance's gradient.
 
     Example:
         >>> x = np.float32([-1, 1]).reshape(1, 2, 1, 1)
@@ -234,10 +234,10 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
                 d h w`. Gradients for `x`.
             scale_backprop: `U`, `c`. Gradients for the factors.
             offset_backprop: `U`, `c`. Gradients for the offsets.
-            reserve_space_4: `U`, `scalar | 0`. Empty; stands in the place of the mean's
-                gradient.
-            reserve_space_5: `U`, `scalar | 0`. Empty; stands in the place of the
-                variance's gradient.
+            reserve_space_4: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands
+                in the place of the mean's gradient.
+            reserve_space_5: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands
+                in the place of the variance's gradient.
 
         Raises:
             OpError: the op refuses an argument.
@@ -353,10 +353,10 @@ def fused_batch_norm_grad_v3(
             Gradients for `x`.
         scale_backprop: `U`, `c`. Gradients for the factors.
         offset_backprop: `U`, `c`. Gradients for the offsets.
-        reserve_space_4: `U`, `scalar | 0`. Empty; stands in the place of the mean's
-            gradient.
-        reserve_space_5: `U`, `scalar | 0`. Empty; stands in the place of the variance's
-            gradient.
+        reserve_space_4: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the mean's gradient.
+        reserve_space_5: `U`, `scalar | 0`. Empty, or a single 0 by oneDNN; stands in
+            the place of the variance's gradient.
 
     Raises:
         OpError: the op refuses an argument.

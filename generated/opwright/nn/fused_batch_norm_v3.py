@@ -82,8 +82,8 @@ class FusedBatchNormV3(Op, Generic[T, U]):
 
     The running mean for inference is up to the caller, or to `exponential_avg_factor`.
     Sizes that do not fit the channels are refused. An empty batch gives nan for the
-    statistics in training. FusedBatchNormGradV3 is the gradient.
-    tf.nn.batch_normalization does it from single ops.
+    statistics in training, and by oneDNN outside of it, too. FusedBatchNormGradV3 is
+    the gradient. tf.nn.batch_normalization does it from single ops.
 
     `T`: float16, bfloat16 or float32.
 
@@ -221,8 +221,9 @@ class FusedBatchNormV3(Op, Generic[T, U]):
 
         The running mean for inference is up to the caller, or to
         `exponential_avg_factor`. Sizes that do not fit the channels are refused. An
-        empty batch gives nan for the statistics in training. FusedBatchNormGradV3 is
-        the gradient. tf.nn.batch_normalization does it from single ops.
+        empty batch gives nan for the statistics in training, and by oneDNN outside of
+        it, too. FusedBatchNormGradV3 is the gradient. tf.nn.batch_normalization does it
+        from single ops.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -355,8 +356,8 @@ def fused_batch_norm_v3(
 
     The running mean for inference is up to the caller, or to `exponential_avg_factor`.
     Sizes that do not fit the channels are refused. An empty batch gives nan for the
-    statistics in training. FusedBatchNormGradV3 is the gradient.
-    tf.nn.batch_normalization does it from single ops.
+    statistics in training, and by oneDNN outside of it, too. FusedBatchNormGradV3 is
+    the gradient. tf.nn.batch_normalization does it from single ops.
 
     `FusedBatchNormV3.create` in the current scope, with FusedBatchNormV3.Options as
     keywords.

@@ -59,11 +59,12 @@ class LearnedUnigramCandidateSampler(Op):
     The sampler starts with a count of 1 for each class, and adds 1 for each true class
     that it is called with, after drawing. The probability of a class is its count
     divided by the sum. So calls depend on each other, and the counts live in the
-    kernel: they are not saved, and each node of a graph has its own.
+    kernel: they are not saved, and each node of a graph has its own; eager calls with
+    equal options share one.
 
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
-    are refused.
+    are refused, and so is a true class that is out of range.
 
     FixedUnigramCandidateSampler has frequencies from the start;
     LogUniformCandidateSampler needs none.
@@ -144,11 +145,12 @@ class LearnedUnigramCandidateSampler(Op):
         The sampler starts with a count of 1 for each class, and adds 1 for each true
         class that it is called with, after drawing. The probability of a class is its
         count divided by the sum. So calls depend on each other, and the counts live in
-        the kernel: they are not saved, and each node of a graph has its own.
+        the kernel: they are not saved, and each node of a graph has its own; eager
+        calls with equal options share one.
 
         With `unique` it draws until `num_sampled` different classes are there, and
         expected counts take the number of draws into account. More of them than there
-        are classes are refused.
+        are classes are refused, and so is a true class that is out of range.
 
         FixedUnigramCandidateSampler has frequencies from the start;
         LogUniformCandidateSampler needs none.
@@ -254,11 +256,12 @@ def learned_unigram_candidate_sampler(
     The sampler starts with a count of 1 for each class, and adds 1 for each true class
     that it is called with, after drawing. The probability of a class is its count
     divided by the sum. So calls depend on each other, and the counts live in the
-    kernel: they are not saved, and each node of a graph has its own.
+    kernel: they are not saved, and each node of a graph has its own; eager calls with
+    equal options share one.
 
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
-    are refused.
+    are refused, and so is a true class that is out of range.
 
     FixedUnigramCandidateSampler has frequencies from the start;
     LogUniformCandidateSampler needs none.

@@ -57,8 +57,10 @@ class LRN(TensorOp[T]):
       squares = sum over |k - c| <= depth_radius of input[n, i, j, k]^2
 
     Local response normalization lets large activations suppress those beside them
-    (Krizhevsky et al., 2012). Channels past the ends do not count. Papers often divide
-    the sum by the size of the window: divide `alpha` by 2 * depth_radius + 1 for that.
+    (Krizhevsky et al., 2012). Channels past the ends do not count. On the CPU a nan or
+    inf spoils other channels of its pixel too, whatever their distance. Papers often
+    divide the sum by the size of the window: divide `alpha` by 2 * depth_radius + 1 for
+    that.
 
     Newer networks normalize batches instead, with FusedBatchNormV3.
 
@@ -132,9 +134,10 @@ class LRN(TensorOp[T]):
           squares = sum over |k - c| <= depth_radius of input[n, i, j, k]^2
 
         Local response normalization lets large activations suppress those beside them
-        (Krizhevsky et al., 2012). Channels past the ends do not count. Papers often
-        divide the sum by the size of the window: divide `alpha` by 2 * depth_radius + 1
-        for that.
+        (Krizhevsky et al., 2012). Channels past the ends do not count. On the CPU a nan
+        or inf spoils other channels of its pixel too, whatever their distance. Papers
+        often divide the sum by the size of the window: divide `alpha` by 2 *
+        depth_radius + 1 for that.
 
         Newer networks normalize batches instead, with FusedBatchNormV3.
 
@@ -218,8 +221,10 @@ def lrn(
       squares = sum over |k - c| <= depth_radius of input[n, i, j, k]^2
 
     Local response normalization lets large activations suppress those beside them
-    (Krizhevsky et al., 2012). Channels past the ends do not count. Papers often divide
-    the sum by the size of the window: divide `alpha` by 2 * depth_radius + 1 for that.
+    (Krizhevsky et al., 2012). Channels past the ends do not count. On the CPU a nan or
+    inf spoils other channels of its pixel too, whatever their distance. Papers often
+    divide the sum by the size of the window: divide `alpha` by 2 * depth_radius + 1 for
+    that.
 
     Newer networks normalize batches instead, with FusedBatchNormV3.
 

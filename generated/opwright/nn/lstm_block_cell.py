@@ -85,7 +85,8 @@ class LSTMBlockCell(Op, Generic[T]):
     where products with wci, wcf and wco are left out unless `use_peephole` is set. All
     that the gradient needs is given out. BlockLSTM runs over a whole sequence,
     GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
-    Sizes that do not fit are refused.
+    Sizes that do not fit are refused, but for those of the peephole weights, which the
+    kernel does not look at: shorter ones are read past their end.
 
     `T`: float16 or float32.
 
@@ -205,7 +206,8 @@ class LSTMBlockCell(Op, Generic[T]):
         where products with wci, wcf and wco are left out unless `use_peephole` is set.
         All that the gradient needs is given out. BlockLSTM runs over a whole sequence,
         GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
-        Sizes that do not fit are refused.
+        Sizes that do not fit are refused, but for those of the peephole weights, which
+        the kernel does not look at: shorter ones are read past their end.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -329,7 +331,8 @@ def lstm_block_cell(
     where products with wci, wcf and wco are left out unless `use_peephole` is set. All
     that the gradient needs is given out. BlockLSTM runs over a whole sequence,
     GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
-    Sizes that do not fit are refused.
+    Sizes that do not fit are refused, but for those of the peephole weights, which the
+    kernel does not look at: shorter ones are read past their end.
 
     `LSTMBlockCell.create` in the current scope, with LSTMBlockCell.Options as keywords.
 

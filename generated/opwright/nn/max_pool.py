@@ -66,11 +66,13 @@ class MaxPool(TensorOp[T]):
                            over di < ksize[1], dj < ksize[2], with s = strides
 
     Padding counts as smaller than any number, so that a border never wins. A nan may be
-    lost or kept, according to the device.
+    lost or kept, according to the device; on the CPU it is lost, and a window of
+    nothing but nan and -inf gives the lowest finite number.
 
-    Windows along the batch are refused. On the CPU a window along the channels alone,
-    of a stride as large as the window, works as well. MaxPoolV2 takes sizes and strides
-    as inputs, MaxPoolWithArgmax tells where the maxima are, AvgPool takes means.
+    Windows along the batch are refused. On the CPU a window along the channels works if
+    it is along them alone, its stride is as large as the window, and that divides the
+    channels. MaxPoolV2 takes sizes and strides as inputs, MaxPoolWithArgmax tells where
+    the maxima are, AvgPool takes means.
 
     `T`: float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8, uint16
     or qint8.
@@ -103,8 +105,8 @@ class MaxPool(TensorOp[T]):
 
         Attributes:
             explicit_paddings: list(int). What `EXPLICIT` pads in front of and behind
-                each axis, eight numbers in the order of `data_format`; 0 for the batch
-                and the channels. Empty for other paddings.
+                each axis, eight numbers in the order of `data_format`, smaller than the
+                window; 0 for the batch and the channels. Empty for other paddings.
             data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Order of the
                 axes: `NHWC` has the channels last, `NCHW` behind the batch;
                 `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis.
@@ -150,12 +152,13 @@ class MaxPool(TensorOp[T]):
                                over di < ksize[1], dj < ksize[2], with s = strides
 
         Padding counts as smaller than any number, so that a border never wins. A nan
-        may be lost or kept, according to the device.
+        may be lost or kept, according to the device; on the CPU it is lost, and a
+        window of nothing but nan and -inf gives the lowest finite number.
 
         Windows along the batch are refused. On the CPU a window along the channels
-        alone, of a stride as large as the window, works as well. MaxPoolV2 takes sizes
-        and strides as inputs, MaxPoolWithArgmax tells where the maxima are, AvgPool
-        takes means.
+        works if it is along them alone, its stride is as large as the window, and that
+        divides the channels. MaxPoolV2 takes sizes and strides as inputs,
+        MaxPoolWithArgmax tells where the maxima are, AvgPool takes means.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -174,8 +177,8 @@ class MaxPool(TensorOp[T]):
             options: merged field by field; the last explicit one wins.
                 explicit_paddings: list(int). Default (). What `EXPLICIT` pads in front
                     of and behind each axis, eight numbers in the order of
-                    `data_format`; 0 for the batch and the channels. Empty for other
-                    paddings.
+                    `data_format`, smaller than the window; 0 for the batch and the
+                    channels. Empty for other paddings.
                 data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default
                     "NHWC". Order of the axes: `NHWC` has the channels last, `NCHW`
                     behind the batch; `NCHW_VECT_C` holds channels of qint8 in groups of
@@ -258,11 +261,13 @@ def max_pool(
                            over di < ksize[1], dj < ksize[2], with s = strides
 
     Padding counts as smaller than any number, so that a border never wins. A nan may be
-    lost or kept, according to the device.
+    lost or kept, according to the device; on the CPU it is lost, and a window of
+    nothing but nan and -inf gives the lowest finite number.
 
-    Windows along the batch are refused. On the CPU a window along the channels alone,
-    of a stride as large as the window, works as well. MaxPoolV2 takes sizes and strides
-    as inputs, MaxPoolWithArgmax tells where the maxima are, AvgPool takes means.
+    Windows along the batch are refused. On the CPU a window along the channels works if
+    it is along them alone, its stride is as large as the window, and that divides the
+    channels. MaxPoolV2 takes sizes and strides as inputs, MaxPoolWithArgmax tells where
+    the maxima are, AvgPool takes means.
 
     `MaxPool.create` in the current scope, with MaxPool.Options as keywords.
 
@@ -277,8 +282,8 @@ def max_pool(
             inside the input; `SAME` lets them stick out, so that a stride of s leaves
             size / s of a size, rounded up; `EXPLICIT` pads as `explicit_paddings` says.
         explicit_paddings: list(int). Default (). What `EXPLICIT` pads in front of and
-            behind each axis, eight numbers in the order of `data_format`; 0 for the
-            batch and the channels. Empty for other paddings.
+            behind each axis, eight numbers in the order of `data_format`, smaller than
+            the window; 0 for the batch and the channels. Empty for other paddings.
         data_format: string, one of "NHWC", "NCHW", "NCHW_VECT_C". Default "NHWC". Order
             of the axes: `NHWC` has the channels last, `NCHW` behind the batch;
             `NCHW_VECT_C` holds channels of qint8 in groups of 4, the last axis. Kernels

@@ -60,7 +60,8 @@ class MaxPool3D(TensorOp[T]):
           over di < ksize[1], dj < ksize[2], dk < ksize[3]
 
     with the strides s1, s2, s3: MaxPool with one axis more, such as the depth of a scan
-    or the time of a video. Padding counts as smaller than any number.
+    or the time of a video. Padding counts as smaller than any number. On the CPU so
+    does a nan, and a window of nothing but nan and -inf gives the lowest finite number.
 
     A window with sizes other than 1 along the batch or the channels is refused.
 
@@ -131,7 +132,9 @@ class MaxPool3D(TensorOp[T]):
               over di < ksize[1], dj < ksize[2], dk < ksize[3]
 
         with the strides s1, s2, s3: MaxPool with one axis more, such as the depth of a
-        scan or the time of a video. Padding counts as smaller than any number.
+        scan or the time of a video. Padding counts as smaller than any number. On the
+        CPU so does a nan, and a window of nothing but nan and -inf gives the lowest
+        finite number.
 
         A window with sizes other than 1 along the batch or the channels is refused.
 
@@ -227,7 +230,8 @@ def max_pool3d(
           over di < ksize[1], dj < ksize[2], dk < ksize[3]
 
     with the strides s1, s2, s3: MaxPool with one axis more, such as the depth of a scan
-    or the time of a video. Padding counts as smaller than any number.
+    or the time of a video. Padding counts as smaller than any number. On the CPU so
+    does a nan, and a window of nothing but nan and -inf gives the lowest finite number.
 
     A window with sizes other than 1 along the batch or the channels is refused.
 

@@ -62,7 +62,10 @@ class MaxPool3DGrad(TensorOp[T]):
 
     Each element of `grad` goes to the place in its window where the maximum is, and
     adds up where several windows share it. Where the maximum is there more than once,
-    one of the places gets all of it. Shapes that MaxPool3D would not give are refused.
+    the CPU gives all of it to each of the places, cuDNN to one of them. On the CPU,
+    what equals `orig_output` counts as the maximum, so an `orig_output` that is not
+    what MaxPool3D gave loses gradients. Shapes that MaxPool3D would not give are
+    refused.
 
     `T`: float16, bfloat16 or float32.
 
@@ -134,8 +137,10 @@ class MaxPool3DGrad(TensorOp[T]):
 
         Each element of `grad` goes to the place in its window where the maximum is, and
         adds up where several windows share it. Where the maximum is there more than
-        once, one of the places gets all of it. Shapes that MaxPool3D would not give are
-        refused.
+        once, the CPU gives all of it to each of the places, cuDNN to one of them. On
+        the CPU, what equals `orig_output` counts as the maximum, so an `orig_output`
+        that is not what MaxPool3D gave loses gradients. Shapes that MaxPool3D would not
+        give are refused.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -240,7 +245,10 @@ def max_pool3d_grad(
 
     Each element of `grad` goes to the place in its window where the maximum is, and
     adds up where several windows share it. Where the maximum is there more than once,
-    one of the places gets all of it. Shapes that MaxPool3D would not give are refused.
+    the CPU gives all of it to each of the places, cuDNN to one of them. On the CPU,
+    what equals `orig_output` counts as the maximum, so an `orig_output` that is not
+    what MaxPool3D gave loses gradients. Shapes that MaxPool3D would not give are
+    refused.
 
     `MaxPool3DGrad.create` in the current scope, with MaxPool3DGrad.Options as keywords.
 

@@ -61,8 +61,9 @@ class MaxPoolGrad(TensorOp[T]):
     adds up where several windows share it. Where the maximum is there more than once,
     one of the places gets all of it: the first, in the order of rows, on the CPU.
 
-    Shapes that MaxPool would not give are refused. MaxPoolGradV2 takes sizes and
-    strides as inputs, MaxPoolGradWithArgmax goes by places that were kept.
+    Shapes that MaxPool would not give are refused, and so are windows along the
+    channels. MaxPoolGradV2 takes sizes and strides as inputs, MaxPoolGradWithArgmax
+    goes by places that were kept.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -144,8 +145,9 @@ class MaxPoolGrad(TensorOp[T]):
         once, one of the places gets all of it: the first, in the order of rows, on the
         CPU.
 
-        Shapes that MaxPool would not give are refused. MaxPoolGradV2 takes sizes and
-        strides as inputs, MaxPoolGradWithArgmax goes by places that were kept.
+        Shapes that MaxPool would not give are refused, and so are windows along the
+        channels. MaxPoolGradV2 takes sizes and strides as inputs, MaxPoolGradWithArgmax
+        goes by places that were kept.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -260,8 +262,9 @@ def max_pool_grad(
     adds up where several windows share it. Where the maximum is there more than once,
     one of the places gets all of it: the first, in the order of rows, on the CPU.
 
-    Shapes that MaxPool would not give are refused. MaxPoolGradV2 takes sizes and
-    strides as inputs, MaxPoolGradWithArgmax goes by places that were kept.
+    Shapes that MaxPool would not give are refused, and so are windows along the
+    channels. MaxPoolGradV2 takes sizes and strides as inputs, MaxPoolGradWithArgmax
+    goes by places that were kept.
 
     `MaxPoolGrad.create` in the current scope, with MaxPoolGrad.Options as keywords.
 

@@ -62,7 +62,8 @@ class MaxPoolGradGradV2(TensorOp[T]):
 
       output[n, i, j, c] = grad at the place where window (i, j) has its maximum
 
-    Shapes that do not go together are refused.
+    Shapes that do not go together are refused, and so are windows along the batch or
+    the channels.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -140,7 +141,8 @@ class MaxPoolGradGradV2(TensorOp[T]):
 
           output[n, i, j, c] = grad at the place where window (i, j) has its maximum
 
-        Shapes that do not go together are refused.
+        Shapes that do not go together are refused, and so are windows along the batch
+        or the channels.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -238,7 +240,8 @@ def max_pool_grad_grad_v2(
 
       output[n, i, j, c] = grad at the place where window (i, j) has its maximum
 
-    Shapes that do not go together are refused.
+    Shapes that do not go together are refused, and so are windows along the batch or
+    the channels.
 
     `MaxPoolGradGradV2.create` in the current scope, with MaxPoolGradGradV2.Options as
     keywords.

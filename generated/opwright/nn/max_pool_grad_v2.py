@@ -58,7 +58,7 @@ class MaxPoolGradV2(TensorOp[T]):
     It is MaxPoolGrad with sizes and strides that may be computed: each element of
     `grad` goes to the place in its window where the maximum is, the first of several on
     the CPU, and adds up where windows share it. Shapes that MaxPoolV2 would not give
-    are refused.
+    are refused, and so are windows along the channels.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -132,7 +132,7 @@ class MaxPoolGradV2(TensorOp[T]):
         It is MaxPoolGrad with sizes and strides that may be computed: each element of
         `grad` goes to the place in its window where the maximum is, the first of
         several on the CPU, and adds up where windows share it. Shapes that MaxPoolV2
-        would not give are refused.
+        would not give are refused, and so are windows along the channels.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -228,7 +228,7 @@ def max_pool_grad_v2(
     It is MaxPoolGrad with sizes and strides that may be computed: each element of
     `grad` goes to the place in its window where the maximum is, the first of several on
     the CPU, and adds up where windows share it. Shapes that MaxPoolV2 would not give
-    are refused.
+    are refused, and so are windows along the channels.
 
     `MaxPoolGradV2.create` in the current scope, with MaxPoolGradV2.Options as keywords.
 

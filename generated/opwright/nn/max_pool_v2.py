@@ -66,7 +66,8 @@ class MaxPoolV2(TensorOp[T]):
                            over di < ksize[1], dj < ksize[2], with s = strides
 
     Padding counts as smaller than any number. A nan may be lost or kept, according to
-    the device.
+    the device; on the CPU it is lost, and a window of nothing but nan and -inf gives
+    the lowest finite number.
 
     Windows along the batch are refused. On the CPU a window along the channels works if
     it is along them alone, its stride is as large as the window, and that divides the
@@ -146,7 +147,8 @@ class MaxPoolV2(TensorOp[T]):
                                over di < ksize[1], dj < ksize[2], with s = strides
 
         Padding counts as smaller than any number. A nan may be lost or kept, according
-        to the device.
+        to the device; on the CPU it is lost, and a window of nothing but nan and -inf
+        gives the lowest finite number.
 
         Windows along the batch are refused. On the CPU a window along the channels
         works if it is along them alone, its stride is as large as the window, and that
@@ -238,7 +240,8 @@ def max_pool_v2(
                            over di < ksize[1], dj < ksize[2], with s = strides
 
     Padding counts as smaller than any number. A nan may be lost or kept, according to
-    the device.
+    the device; on the CPU it is lost, and a window of nothing but nan and -inf gives
+    the lowest finite number.
 
     Windows along the batch are refused. On the CPU a window along the channels works if
     it is along them alone, its stride is as large as the window, and that divides the

@@ -78,8 +78,10 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
     the batch, or of all the batch, by adding n * height * width * channels, where
     `include_batch_in_index` is set. The first of equal maxima counts on the CPU.
 
-    Channels come last. Windows along the batch are refused; sizes and strides along the
-    channels are passed over on the CPU. MaxPool does it without the places.
+    Channels come last. Windows along the batch are refused; on the CPU a stride along
+    the channels is passed over, and so is a window along them alone, while one along
+    rows or columns too is refused. A nan counts there only where it is the first of its
+    window. MaxPool does it without the places.
 
     `Targmax`: int32 or int64.
 
@@ -184,8 +186,10 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         where `include_batch_in_index` is set. The first of equal maxima counts on the
         CPU.
 
-        Channels come last. Windows along the batch are refused; sizes and strides along
-        the channels are passed over on the CPU. MaxPool does it without the places.
+        Channels come last. Windows along the batch are refused; on the CPU a stride
+        along the channels is passed over, and so is a window along them alone, while
+        one along rows or columns too is refused. A nan counts there only where it is
+        the first of its window. MaxPool does it without the places.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -313,8 +317,10 @@ def max_pool_with_argmax(
     the batch, or of all the batch, by adding n * height * width * channels, where
     `include_batch_in_index` is set. The first of equal maxima counts on the CPU.
 
-    Channels come last. Windows along the batch are refused; sizes and strides along the
-    channels are passed over on the CPU. MaxPool does it without the places.
+    Channels come last. Windows along the batch are refused; on the CPU a stride along
+    the channels is passed over, and so is a window along them alone, while one along
+    rows or columns too is refused. A nan counts there only where it is the first of its
+    window. MaxPool does it without the places.
 
     `MaxPoolWithArgmax.create` in the current scope, with MaxPoolWithArgmax.Options as
     keywords.

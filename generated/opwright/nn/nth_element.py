@@ -50,7 +50,8 @@ class NthElement(TensorOp[T]):
     does. So n = 0 is the minimum, and n = (size - 1) // 2 a median. TopKV2 gives all up
     to the n-th and where they are.
 
-    `n` below 0, or not below the size of a row, is refused, and so is a scalar `input`.
+    A nan compares with nothing: in a row that holds one, any element may come out. `n`
+    below 0, or not below the size of a row, is refused, and so is a scalar `input`.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -111,6 +112,7 @@ class NthElement(TensorOp[T]):
         does. So n = 0 is the minimum, and n = (size - 1) // 2 a median. TopKV2 gives
         all up to the n-th and where they are.
 
+        A nan compares with nothing: in a row that holds one, any element may come out.
         `n` below 0, or not below the size of a row, is refused, and so is a scalar
         `input`.
 
@@ -177,7 +179,8 @@ def nth_element(
     does. So n = 0 is the minimum, and n = (size - 1) // 2 a median. TopKV2 gives all up
     to the n-th and where they are.
 
-    `n` below 0, or not below the size of a row, is refused, and so is a scalar `input`.
+    A nan compares with nothing: in a row that holds one, any element may come out. `n`
+    below 0, or not below the size of a row, is refused, and so is a scalar `input`.
 
     `NthElement.create` in the current scope, with NthElement.Options as keywords.
 

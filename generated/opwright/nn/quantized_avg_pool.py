@@ -65,6 +65,7 @@ class QuantizedAvgPool(Op, Generic[T]):
 
     on the integers themselves, rounded, so that the range stays what it was. Where
     windows stick out, with `SAME`, what is outside does not count. Channels come last.
+    A window along the batch is refused, one along the channels gives empty tensors.
     AvgPool does it for floats.
 
     `T`: qint8, quint8, qint32, qint16 or quint16.
@@ -120,7 +121,8 @@ class QuantizedAvgPool(Op, Generic[T]):
 
         on the integers themselves, rounded, so that the range stays what it was. Where
         windows stick out, with `SAME`, what is outside does not count. Channels come
-        last. AvgPool does it for floats.
+        last. A window along the batch is refused, one along the channels gives empty
+        tensors. AvgPool does it for floats.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -202,6 +204,7 @@ def quantized_avg_pool(
 
     on the integers themselves, rounded, so that the range stays what it was. Where
     windows stick out, with `SAME`, what is outside does not count. Channels come last.
+    A window along the batch is refused, one along the channels gives empty tensors.
     AvgPool does it for floats.
 
     `QuantizedAvgPool.create` in the current scope.

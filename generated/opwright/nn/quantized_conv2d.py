@@ -82,14 +82,16 @@ class QuantizedConv2D(Op, Generic[OutType]):
 
     A quint8 i stands for min_input + i * (max_input - min_input) / 255. The number 0
     must be among those that can be told, or the border of `SAME` is off a little.
-    Dilations other than 1 and bounds of ranges that are no scalars are refused on the
-    CPU.
+    Dilations other than 1, strides of rows and columns that differ, and bounds of
+    ranges that are no scalars are refused on the CPU.
 
     Kernels that run take a quint8 filter; for one of qint8 see below. Requantize or
     QuantizeDownAndShrinkRange brings the outcome back to 8 bits.
 
-    With a qint8 filter the kernel is a place holder of oneDNN's: calls succeed and give
-    empty tensors.
+    With a qint8 filter the kernel is a place holder, exchanged for one of oneDNN's,
+    which asks for a constant as `filter`: so it works in a tf.function, and is refused
+    in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty
+    tensors.
 
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -217,14 +219,16 @@ class QuantizedConv2D(Op, Generic[OutType]):
 
         A quint8 i stands for min_input + i * (max_input - min_input) / 255. The number
         0 must be among those that can be told, or the border of `SAME` is off a little.
-        Dilations other than 1 and bounds of ranges that are no scalars are refused on
-        the CPU.
+        Dilations other than 1, strides of rows and columns that differ, and bounds of
+        ranges that are no scalars are refused on the CPU.
 
         Kernels that run take a quint8 filter; for one of qint8 see below. Requantize or
         QuantizeDownAndShrinkRange brings the outcome back to 8 bits.
 
-        With a qint8 filter the kernel is a place holder of oneDNN's: calls succeed and
-        give empty tensors.
+        With a qint8 filter the kernel is a place holder, exchanged for one of oneDNN's,
+        which asks for a constant as `filter`: so it works in a tf.function, and is
+        refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give
+        empty tensors.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -377,14 +381,16 @@ def quantized_conv2d(
 
     A quint8 i stands for min_input + i * (max_input - min_input) / 255. The number 0
     must be among those that can be told, or the border of `SAME` is off a little.
-    Dilations other than 1 and bounds of ranges that are no scalars are refused on the
-    CPU.
+    Dilations other than 1, strides of rows and columns that differ, and bounds of
+    ranges that are no scalars are refused on the CPU.
 
     Kernels that run take a quint8 filter; for one of qint8 see below. Requantize or
     QuantizeDownAndShrinkRange brings the outcome back to 8 bits.
 
-    With a qint8 filter the kernel is a place holder of oneDNN's: calls succeed and give
-    empty tensors.
+    With a qint8 filter the kernel is a place holder, exchanged for one of oneDNN's,
+    which asks for a constant as `filter`: so it works in a tf.function, and is refused
+    in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty
+    tensors.
 
     `QuantizedConv2D.create` in the current scope, with QuantizedConv2D.Options as
     keywords.

@@ -88,9 +88,11 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
     bits that cover the range from `min_freezed_output` to `max_freezed_output`, which
     is found by calibration before; what lies outside is cut off.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-    tensors. QuantizedConv2D with a quint8 filter has a kernel of its own.
+    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
+    one of oneDNN's, which asks for a constant as `filter`: so the op works in a
+    tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls
+    succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
+    its own.
 
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -233,9 +235,11 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
         8 bits that cover the range from `min_freezed_output` to `max_freezed_output`,
         which is found by calibration before; what lies outside is cut off.
 
-        In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-        exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-        tensors. QuantizedConv2D with a quint8 filter has a kernel of its own.
+        In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
+        for one of oneDNN's, which asks for a constant as `filter`: so the op works in a
+        tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager
+        calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a
+        kernel of its own.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -417,9 +421,11 @@ def quantized_conv2d_and_requantize(
     bits that cover the range from `min_freezed_output` to `max_freezed_output`, which
     is found by calibration before; what lies outside is cut off.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-    tensors. QuantizedConv2D with a quint8 filter has a kernel of its own.
+    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
+    one of oneDNN's, which asks for a constant as `filter`: so the op works in a
+    tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls
+    succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
+    its own.
 
     `QuantizedConv2DAndRequantize.create` in the current scope, with
     QuantizedConv2DAndRequantize.Options as keywords.

@@ -88,9 +88,9 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op works in a
-    tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 it succeeds
-    and gives empty tensors. QuantizedConv2D with a quint8 filter has a kernel of its
-    own. Each filter has a range of its own, which keeps more digits where filters
+    tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls
+    succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
+    its own. Each filter has a range of its own, which keeps more digits where filters
     differ in size.
 
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
@@ -219,8 +219,8 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
 
         In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
         for one of oneDNN's, which asks for a constant as `filter`: so the op works in a
-        tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 it
-        succeeds and gives empty tensors. QuantizedConv2D with a quint8 filter has a
+        tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager
+        calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a
         kernel of its own. Each filter has a range of its own, which keeps more digits
         where filters differ in size.
 
@@ -375,9 +375,9 @@ def quantized_conv2d_per_channel(
 
     In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
     one of oneDNN's, which asks for a constant as `filter`: so the op works in a
-    tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 it succeeds
-    and gives empty tensors. QuantizedConv2D with a quint8 filter has a kernel of its
-    own. Each filter has a range of its own, which keeps more digits where filters
+    tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls
+    succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
+    its own. Each filter has a range of its own, which keeps more digits where filters
     differ in size.
 
     `QuantizedConv2DPerChannel.create` in the current scope, with

@@ -86,9 +86,11 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
     where conv is what Conv2D computes, with channels last. Products are added up in 32
     bits, and the range that comes out tells what they stand for.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-    tensors. QuantizedConv2D with a quint8 filter has a kernel of its own.
+    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
+    one of oneDNN's, which asks for a constant as `filter`: so the op works in a
+    tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls
+    succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
+    its own.
 
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -226,9 +228,11 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
         where conv is what Conv2D computes, with channels last. Products are added up in
         32 bits, and the range that comes out tells what they stand for.
 
-        In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-        exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-        tensors. QuantizedConv2D with a quint8 filter has a kernel of its own.
+        In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
+        for one of oneDNN's, which asks for a constant as `filter`: so the op works in a
+        tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager
+        calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a
+        kernel of its own.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -394,9 +398,11 @@ def quantized_conv2d_with_bias(
     where conv is what Conv2D computes, with channels last. Products are added up in 32
     bits, and the range that comes out tells what they stand for.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-    tensors. QuantizedConv2D with a quint8 filter has a kernel of its own.
+    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
+    one of oneDNN's, which asks for a constant as `filter`: so the op works in a
+    tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls
+    succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
+    its own.
 
     `QuantizedConv2DWithBias.create` in the current scope, with
     QuantizedConv2DWithBias.Options as keywords.

@@ -103,10 +103,12 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
     bits that cover the range from `min_freezed_output` to `max_freezed_output`, which
     is found by calibration before; what lies outside is cut off.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-    tensors. QuantizedConv2D with a quint8 filter has a kernel of its own. The summand
-    is unsigned; QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
+    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
+    one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
+    eager code, and in a tf.function it may end the process. With
+    TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
+    with a quint8 filter has a kernel of its own. The summand is unsigned;
+    QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -269,11 +271,12 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
         8 bits that cover the range from `min_freezed_output` to `max_freezed_output`,
         which is found by calibration before; what lies outside is cut off.
 
-        In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-        exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-        tensors. QuantizedConv2D with a quint8 filter has a kernel of its own. The
-        summand is unsigned; QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a
-        signed one.
+        In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
+        for one of oneDNN's, which asks for a constant as `filter`: so the op is refused
+        in eager code, and in a tf.function it may end the process. With
+        TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors.
+        QuantizedConv2D with a quint8 filter has a kernel of its own. The summand is
+        unsigned; QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -486,10 +489,12 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
     bits that cover the range from `min_freezed_output` to `max_freezed_output`, which
     is found by calibration before; what lies outside is cut off.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-    tensors. QuantizedConv2D with a quint8 filter has a kernel of its own. The summand
-    is unsigned; QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
+    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
+    one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
+    eager code, and in a tf.function it may end the process. With
+    TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
+    with a quint8 filter has a kernel of its own. The summand is unsigned;
+    QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
     `QuantizedConv2DWithBiasSumAndReluAndRequantize.create` in the current scope, with
     QuantizedConv2DWithBiasSumAndReluAndRequantize.Options as keywords.

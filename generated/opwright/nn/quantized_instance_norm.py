@@ -77,7 +77,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
     where m and v are mean and variance over the rows and columns of one channel of one
     image, not over the batch as in FusedBatchNormV3. The range of the outcome is the
     one that it has, at least `min_separation` wide, or that which `given_y_min` and
-    `given_y_max` say, with the rest cut off.
+    `given_y_max` say, with the rest cut off. A range whose lower end is not below its
+    upper end is refused.
 
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -189,7 +190,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
         where m and v are mean and variance over the rows and columns of one channel of
         one image, not over the batch as in FusedBatchNormV3. The range of the outcome
         is the one that it has, at least `min_separation` wide, or that which
-        `given_y_min` and `given_y_max` say, with the rest cut off.
+        `given_y_min` and `given_y_max` say, with the rest cut off. A range whose lower
+        end is not below its upper end is refused.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -294,7 +296,8 @@ def quantized_instance_norm(
     where m and v are mean and variance over the rows and columns of one channel of one
     image, not over the batch as in FusedBatchNormV3. The range of the outcome is the
     one that it has, at least `min_separation` wide, or that which `given_y_min` and
-    `given_y_max` say, with the rest cut off.
+    `given_y_max` say, with the rest cut off. A range whose lower end is not below its
+    upper end is refused.
 
     `QuantizedInstanceNorm.create` in the current scope, with
     QuantizedInstanceNorm.Options as keywords.

@@ -64,7 +64,8 @@ class QuantizedMaxPool(Op, Generic[T]):
                            over di < ksize[1], dj < ksize[2], with s = strides
 
     on the integers themselves, so that the range stays what it was. Padding never wins.
-    Channels come last. MaxPool does it for floats.
+    Channels come last. Windows along the batch or the channels are refused. MaxPool
+    does it for floats.
 
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -118,7 +119,8 @@ class QuantizedMaxPool(Op, Generic[T]):
                                over di < ksize[1], dj < ksize[2], with s = strides
 
         on the integers themselves, so that the range stays what it was. Padding never
-        wins. Channels come last. MaxPool does it for floats.
+        wins. Channels come last. Windows along the batch or the channels are refused.
+        MaxPool does it for floats.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -199,7 +201,8 @@ def quantized_max_pool(
                            over di < ksize[1], dj < ksize[2], with s = strides
 
     on the integers themselves, so that the range stays what it was. Padding never wins.
-    Channels come last. MaxPool does it for floats.
+    Channels come last. Windows along the batch or the channels are refused. MaxPool
+    does it for floats.
 
     `QuantizedMaxPool.create` in the current scope.
 

@@ -48,9 +48,10 @@ class ReluGrad(TensorOp[T]):
 
       backprops = gradients where features > 0, else 0
 
-    At 0 itself the slope counts as 0. What Relu gave serves as `features` just as well,
-    since it is positive at the same places; that is what gradients of TensorFlow pass,
-    so that the input of Relu need not be kept.
+    At 0 itself the slope counts as 0. A gradient that is nan or infinite gives nan
+    where the slope is 0, as it is multiplied by it. What Relu gave serves as `features`
+    just as well, since it is positive at the same places; that is what gradients of
+    TensorFlow pass, so that the input of Relu need not be kept.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -85,9 +86,10 @@ class ReluGrad(TensorOp[T]):
 
           backprops = gradients where features > 0, else 0
 
-        At 0 itself the slope counts as 0. What Relu gave serves as `features` just as
-        well, since it is positive at the same places; that is what gradients of
-        TensorFlow pass, so that the input of Relu need not be kept.
+        At 0 itself the slope counts as 0. A gradient that is nan or infinite gives nan
+        where the slope is 0, as it is multiplied by it. What Relu gave serves as
+        `features` just as well, since it is positive at the same places; that is what
+        gradients of TensorFlow pass, so that the input of Relu need not be kept.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -131,9 +133,10 @@ def relu_grad(
 
       backprops = gradients where features > 0, else 0
 
-    At 0 itself the slope counts as 0. What Relu gave serves as `features` just as well,
-    since it is positive at the same places; that is what gradients of TensorFlow pass,
-    so that the input of Relu need not be kept.
+    At 0 itself the slope counts as 0. A gradient that is nan or infinite gives nan
+    where the slope is 0, as it is multiplied by it. What Relu gave serves as `features`
+    just as well, since it is positive at the same places; that is what gradients of
+    TensorFlow pass, so that the input of Relu need not be kept.
 
     `ReluGrad.create` in the current scope.
 

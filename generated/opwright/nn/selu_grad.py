@@ -46,8 +46,8 @@ class SeluGradInputs(OpInputs, Generic[U]):
 class SeluGrad(TensorOp[T]):
     """Computes the gradient of Selu from what Selu gave.
 
-      backprops = gradients * scale                       where outputs >= 0
-                = gradients * (outputs + scale * alpha)   elsewhere
+      backprops = gradients * (outputs + scale * alpha)   where outputs < 0
+                = gradients * scale                       elsewhere
 
     with the scale and alpha of Selu. As with EluGrad it is what came out of the
     activation that goes in here.
@@ -83,8 +83,8 @@ class SeluGrad(TensorOp[T]):
     ) -> SeluGrad[U]:
         """Computes the gradient of Selu from what Selu gave.
 
-          backprops = gradients * scale                       where outputs >= 0
-                    = gradients * (outputs + scale * alpha)   elsewhere
+          backprops = gradients * (outputs + scale * alpha)   where outputs < 0
+                    = gradients * scale                       elsewhere
 
         with the scale and alpha of Selu. As with EluGrad it is what came out of the
         activation that goes in here.
@@ -130,8 +130,8 @@ def selu_grad(
 ) -> Output[U]:
     """Computes the gradient of Selu from what Selu gave.
 
-      backprops = gradients * scale                       where outputs >= 0
-                = gradients * (outputs + scale * alpha)   elsewhere
+      backprops = gradients * (outputs + scale * alpha)   where outputs < 0
+                = gradients * scale                       elsewhere
 
     with the scale and alpha of Selu. As with EluGrad it is what came out of the
     activation that goes in here.

@@ -41,10 +41,10 @@ class Softmax(TensorOp[T]):
       softmax[i, j] = exp(logits[i, j]) / sum over k of exp(logits[i, k])
 
     along the last axis. The maximum of each row is subtracted first, so large scores do
-    not overflow. A nan or a score of inf spoils its row: all of it becomes nan or, in
-    float32 where oneDNN computes, a part of it, with 0 elsewhere. The score -inf just
-    means probability 0, as long as the row holds anything else. A scalar is refused; so
-    are more than 5 dimensions, where oneDNN computes.
+    not overflow. A nan or a score of inf spoils its row: all of it becomes nan or,
+    where oneDNN computes, a part of it, with 0 elsewhere. The score -inf just means
+    probability 0, as long as the row holds anything else. A scalar is refused; so are
+    more than 5 dimensions, where oneDNN computes.
 
     Do not take the logarithm of the outcome: LogSoftmax keeps the digits of small
     probabilities, and SoftmaxCrossEntropyWithLogits computes the loss and its gradient
@@ -82,10 +82,9 @@ class Softmax(TensorOp[T]):
 
         along the last axis. The maximum of each row is subtracted first, so large
         scores do not overflow. A nan or a score of inf spoils its row: all of it
-        becomes nan or, in float32 where oneDNN computes, a part of it, with 0
-        elsewhere. The score -inf just means probability 0, as long as the row holds
-        anything else. A scalar is refused; so are more than 5 dimensions, where oneDNN
-        computes.
+        becomes nan or, where oneDNN computes, a part of it, with 0 elsewhere. The score
+        -inf just means probability 0, as long as the row holds anything else. A scalar
+        is refused; so are more than 5 dimensions, where oneDNN computes.
 
         Do not take the logarithm of the outcome: LogSoftmax keeps the digits of small
         probabilities, and SoftmaxCrossEntropyWithLogits computes the loss and its
@@ -129,10 +128,10 @@ def softmax(
       softmax[i, j] = exp(logits[i, j]) / sum over k of exp(logits[i, k])
 
     along the last axis. The maximum of each row is subtracted first, so large scores do
-    not overflow. A nan or a score of inf spoils its row: all of it becomes nan or, in
-    float32 where oneDNN computes, a part of it, with 0 elsewhere. The score -inf just
-    means probability 0, as long as the row holds anything else. A scalar is refused; so
-    are more than 5 dimensions, where oneDNN computes.
+    not overflow. A nan or a score of inf spoils its row: all of it becomes nan or,
+    where oneDNN computes, a part of it, with 0 elsewhere. The score -inf just means
+    probability 0, as long as the row holds anything else. A scalar is refused; so are
+    more than 5 dimensions, where oneDNN computes.
 
     Do not take the logarithm of the outcome: LogSoftmax keeps the digits of small
     probabilities, and SoftmaxCrossEntropyWithLogits computes the loss and its gradient

@@ -179,7 +179,7 @@ class TopKV2(Op, Generic[T, IndexType]):
                 sorted: bool. Default True. Whether the largest come first; false may be
                     faster, and leaves the order open.
             index_type: dtype, one of int16, int32, int64. Default int32. Dtype of the
-                positions.
+                positions. With int16, rows of more than 32767 elements are refused.
 
         Returns:
             values: `T`, `*batch k`. The largest elements, largest first.
@@ -274,7 +274,7 @@ def top_k_v2(
         sorted: bool. Default True. Whether the largest come first; false may be faster,
             and leaves the order open.
         index_type: dtype, one of int16, int32, int64. Default int32. Dtype of the
-            positions.
+            positions. With int16, rows of more than 32767 elements are refused.
         name: what the op is called in a graph.
 
     Returns:

@@ -80,10 +80,11 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
 
       output = conv(lhs, w)
 
-    where `lhs` is quantized on the way, by its own range, so that products are those of
-    small integers. The convolution is that of XLA: strides, paddings, dilations of both
-    sides, groups, and an order of axes that `dimension_numbers` describes.
-    UniformQuantizedConvolution takes integers on both sides.
+    where each element of the batch is quantized on the way, by its own range, so that
+    products are those of small integers. A nan in it gives numbers without meaning. The
+    convolution is that of XLA: strides, paddings, dilations of both sides, groups, and
+    an order of axes that `dimension_numbers` describes. UniformQuantizedConvolution
+    takes integers on both sides.
 
     `Tlhs`: float32.
 
@@ -231,10 +232,11 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
 
           output = conv(lhs, w)
 
-        where `lhs` is quantized on the way, by its own range, so that products are
-        those of small integers. The convolution is that of XLA: strides, paddings,
-        dilations of both sides, groups, and an order of axes that `dimension_numbers`
-        describes. UniformQuantizedConvolution takes integers on both sides.
+        where each element of the batch is quantized on the way, by its own range, so
+        that products are those of small integers. A nan in it gives numbers without
+        meaning. The convolution is that of XLA: strides, paddings, dilations of both
+        sides, groups, and an order of axes that `dimension_numbers` describes.
+        UniformQuantizedConvolution takes integers on both sides.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -391,10 +393,11 @@ def uniform_quantized_convolution_hybrid(
 
       output = conv(lhs, w)
 
-    where `lhs` is quantized on the way, by its own range, so that products are those of
-    small integers. The convolution is that of XLA: strides, paddings, dilations of both
-    sides, groups, and an order of axes that `dimension_numbers` describes.
-    UniformQuantizedConvolution takes integers on both sides.
+    where each element of the batch is quantized on the way, by its own range, so that
+    products are those of small integers. A nan in it gives numbers without meaning. The
+    convolution is that of XLA: strides, paddings, dilations of both sides, groups, and
+    an order of axes that `dimension_numbers` describes. UniformQuantizedConvolution
+    takes integers on both sides.
 
     `UniformQuantizedConvolutionHybrid.create` in the current scope, with
     UniformQuantizedConvolutionHybrid.Options as keywords.

@@ -54,7 +54,8 @@ class CalibrationStatisticsSaver(Op):
     `output_file_path`, a serialized protocol buffer that the quantizer reads.
 
     The inputs come in threes, for each id the least element, the largest one and the
-    histogram.
+    histogram. Numbers of inputs or of methods that do not go with those of the ids are
+    refused.
 
     Stateful.
 
@@ -92,7 +93,8 @@ class CalibrationStatisticsSaver(Op):
         `output_file_path`, a serialized protocol buffer that the quantizer reads.
 
         The inputs come in threes, for each id the least element, the largest one and
-        the histogram.
+        the histogram. Numbers of inputs or of methods that do not go with those of the
+        ids are refused.
 
         Stateful.
 
@@ -165,7 +167,8 @@ def calibration_statistics_saver(
     `output_file_path`, a serialized protocol buffer that the quantizer reads.
 
     The inputs come in threes, for each id the least element, the largest one and the
-    histogram.
+    histogram. Numbers of inputs or of methods that do not go with those of the ids are
+    refused.
 
     Stateful.
 

@@ -52,15 +52,15 @@ class CustomAggregator(Op):
     """Passes a tensor on, and measures it for quantization.
 
     The quantizer puts it where it wants to know ranges, and runs the model on samples.
-    It measures the least and the largest element and, for methods that need one, a
+    It measures the least and the largest element and, where bins are asked for, a
     histogram. CalibrationStatisticsSaver collects the outputs over all samples.
 
     Attributes:
         output: float32, `*x`. `input`, as it is.
-        min: float32, `scalar`. Its least element.
-        max: float32, `scalar`. Its largest element.
-        histogram: int64, `...`. How many elements fall into each bin; nothing for
-            methods without a histogram.
+        min: float32, `scalar`. Its least element; inf if there is none.
+        max: float32, `scalar`. Its largest element; -inf if there is none.
+        histogram: int64, `...`. How many elements fall into each of `num_bins` equal
+            bins from `min` to `max`, whatever the method; nothing without bins.
 
     Example:
         >>> seen = custom_aggregator([1.0, 5.0, 3.0], "layer1", calibration_method=1)
@@ -90,7 +90,8 @@ class CustomAggregator(Op):
         Attributes:
             calibration_method: int. Number of the method: 1 for least and largest
                 element, 2 for their averages, 3 and more for methods with a histogram.
-            num_bins: int. How many bins the histogram has at first.
+                0, the default, is refused.
+            num_bins: int. How many bins the histogram has; 0 for none.
             min_percentile: float. Lower percentile that counts, for the method by
                 percentiles.
             max_percentile: float. Upper percentile that counts, for the method by
@@ -146,8 +147,8 @@ class CustomAggregator(Op):
         """Passes a tensor on, and measures it for quantization.
 
         The quantizer puts it where it wants to know ranges, and runs the model on
-        samples. It measures the least and the largest element and, for methods that
-        need one, a histogram. CalibrationStatisticsSaver collects the outputs over all
+        samples. It measures the least and the largest element and, where bins are asked
+        for, a histogram. CalibrationStatisticsSaver collects the outputs over all
         samples.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -159,8 +160,8 @@ class CustomAggregator(Op):
             options: merged field by field; the last explicit one wins.
                 calibration_method: int. Default 0. Number of the method: 1 for least
                     and largest element, 2 for their averages, 3 and more for methods
-                    with a histogram.
-                num_bins: int. Default 0. How many bins the histogram has at first.
+                    with a histogram. 0, the default, is refused.
+                num_bins: int. Default 0. How many bins the histogram has; 0 for none.
                 min_percentile: float. Default 0.0. Lower percentile that counts, for
                     the method by percentiles.
                 max_percentile: float. Default 0.0. Upper percentile that counts, for
@@ -168,10 +169,11 @@ class CustomAggregator(Op):
 
         Returns:
             output: float32, `*x`. `input`, as it is.
-            min: float32, `scalar`. Its least element.
-            max: float32, `scalar`. Its largest element.
-            histogram: int64, `...`. How many elements fall into each bin; nothing for
-                methods without a histogram.
+            min: float32, `scalar`. Its least element; inf if there is none.
+            max: float32, `scalar`. Its largest element; -inf if there is none.
+            histogram: int64, `...`. How many elements fall into each of `num_bins`
+                equal bins from `min` to `max`, whatever the method; nothing without
+                bins.
 
         Raises:
             OpError: the op refuses an argument.
@@ -238,7 +240,7 @@ def custom_aggregator(
     """Passes a tensor on, and measures it for quantization.
 
     The quantizer puts it where it wants to know ranges, and runs the model on samples.
-    It measures the least and the largest element and, for methods that need one, a
+    It measures the least and the largest element and, where bins are asked for, a
     histogram. CalibrationStatisticsSaver collects the outputs over all samples.
 
     `CustomAggregator.create` in the current scope, with CustomAggregator.Options as
@@ -249,8 +251,8 @@ def custom_aggregator(
         id: string. Name of this place, unique in the model.
         calibration_method: int. Default 0. Number of the method: 1 for least and
             largest element, 2 for their averages, 3 and more for methods with a
-            histogram.
-        num_bins: int. Default 0. How many bins the histogram has at first.
+            histogram. 0, the default, is refused.
+        num_bins: int. Default 0. How many bins the histogram has; 0 for none.
         min_percentile: float. Default 0.0. Lower percentile that counts, for the method
             by percentiles.
         max_percentile: float. Default 0.0. Upper percentile that counts, for the method
@@ -259,10 +261,10 @@ def custom_aggregator(
 
     Returns:
         output: float32, `*x`. `input`, as it is.
-        min: float32, `scalar`. Its least element.
-        max: float32, `scalar`. Its largest element.
-        histogram: int64, `...`. How many elements fall into each bin; nothing for
-            methods without a histogram.
+        min: float32, `scalar`. Its least element; inf if there is none.
+        max: float32, `scalar`. Its largest element; -inf if there is none.
+        histogram: int64, `...`. How many elements fall into each of `num_bins` equal
+            bins from `min` to `max`, whatever the method; nothing without bins.
 
     Raises:
         OpError: the op refuses an argument.

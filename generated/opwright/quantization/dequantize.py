@@ -72,8 +72,8 @@ class Dequantize(TensorOp[Dtype]):
     or max_range / high for unsigned ones. Mode and range have to be those that
     QuantizeV2 had and gave; nothing shows that they are not.
 
-    With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone.
-    SCALED does not serve qint32.
+    With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone, or of
+    SCALED for 8 bits by oneDNN. SCALED does not serve qint32.
 
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -186,8 +186,8 @@ class Dequantize(TensorOp[Dtype]):
         or max_range / high for unsigned ones. Mode and range have to be those that
         QuantizeV2 had and gave; nothing shows that they are not.
 
-        With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone.
-        SCALED does not serve qint32.
+        With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone,
+        or of SCALED for 8 bits by oneDNN. SCALED does not serve qint32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -316,8 +316,8 @@ def dequantize(
     or max_range / high for unsigned ones. Mode and range have to be those that
     QuantizeV2 had and gave; nothing shows that they are not.
 
-    With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone.
-    SCALED does not serve qint32.
+    With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone, or of
+    SCALED for 8 bits by oneDNN. SCALED does not serve qint32.
 
     `Dequantize.create` in the current scope, with Dequantize.Options as keywords.
 

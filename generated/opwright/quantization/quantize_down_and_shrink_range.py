@@ -68,7 +68,8 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
     It looks for the least and the largest element of `input`, the least being 0 if all
     are above, and stores all in 8 bits over that range: RequantizationRange and
     Requantize in one. Nothing is cut off, but the range is another at each call;
-    Requantize takes one that calibration found.
+    Requantize takes one that calibration found. An empty `input` gives a range without
+    meaning.
 
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -119,7 +120,8 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
         It looks for the least and the largest element of `input`, the least being 0 if
         all are above, and stores all in 8 bits over that range: RequantizationRange and
         Requantize in one. Nothing is cut off, but the range is another at each call;
-        Requantize takes one that calibration found.
+        Requantize takes one that calibration found. An empty `input` gives a range
+        without meaning.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -189,7 +191,8 @@ def quantize_down_and_shrink_range(
     It looks for the least and the largest element of `input`, the least being 0 if all
     are above, and stores all in 8 bits over that range: RequantizationRange and
     Requantize in one. Nothing is cut off, but the range is another at each call;
-    Requantize takes one that calibration found.
+    Requantize takes one that calibration found. An empty `input` gives a range without
+    meaning.
 
     `QuantizeDownAndShrinkRange.create` in the current scope.
 

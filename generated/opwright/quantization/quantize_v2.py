@@ -77,7 +77,8 @@ class QuantizeV2(Op, Generic[T]):
 
     Dequantize turns them back. It needs the range that comes out, which may be wider
     than what was asked for: it always holds 0, and empty ranges are widened. A lower
-    end above the upper one is refused. QuantizeAndDequantizeV4 does both at once.
+    end above the upper one is refused, and so is MIN_FIRST with an `axis`. A nan
+    becomes the lowest integer. QuantizeAndDequantizeV4 does both at once.
 
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -205,8 +206,8 @@ class QuantizeV2(Op, Generic[T]):
 
         Dequantize turns them back. It needs the range that comes out, which may be
         wider than what was asked for: it always holds 0, and empty ranges are widened.
-        A lower end above the upper one is refused. QuantizeAndDequantizeV4 does both at
-        once.
+        A lower end above the upper one is refused, and so is MIN_FIRST with an `axis`.
+        A nan becomes the lowest integer. QuantizeAndDequantizeV4 does both at once.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -324,7 +325,8 @@ def quantize_v2(
 
     Dequantize turns them back. It needs the range that comes out, which may be wider
     than what was asked for: it always holds 0, and empty ranges are widened. A lower
-    end above the upper one is refused. QuantizeAndDequantizeV4 does both at once.
+    end above the upper one is refused, and so is MIN_FIRST with an `axis`. A nan
+    becomes the lowest integer. QuantizeAndDequantizeV4 does both at once.
 
     `QuantizeV2.create` in the current scope, with QuantizeV2.Options as keywords.
 

@@ -61,7 +61,7 @@ class QuantizedConcatOutputs(NamedTuple, Generic[T]):
 class QuantizedConcat(Op, Generic[T]):
     """Joins quantized tensors along an axis.
 
-    Tensors of different ranges are brought to one that holds them all, with 0 in it,
+    Tensors of different ranges are brought to one that holds them all, from 0 or less,
     and joined along `concat_dim`. Sizes along other axes have to be the same. ConcatV2
     joins floats.
 
@@ -113,8 +113,8 @@ class QuantizedConcat(Op, Generic[T]):
     ) -> QuantizedConcat[U]:
         """Joins quantized tensors along an axis.
 
-        Tensors of different ranges are brought to one that holds them all, with 0 in
-        it, and joined along `concat_dim`. Sizes along other axes have to be the same.
+        Tensors of different ranges are brought to one that holds them all, from 0 or
+        less, and joined along `concat_dim`. Sizes along other axes have to be the same.
         ConcatV2 joins floats.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -181,7 +181,7 @@ def quantized_concat(
 ) -> QuantizedConcatOutputs[U]:
     """Joins quantized tensors along an axis.
 
-    Tensors of different ranges are brought to one that holds them all, with 0 in it,
+    Tensors of different ranges are brought to one that holds them all, from 0 or less,
     and joined along `concat_dim`. Sizes along other axes have to be the same. ConcatV2
     joins floats.
 

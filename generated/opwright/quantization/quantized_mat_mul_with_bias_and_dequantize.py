@@ -81,9 +81,9 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
 
     as floats, so that no Dequantize has to follow.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives an empty
-    tensor. MatMul does it for floats.
+    In TensorFlow's packages the kernel is a place holder, which oneDNN exchanges for
+    one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op succeeds and
+    gives an empty tensor. MatMul does it for floats.
 
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -190,9 +190,9 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
 
         as floats, so that no Dequantize has to follow.
 
-        In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-        exchange for one of oneDNN's: called as it is, the op succeeds and gives an
-        empty tensor. MatMul does it for floats.
+        In TensorFlow's packages the kernel is a place holder, which oneDNN exchanges
+        for one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op
+        succeeds and gives an empty tensor. MatMul does it for floats.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -324,9 +324,9 @@ def quantized_mat_mul_with_bias_and_dequantize(
 
     as floats, so that no Dequantize has to follow.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives an empty
-    tensor. MatMul does it for floats.
+    In TensorFlow's packages the kernel is a place holder, which oneDNN exchanges for
+    one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op succeeds and
+    gives an empty tensor. MatMul does it for floats.
 
     `QuantizedMatMulWithBiasAndDequantize.create` in the current scope, with
     QuantizedMatMulWithBiasAndDequantize.Options as keywords.

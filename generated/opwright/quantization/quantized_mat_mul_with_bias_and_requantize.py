@@ -92,9 +92,9 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
     stored in 8 bits over the range from `min_freezed_output` to `max_freezed_output`,
     with what lies outside cut off.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-    tensors. MatMul does it for floats.
+    In TensorFlow's packages the kernel is a place holder, which oneDNN exchanges for
+    one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op succeeds and
+    gives empty tensors. MatMul does it for floats.
 
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -245,9 +245,9 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         stored in 8 bits over the range from `min_freezed_output` to
         `max_freezed_output`, with what lies outside cut off.
 
-        In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-        exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-        tensors. MatMul does it for floats.
+        In TensorFlow's packages the kernel is a place holder, which oneDNN exchanges
+        for one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op
+        succeeds and gives empty tensors. MatMul does it for floats.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -425,9 +425,9 @@ def quantized_mat_mul_with_bias_and_requantize(
     stored in 8 bits over the range from `min_freezed_output` to `max_freezed_output`,
     with what lies outside cut off.
 
-    In TensorFlow's packages the kernel is a place holder, for graph rewriting to
-    exchange for one of oneDNN's: called as it is, the op succeeds and gives empty
-    tensors. MatMul does it for floats.
+    In TensorFlow's packages the kernel is a place holder, which oneDNN exchanges for
+    one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op succeeds and
+    gives empty tensors. MatMul does it for floats.
 
     `QuantizedMatMulWithBiasAndRequantize.create` in the current scope, with
     QuantizedMatMulWithBiasAndRequantize.Options as keywords.

@@ -57,7 +57,7 @@ class RequantizationRange(Op):
       output_max = the number that the largest one stands for
 
     so that Requantize can store them in 8 bits. QuantizeDownAndShrinkRange does both at
-    once.
+    once. An empty `input` gives a range without meaning.
 
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -103,7 +103,7 @@ class RequantizationRange(Op):
           output_max = the number that the largest one stands for
 
         so that Requantize can store them in 8 bits. QuantizeDownAndShrinkRange does
-        both at once.
+        both at once. An empty `input` gives a range without meaning.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -161,7 +161,7 @@ def requantization_range(
       output_max = the number that the largest one stands for
 
     so that Requantize can store them in 8 bits. QuantizeDownAndShrinkRange does both at
-    once.
+    once. An empty `input` gives a range without meaning.
 
     `RequantizationRange.create` in the current scope.
 

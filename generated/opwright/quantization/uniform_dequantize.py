@@ -64,7 +64,8 @@ class UniformDequantize(TensorOp[Tout]):
 
     with one scale and zero point for all, or one for each slice along
     `quantization_axis`. It is the inverse of UniformQuantize, but for what that
-    rounded.
+    rounded. Scales that are not above 0 are refused; whether integers and zero points
+    lie within the limits is not looked at.
 
     `Tin`: qint8, quint8 or qint32.
 
@@ -135,7 +136,8 @@ class UniformDequantize(TensorOp[Tout]):
 
         with one scale and zero point for all, or one for each slice along
         `quantization_axis`. It is the inverse of UniformQuantize, but for what that
-        rounded.
+        rounded. Scales that are not above 0 are refused; whether integers and zero
+        points lie within the limits is not looked at.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -227,7 +229,8 @@ def uniform_dequantize(
 
     with one scale and zero point for all, or one for each slice along
     `quantization_axis`. It is the inverse of UniformQuantize, but for what that
-    rounded.
+    rounded. Scales that are not above 0 are refused; whether integers and zero points
+    lie within the limits is not looked at.
 
     `UniformDequantize.create` in the current scope, with UniformDequantize.Options as
     keywords.

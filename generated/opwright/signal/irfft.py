@@ -60,7 +60,8 @@ class IRFFT(TensorOp[Treal]):
     The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N is
     even. Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft pads with zeros first. A
-    length of 0 is for empty inputs alone, with others it ends the process on a CPU.
+    length of 0 is for empty inputs alone, with others it ends the process on a CPU. An
+    empty input and another length give numbers that nobody has set.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -131,7 +132,7 @@ class IRFFT(TensorOp[Treal]):
         is even. Frequencies beyond the length are left out. An `input` with too few of
         them is refused, and so is a negative length; tf.signal.irfft pads with zeros
         first. A length of 0 is for empty inputs alone, with others it ends the process
-        on a CPU.
+        on a CPU. An empty input and another length give numbers that nobody has set.
 
         `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -215,7 +216,8 @@ def irfft(
     The imaginary part of frequency 0 has no effect, nor has that of N / 2 where N is
     even. Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft pads with zeros first. A
-    length of 0 is for empty inputs alone, with others it ends the process on a CPU.
+    length of 0 is for empty inputs alone, with others it ends the process on a CPU. An
+    empty input and another length give numbers that nobody has set.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 

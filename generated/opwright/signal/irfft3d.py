@@ -60,7 +60,8 @@ class IRFFT3D(TensorOp[Treal]):
     Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft3d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
-    process on a CPU, as a rule; along other axes it gives an empty output.
+    process on a CPU, as a rule; along other axes it gives an empty output. An empty
+    input and another length give numbers that nobody has set.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -130,7 +131,8 @@ class IRFFT3D(TensorOp[Treal]):
         Frequencies beyond the length are left out. An `input` with too few of them is
         refused, and so is a negative length; tf.signal.irfft3d pads with zeros first. A
         length of 0 along the last axis is for empty inputs alone, with others it ends
-        the process on a CPU, as a rule; along other axes it gives an empty output.
+        the process on a CPU, as a rule; along other axes it gives an empty output. An
+        empty input and another length give numbers that nobody has set.
 
         `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
@@ -217,7 +219,8 @@ def irfft3d(
     Frequencies beyond the length are left out. An `input` with too few of them is
     refused, and so is a negative length; tf.signal.irfft3d pads with zeros first. A
     length of 0 along the last axis is for empty inputs alone, with others it ends the
-    process on a CPU, as a rule; along other axes it gives an empty output.
+    process on a CPU, as a rule; along other axes it gives an empty output. An empty
+    input and another length give numbers that nobody has set.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 

@@ -72,7 +72,8 @@ class ApplyFtrlV2(TensorOp[T]):
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0
     (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage counts
-    as a part of the loss. ApplyFtrl is the same with a shrinkage of 0.
+    as a part of the loss. A learning rate of 0 gives nan, unless
+    `multiply_linear_by_lr` is set. ApplyFtrl is the same with a shrinkage of 0.
 
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyFtrlV2 takes handles, and is what
@@ -173,7 +174,8 @@ class ApplyFtrlV2(TensorOp[T]):
 
         Weights are solved for anew in each step, and L1 makes many of them exactly 0
         (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage
-        counts as a part of the loss. ApplyFtrl is the same with a shrinkage of 0.
+        counts as a part of the loss. A learning rate of 0 gives nan, unless
+        `multiply_linear_by_lr` is set. ApplyFtrl is the same with a shrinkage of 0.
 
         All variables have to have the shape of the gradient, or the call is refused.
         For the variables of graphs and sessions; ResourceApplyFtrlV2 takes handles, and
@@ -291,7 +293,8 @@ def apply_ftrl_v2(
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0
     (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage counts
-    as a part of the loss. ApplyFtrl is the same with a shrinkage of 0.
+    as a part of the loss. A learning rate of 0 gives nan, unless
+    `multiply_linear_by_lr` is set. ApplyFtrl is the same with a shrinkage of 0.
 
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyFtrlV2 takes handles, and is what

@@ -61,8 +61,8 @@ class GenerateVocabRemapping(Op):
 
     LoadAndRemapMatrix takes the result to load weights of words that were trained
     already, and leaves room for new ones. Offset and count pick the part of a table
-    that is split up. Lines beyond the new file are refused, as are a missing file and a
-    word that is there twice.
+    that is split up. Lines beyond the new file are refused, as are a missing file, an
+    empty line, and a word that is in the old file twice.
 
     Attributes:
         remapping: int64, `num_new_vocab`. For each new word its old number, or -1.
@@ -93,8 +93,8 @@ class GenerateVocabRemapping(Op):
         """Optional attributes of GenerateVocabRemapping.
 
         Attributes:
-            old_vocab_size: int. At least -1. How many lines of the old file count, or
-                -1 for all; more than it has are refused.
+            old_vocab_size: int. At least -1. How many lines of the old file count, from
+                1 on, or -1 for all; more than it has are refused.
         """
 
         __slots__ = ("old_vocab_size",)
@@ -133,8 +133,8 @@ class GenerateVocabRemapping(Op):
 
         LoadAndRemapMatrix takes the result to load weights of words that were trained
         already, and leaves room for new ones. Offset and count pick the part of a table
-        that is split up. Lines beyond the new file are refused, as are a missing file
-        and a word that is there twice.
+        that is split up. Lines beyond the new file are refused, as are a missing file,
+        an empty line, and a word that is in the old file twice.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -147,7 +147,7 @@ class GenerateVocabRemapping(Op):
             num_new_vocab: int. At least 0. How many lines of it count.
             options: merged field by field; the last explicit one wins.
                 old_vocab_size: int. At least -1. Default -1. How many lines of the old
-                    file count, or -1 for all; more than it has are refused.
+                    file count, from 1 on, or -1 for all; more than it has are refused.
 
         Returns:
             remapping: int64, `num_new_vocab`. For each new word its old number, or -1.
@@ -220,8 +220,8 @@ def generate_vocab_remapping(
 
     LoadAndRemapMatrix takes the result to load weights of words that were trained
     already, and leaves room for new ones. Offset and count pick the part of a table
-    that is split up. Lines beyond the new file are refused, as are a missing file and a
-    word that is there twice.
+    that is split up. Lines beyond the new file are refused, as are a missing file, an
+    empty line, and a word that is in the old file twice.
 
     `GenerateVocabRemapping.create` in the current scope, with
     GenerateVocabRemapping.Options as keywords.
@@ -232,7 +232,7 @@ def generate_vocab_remapping(
         new_vocab_offset: int. At least 0. The first line of the new file that counts.
         num_new_vocab: int. At least 0. How many lines of it count.
         old_vocab_size: int. At least -1. Default -1. How many lines of the old file
-            count, or -1 for all; more than it has are refused.
+            count, from 1 on, or -1 for all; more than it has are refused.
         name: what the op is called in a graph.
 
     Returns:

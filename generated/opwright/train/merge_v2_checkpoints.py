@@ -72,7 +72,7 @@ class MergeV2Checkpoints(Op):
             delete_old_dirs: bool. Whether to delete the directories of the old ones, if
                 they are empty and not that of the new one.
             allow_missing_files: bool. Whether checkpoints that do not exist are passed
-                over; without, they are an error.
+                over, if one of them does; without, they are an error.
         """
 
         __slots__ = ("delete_old_dirs", "allow_missing_files")
@@ -126,7 +126,8 @@ class MergeV2Checkpoints(Op):
                 delete_old_dirs: bool. Default True. Whether to delete the directories
                     of the old ones, if they are empty and not that of the new one.
                 allow_missing_files: bool. Default False. Whether checkpoints that do
-                    not exist are passed over; without, they are an error.
+                    not exist are passed over, if one of them does; without, they are an
+                    error.
 
         Raises:
             OpError: the op refuses an argument.
@@ -202,7 +203,7 @@ def merge_v2_checkpoints(
         delete_old_dirs: bool. Default True. Whether to delete the directories of the
             old ones, if they are empty and not that of the new one.
         allow_missing_files: bool. Default False. Whether checkpoints that do not exist
-            are passed over; without, they are an error.
+            are passed over, if one of them does; without, they are an error.
         name: what the op is called in a graph.
 
     Raises:

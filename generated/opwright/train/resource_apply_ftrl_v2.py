@@ -72,7 +72,8 @@ class ResourceApplyFtrlV2(Op):
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0
     (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage counts
-    as a part of the loss. ResourceApplyFtrl is the same with a shrinkage of 0.
+    as a part of the loss. A learning rate of 0 gives nan, unless
+    `multiply_linear_by_lr` is set. ResourceApplyFtrl is the same with a shrinkage of 0.
 
     All variables have to have the shape of the gradient, or the call is refused. They
     change in place, and the op gives nothing back; reads that should see the step have
@@ -169,8 +170,9 @@ class ResourceApplyFtrlV2(Op):
 
         Weights are solved for anew in each step, and L1 makes many of them exactly 0
         (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage
-        counts as a part of the loss. ResourceApplyFtrl is the same with a shrinkage of
-        0.
+        counts as a part of the loss. A learning rate of 0 gives nan, unless
+        `multiply_linear_by_lr` is set. ResourceApplyFtrl is the same with a shrinkage
+        of 0.
 
         All variables have to have the shape of the gradient, or the call is refused.
         They change in place, and the op gives nothing back; reads that should see the
@@ -287,7 +289,8 @@ def resource_apply_ftrl_v2(
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0
     (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage counts
-    as a part of the loss. ResourceApplyFtrl is the same with a shrinkage of 0.
+    as a part of the loss. A learning rate of 0 gives nan, unless
+    `multiply_linear_by_lr` is set. ResourceApplyFtrl is the same with a shrinkage of 0.
 
     All variables have to have the shape of the gradient, or the call is refused. They
     change in place, and the op gives nothing back; reads that should see the step have

@@ -74,8 +74,9 @@ class ResourceSparseApplyFtrl(Op):
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0: the
     method for large sparse linear models (McMahan et al., 2013). A learning rate of 0
-    gives nan, unless `multiply_linear_by_lr` is set. ResourceSparseApplyFtrlV2 has
-    another penalty besides.
+    is refused, unless `multiply_linear_by_lr` is set, and so are a negative one,
+    negative strengths, and an `lr_power` above 0. ResourceSparseApplyFtrlV2 has another
+    penalty besides.
 
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index
@@ -177,7 +178,8 @@ class ResourceSparseApplyFtrl(Op):
 
         Weights are solved for anew in each step, and L1 makes many of them exactly 0:
         the method for large sparse linear models (McMahan et al., 2013). A learning
-        rate of 0 gives nan, unless `multiply_linear_by_lr` is set.
+        rate of 0 is refused, unless `multiply_linear_by_lr` is set, and so are a
+        negative one, negative strengths, and an `lr_power` above 0.
         ResourceSparseApplyFtrlV2 has another penalty besides.
 
         Row j of the gradient is about row indices[j] of the variables, and the formula
@@ -297,8 +299,9 @@ def resource_sparse_apply_ftrl(
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0: the
     method for large sparse linear models (McMahan et al., 2013). A learning rate of 0
-    gives nan, unless `multiply_linear_by_lr` is set. ResourceSparseApplyFtrlV2 has
-    another penalty besides.
+    is refused, unless `multiply_linear_by_lr` is set, and so are a negative one,
+    negative strengths, and an `lr_power` above 0. ResourceSparseApplyFtrlV2 has another
+    penalty besides.
 
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index

@@ -78,7 +78,9 @@ class ResourceSparseApplyFtrlV2(Op):
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0
     (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage counts
-    as a part of the loss. ResourceSparseApplyFtrl is the same with a shrinkage of 0.
+    as a part of the loss. A learning rate of 0 is refused, unless
+    `multiply_linear_by_lr` is set, and so are a negative one, negative strengths, and
+    an `lr_power` above 0. ResourceSparseApplyFtrl is the same with a shrinkage of 0.
 
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index
@@ -184,8 +186,10 @@ class ResourceSparseApplyFtrlV2(Op):
 
         Weights are solved for anew in each step, and L1 makes many of them exactly 0
         (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage
-        counts as a part of the loss. ResourceSparseApplyFtrl is the same with a
-        shrinkage of 0.
+        counts as a part of the loss. A learning rate of 0 is refused, unless
+        `multiply_linear_by_lr` is set, and so are a negative one, negative strengths,
+        and an `lr_power` above 0. ResourceSparseApplyFtrl is the same with a shrinkage
+        of 0.
 
         Row j of the gradient is about row indices[j] of the variables, and the formula
         is applied to these rows alone; all others stay as they are, means included. An
@@ -310,7 +314,9 @@ def resource_sparse_apply_ftrl_v2(
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0
     (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage counts
-    as a part of the loss. ResourceSparseApplyFtrl is the same with a shrinkage of 0.
+    as a part of the loss. A learning rate of 0 is refused, unless
+    `multiply_linear_by_lr` is set, and so are a negative one, negative strengths, and
+    an `lr_power` above 0. ResourceSparseApplyFtrl is the same with a shrinkage of 0.
 
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index

@@ -124,8 +124,8 @@ class Restore(TensorOp[Dt]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            file_pattern: string, `scalar`. Name of the file, or a pattern with * and ?
-                in its last part.
+            file_pattern: string, `scalar`. Name of the file, or a pattern with * and ?,
+                in directories too.
             tensor_name: string, `scalar`. The name that it was saved under.
             dt: dtype. Dtype of the tensor, as it was saved.
             options: merged field by field; the last explicit one wins.
@@ -197,8 +197,8 @@ def restore(
     `Restore.create` in the current scope, with Restore.Options as keywords.
 
     Args:
-        file_pattern: string, `scalar`. Name of the file, or a pattern with * and ? in
-            its last part.
+        file_pattern: string, `scalar`. Name of the file, or a pattern with * and ?, in
+            directories too.
         tensor_name: string, `scalar`. The name that it was saved under.
         dt: dtype. Dtype of the tensor, as it was saved.
         preferred_shard: int. Default -1. Number of the file to look into first, among

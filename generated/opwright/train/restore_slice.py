@@ -136,8 +136,8 @@ class RestoreSlice(TensorOp[Dt]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            file_pattern: string, `scalar`. Name of the file, or a pattern with * and ?
-                in its last part.
+            file_pattern: string, `scalar`. Name of the file, or a pattern with * and ?,
+                in directories too.
             tensor_name: string, `scalar`. The name that it was saved under.
             shape_and_slice: string, `scalar`. Which slice to read; "" for all of the
                 tensor.
@@ -217,8 +217,8 @@ def restore_slice(
     `RestoreSlice.create` in the current scope, with RestoreSlice.Options as keywords.
 
     Args:
-        file_pattern: string, `scalar`. Name of the file, or a pattern with * and ? in
-            its last part.
+        file_pattern: string, `scalar`. Name of the file, or a pattern with * and ?, in
+            directories too.
         tensor_name: string, `scalar`. The name that it was saved under.
         shape_and_slice: string, `scalar`. Which slice to read; "" for all of the
             tensor.

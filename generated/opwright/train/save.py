@@ -50,7 +50,7 @@ class Save(Op):
     All tensors go into one table in one file, which Restore reads, and RestoreV2 too.
     SaveV2 writes a format that scales better, and is what to use. SaveSlices writes
     tensors as slices of larger ones. As many names as tensors are needed, or the call
-    is refused.
+    is refused. A name that is there twice is not refused, but Restore cannot read it.
 
     Stateful.
 
@@ -87,7 +87,8 @@ class Save(Op):
         All tensors go into one table in one file, which Restore reads, and RestoreV2
         too. SaveV2 writes a format that scales better, and is what to use. SaveSlices
         writes tensors as slices of larger ones. As many names as tensors are needed, or
-        the call is refused.
+        the call is refused. A name that is there twice is not refused, but Restore
+        cannot read it.
 
         Stateful.
 
@@ -132,7 +133,7 @@ def save(
     All tensors go into one table in one file, which Restore reads, and RestoreV2 too.
     SaveV2 writes a format that scales better, and is what to use. SaveSlices writes
     tensors as slices of larger ones. As many names as tensors are needed, or the call
-    is refused.
+    is refused. A name that is there twice is not refused, but Restore cannot read it.
 
     Stateful.
 

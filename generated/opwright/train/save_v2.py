@@ -59,8 +59,10 @@ class SaveV2(Op):
       "4 2 0,3:-"    rows 0 to 2 of a matrix of 4 rows and 2 columns
 
     Slices of one tensor can be saved by several calls, and any part of it be read
-    later. Numbers of names, slices and tensors that differ are refused. A handle of a
-    variable in place of its value ends the process.
+    later. Numbers of names, slices and tensors that differ are refused, and so is a
+    name that is there twice, unless for slices. A directory that is missing is made,
+    but not the one that it is in. A handle of a variable in place of its value ends the
+    process.
 
     Stateful.
 
@@ -108,8 +110,10 @@ class SaveV2(Op):
           "4 2 0,3:-"    rows 0 to 2 of a matrix of 4 rows and 2 columns
 
         Slices of one tensor can be saved by several calls, and any part of it be read
-        later. Numbers of names, slices and tensors that differ are refused. A handle of
-        a variable in place of its value ends the process.
+        later. Numbers of names, slices and tensors that differ are refused, and so is a
+        name that is there twice, unless for slices. A directory that is missing is
+        made, but not the one that it is in. A handle of a variable in place of its
+        value ends the process.
 
         Stateful.
 
@@ -181,8 +185,10 @@ def save_v2(
       "4 2 0,3:-"    rows 0 to 2 of a matrix of 4 rows and 2 columns
 
     Slices of one tensor can be saved by several calls, and any part of it be read
-    later. Numbers of names, slices and tensors that differ are refused. A handle of a
-    variable in place of its value ends the process.
+    later. Numbers of names, slices and tensors that differ are refused, and so is a
+    name that is there twice, unless for slices. A directory that is missing is made,
+    but not the one that it is in. A handle of a variable in place of its value ends the
+    process.
 
     Stateful.
 

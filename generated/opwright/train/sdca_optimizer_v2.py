@@ -72,8 +72,9 @@ class SdcaOptimizerV2Outputs(NamedTuple):
 class SdcaOptimizerV2(Op):
     """Trains a linear model by stochastic dual coordinate ascent.
 
-    One pass over the examples. With weights w, examples x_i of weight c_i and label
-    y_i, what becomes small is
+    A call takes as many steps as there are examples, each with one that is drawn at
+    random, so that about a third of them has to wait for another call. With weights w,
+    examples x_i of weight c_i and label y_i, what becomes small is
 
       sum over i of c_i * loss(w . x_i, y_i) + l1 * |w|_1 + l2 / 2 * |w|_2^2
 
@@ -141,7 +142,7 @@ class SdcaOptimizerV2(Op):
 
         Attributes:
             adaptive: bool. Whether examples are drawn by how far they are from their
-                optimum, instead of one after the other in random order.
+                optimum, instead of all alike.
         """
 
         __slots__ = ("adaptive",)
@@ -189,8 +190,9 @@ class SdcaOptimizerV2(Op):
     ) -> SdcaOptimizerV2:
         """Trains a linear model by stochastic dual coordinate ascent.
 
-        One pass over the examples. With weights w, examples x_i of weight c_i and label
-        y_i, what becomes small is
+        A call takes as many steps as there are examples, each with one that is drawn at
+        random, so that about a third of them has to wait for another call. With weights
+        w, examples x_i of weight c_i and label y_i, what becomes small is
 
           sum over i of c_i * loss(w . x_i, y_i) + l1 * |w|_1 + l2 / 2 * |w|_2^2
 
@@ -242,11 +244,10 @@ class SdcaOptimizerV2(Op):
             num_loss_partitions: int. At least 1. How many processes train parts of the
                 examples at the same time: steps are made smaller by that.
             num_inner_iterations: int. At least 1. How many passes over the examples of
-                this call were meant; kernels make one.
+                this call were meant; kernels take as many steps as for one.
             options: merged field by field; the last explicit one wins.
                 adaptive: bool. Default False. Whether examples are drawn by how far
-                    they are from their optimum, instead of one after the other in
-                    random order.
+                    they are from their optimum, instead of all alike.
 
         Returns:
             out_example_state_data: float32, `m 4`. The new state.
@@ -365,8 +366,9 @@ def sdca_optimizer_v2(
 ) -> SdcaOptimizerV2Outputs:
     """Trains a linear model by stochastic dual coordinate ascent.
 
-    One pass over the examples. With weights w, examples x_i of weight c_i and label
-    y_i, what becomes small is
+    A call takes as many steps as there are examples, each with one that is drawn at
+    random, so that about a third of them has to wait for another call. With weights w,
+    examples x_i of weight c_i and label y_i, what becomes small is
 
       sum over i of c_i * loss(w . x_i, y_i) + l1 * |w|_1 + l2 / 2 * |w|_2^2
 
@@ -417,9 +419,9 @@ def sdca_optimizer_v2(
         num_loss_partitions: int. At least 1. How many processes train parts of the
             examples at the same time: steps are made smaller by that.
         num_inner_iterations: int. At least 1. How many passes over the examples of this
-            call were meant; kernels make one.
+            call were meant; kernels take as many steps as for one.
         adaptive: bool. Default False. Whether examples are drawn by how far they are
-            from their optimum, instead of one after the other in random order.
+            from their optimum, instead of all alike.
         name: what the op is called in a graph.
 
     Returns:

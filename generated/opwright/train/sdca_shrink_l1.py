@@ -91,7 +91,7 @@ class SdcaShrinkL1(Op):
                 The variables, which are changed.
             l1: float. Strength of L1 regularization, as the optimizer has it.
             l2: float. Strength of L2 regularization, as the optimizer has it; 0 makes
-                all weights 0.
+                all weights 0, or nan if `l1` is 0 too.
 
         Raises:
             OpError: the op refuses an argument.
@@ -143,7 +143,7 @@ def sdca_shrink_l1(
             variables, which are changed.
         l1: float. Strength of L1 regularization, as the optimizer has it.
         l2: float. Strength of L2 regularization, as the optimizer has it; 0 makes all
-            weights 0.
+            weights 0, or nan if `l1` is 0 too.
         name: what the op is called in a graph.
 
     Raises:

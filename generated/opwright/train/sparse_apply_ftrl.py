@@ -73,8 +73,9 @@ class SparseApplyFtrl(TensorOp[T]):
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0: the
     method for large sparse linear models (McMahan et al., 2013). A learning rate of 0
-    gives nan, unless `multiply_linear_by_lr` is set. SparseApplyFtrlV2 has another
-    penalty besides.
+    is refused, unless `multiply_linear_by_lr` is set, and so are a negative one,
+    negative strengths, and an `lr_power` above 0. SparseApplyFtrlV2 has another penalty
+    besides.
 
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index
@@ -181,7 +182,8 @@ class SparseApplyFtrl(TensorOp[T]):
 
         Weights are solved for anew in each step, and L1 makes many of them exactly 0:
         the method for large sparse linear models (McMahan et al., 2013). A learning
-        rate of 0 gives nan, unless `multiply_linear_by_lr` is set. SparseApplyFtrlV2
+        rate of 0 is refused, unless `multiply_linear_by_lr` is set, and so are a
+        negative one, negative strengths, and an `lr_power` above 0. SparseApplyFtrlV2
         has another penalty besides.
 
         Row j of the gradient is about row indices[j] of the variables, and the formula
@@ -304,8 +306,9 @@ def sparse_apply_ftrl(
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0: the
     method for large sparse linear models (McMahan et al., 2013). A learning rate of 0
-    gives nan, unless `multiply_linear_by_lr` is set. SparseApplyFtrlV2 has another
-    penalty besides.
+    is refused, unless `multiply_linear_by_lr` is set, and so are a negative one,
+    negative strengths, and an `lr_power` above 0. SparseApplyFtrlV2 has another penalty
+    besides.
 
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index

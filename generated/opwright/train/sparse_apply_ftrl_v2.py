@@ -77,7 +77,9 @@ class SparseApplyFtrlV2(TensorOp[T]):
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0
     (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage counts
-    as a part of the loss. SparseApplyFtrl is the same with a shrinkage of 0.
+    as a part of the loss. A learning rate of 0 is refused, unless
+    `multiply_linear_by_lr` is set, and so are a negative one, negative strengths, and
+    an `lr_power` above 0. SparseApplyFtrl is the same with a shrinkage of 0.
 
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index
@@ -189,7 +191,9 @@ class SparseApplyFtrlV2(TensorOp[T]):
 
         Weights are solved for anew in each step, and L1 makes many of them exactly 0
         (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage
-        counts as a part of the loss. SparseApplyFtrl is the same with a shrinkage of 0.
+        counts as a part of the loss. A learning rate of 0 is refused, unless
+        `multiply_linear_by_lr` is set, and so are a negative one, negative strengths,
+        and an `lr_power` above 0. SparseApplyFtrl is the same with a shrinkage of 0.
 
         Row j of the gradient is about row indices[j] of the variables, and the formula
         is applied to these rows alone; all others stay as they are, means included. An
@@ -317,7 +321,9 @@ def sparse_apply_ftrl_v2(
 
     Weights are solved for anew in each step, and L1 makes many of them exactly 0
     (McMahan et al., 2013). `l2` makes them smaller for good, while the shrinkage counts
-    as a part of the loss. SparseApplyFtrl is the same with a shrinkage of 0.
+    as a part of the loss. A learning rate of 0 is refused, unless
+    `multiply_linear_by_lr` is set, and so are a negative one, negative strengths, and
+    an `lr_power` above 0. SparseApplyFtrl is the same with a shrinkage of 0.
 
     Row j of the gradient is about row indices[j] of the variables, and the formula is
     applied to these rows alone; all others stay as they are, means included. An index

@@ -42,8 +42,9 @@ class Spence(TensorOp[T]):
 
       y = - integral from 1 to x of log(t) / (t - 1) dt
 
-    It falls from pi^2 / 6 at 0 through 0 at 1, and is nan below 0. The dilogarithm Li2
-    of other texts is `spence(1 - x)`. Half and bfloat16 have no kernel on the CPU.
+    It falls from pi^2 / 6 at 0 through 0 at 1, and is nan below 0 and for inf. The
+    dilogarithm Li2 of other texts is `spence(1 - x)`. Half and bfloat16 have no kernel
+    on the CPU.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -78,9 +79,9 @@ class Spence(TensorOp[T]):
 
           y = - integral from 1 to x of log(t) / (t - 1) dt
 
-        It falls from pi^2 / 6 at 0 through 0 at 1, and is nan below 0. The dilogarithm
-        Li2 of other texts is `spence(1 - x)`. Half and bfloat16 have no kernel on the
-        CPU.
+        It falls from pi^2 / 6 at 0 through 0 at 1, and is nan below 0 and for inf. The
+        dilogarithm Li2 of other texts is `spence(1 - x)`. Half and bfloat16 have no
+        kernel on the CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,8 +120,9 @@ def spence(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
 
       y = - integral from 1 to x of log(t) / (t - 1) dt
 
-    It falls from pi^2 / 6 at 0 through 0 at 1, and is nan below 0. The dilogarithm Li2
-    of other texts is `spence(1 - x)`. Half and bfloat16 have no kernel on the CPU.
+    It falls from pi^2 / 6 at 0 through 0 at 1, and is nan below 0 and for inf. The
+    dilogarithm Li2 of other texts is `spence(1 - x)`. Half and bfloat16 have no kernel
+    on the CPU.
 
     `Spence.create` in the current scope.
 
