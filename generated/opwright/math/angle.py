@@ -54,9 +54,10 @@ class Angle(TensorOp[Tout]):
 
       output = atan2(imag(input), real(input))
 
-    in radians, from -pi to pi; of 0 it is 0. The distance from 0 that goes with it is
-    ComplexAbs, and `Tout` has to be the dtype of the parts: float32 for complex64,
-    float64 for complex128. NumPy arrays are taken as complex64.
+    in radians, from -pi to pi. Signs of zeros count, as in Atan2: of 0 it is 0, of -0.0
+    pi, and with an imaginary part of -0.0 either is negative. The distance from 0 that
+    goes with it is ComplexAbs, and `Tout` has to be the dtype of the parts: float32 for
+    complex64, float64 for complex128. NumPy arrays are taken as complex64.
 
     `T`: complex64 or complex128.
 
@@ -105,9 +106,11 @@ class Angle(TensorOp[Tout]):
 
           output = atan2(imag(input), real(input))
 
-        in radians, from -pi to pi; of 0 it is 0. The distance from 0 that goes with it
-        is ComplexAbs, and `Tout` has to be the dtype of the parts: float32 for
-        complex64, float64 for complex128. NumPy arrays are taken as complex64.
+        in radians, from -pi to pi. Signs of zeros count, as in Atan2: of 0 it is 0, of
+        -0.0 pi, and with an imaginary part of -0.0 either is negative. The distance
+        from 0 that goes with it is ComplexAbs, and `Tout` has to be the dtype of the
+        parts: float32 for complex64, float64 for complex128. NumPy arrays are taken as
+        complex64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -171,9 +174,10 @@ def angle(
 
       output = atan2(imag(input), real(input))
 
-    in radians, from -pi to pi; of 0 it is 0. The distance from 0 that goes with it is
-    ComplexAbs, and `Tout` has to be the dtype of the parts: float32 for complex64,
-    float64 for complex128. NumPy arrays are taken as complex64.
+    in radians, from -pi to pi. Signs of zeros count, as in Atan2: of 0 it is 0, of -0.0
+    pi, and with an imaginary part of -0.0 either is negative. The distance from 0 that
+    goes with it is ComplexAbs, and `Tout` has to be the dtype of the parts: float32 for
+    complex64, float64 for complex128. NumPy arrays are taken as complex64.
 
     `Angle.create` in the current scope.
 

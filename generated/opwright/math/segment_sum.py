@@ -53,7 +53,7 @@ class SegmentSum(TensorOp[T]):
       output[i] = sum of data[j] over all j with segment_ids[j] = i
 
     There are as many groups as the last id says, plus 1; a group without rows is 0. No
-    rows at all give no groups.
+    rows at all give no groups. Sums of integers wrap around.
 
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. UnsortedSegmentSum takes ids in any order and
@@ -102,7 +102,7 @@ class SegmentSum(TensorOp[T]):
           output[i] = sum of data[j] over all j with segment_ids[j] = i
 
         There are as many groups as the last id says, plus 1; a group without rows is 0.
-        No rows at all give no groups.
+        No rows at all give no groups. Sums of integers wrap around.
 
         Ids have to be sorted, and 0 or more: on the CPU a call with others is refused,
         on GPUs what comes out is not specified. UnsortedSegmentSum takes ids in any
@@ -158,7 +158,7 @@ def segment_sum(
       output[i] = sum of data[j] over all j with segment_ids[j] = i
 
     There are as many groups as the last id says, plus 1; a group without rows is 0. No
-    rows at all give no groups.
+    rows at all give no groups. Sums of integers wrap around.
 
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. UnsortedSegmentSum takes ids in any order and

@@ -60,7 +60,8 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
     Each number has the density x^(a - 1) * exp(-x) / Gamma(a) for x > 0, where `alpha`,
     broadcast to `shape`, has the shape parameter a at its place. Mind the difference to
     RandomGamma: `shape` is that of the whole output, and has to end with the shape of
-    `alpha`. Multiply by a scale, or divide by a rate. A parameter below 0 gives nan.
+    `alpha`. Multiply by a scale, or divide by a rate. A parameter of 0 gives 0, one
+    below 0 nan.
 
     `key`, `counter` and `alg` alone decide the numbers, and no state is changed: equal
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
@@ -113,7 +114,7 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
         `alpha`, broadcast to `shape`, has the shape parameter a at its place. Mind the
         difference to RandomGamma: `shape` is that of the whole output, and has to end
         with the shape of `alpha`. Multiply by a scale, or divide by a rate. A parameter
-        below 0 gives nan.
+        of 0 gives 0, one below 0 nan.
 
         `key`, `counter` and `alg` alone decide the numbers, and no state is changed:
         equal ones give equal numbers in every call. StatelessRandomGetKeyCounter makes
@@ -181,7 +182,8 @@ def stateless_random_gamma_v3(
     Each number has the density x^(a - 1) * exp(-x) / Gamma(a) for x > 0, where `alpha`,
     broadcast to `shape`, has the shape parameter a at its place. Mind the difference to
     RandomGamma: `shape` is that of the whole output, and has to end with the shape of
-    `alpha`. Multiply by a scale, or divide by a rate. A parameter below 0 gives nan.
+    `alpha`. Multiply by a scale, or divide by a rate. A parameter of 0 gives 0, one
+    below 0 nan.
 
     `key`, `counter` and `alg` alone decide the numbers, and no state is changed: equal
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a

@@ -59,7 +59,8 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
 
     Each element is drawn by itself, with minval <= x < maxval, as the remainder of a
     random word: unless the number of values is a power of 2, small ones are a little
-    more likely. A `maxval` that is not above `minval` is refused.
+    more likely. A `maxval` that is not above `minval` is refused, unless nothing is to
+    be drawn.
 
     `key`, `counter` and `alg` alone decide the numbers, and no state is changed: equal
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
@@ -111,7 +112,8 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
 
         Each element is drawn by itself, with minval <= x < maxval, as the remainder of
         a random word: unless the number of values is a power of 2, small ones are a
-        little more likely. A `maxval` that is not above `minval` is refused.
+        little more likely. A `maxval` that is not above `minval` is refused, unless
+        nothing is to be drawn.
 
         `key`, `counter` and `alg` alone decide the numbers, and no state is changed:
         equal ones give equal numbers in every call. StatelessRandomGetKeyCounter makes
@@ -182,7 +184,8 @@ def stateless_random_uniform_int_v2(
 
     Each element is drawn by itself, with minval <= x < maxval, as the remainder of a
     random word: unless the number of values is a power of 2, small ones are a little
-    more likely. A `maxval` that is not above `minval` is refused.
+    more likely. A `maxval` that is not above `minval` is refused, unless nothing is to
+    be drawn.
 
     `key`, `counter` and `alg` alone decide the numbers, and no state is changed: equal
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
