@@ -129,7 +129,8 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
             key: uint64, `1`. Key of the generator: its seed, scrambled.
             counter: uint64, `c where c >= 2`. Where in the sequence of that key to
                 begin: two words for Philox, the lower one first. Further ones are
-                ignored.
+                ignored. One alone is not refused: what lies behind it in memory is read
+                as the second.
             alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let
                 the device choose. CPU and GPU have Philox alone.
             alpha: `dtype`, `*a`. Shape parameters, above 0. They are the means, too.
@@ -196,7 +197,8 @@ def stateless_random_gamma_v3(
         shape: `shape_dtype`, `r`. Sizes of the output, each at least 0.
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
-            two words for Philox, the lower one first. Further ones are ignored.
+            two words for Philox, the lower one first. Further ones are ignored. One
+            alone is not refused: what lies behind it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         alpha: `dtype`, `*a`. Shape parameters, above 0. They are the means, too.
