@@ -58,7 +58,9 @@ class StochasticCastToInt(TensorOp[Tout]):
     x becomes the integer below it or above it, the one above with the probability x -
     floor(x): the mean of many is x, which is what training in few bits wants, since
     small steps are not lost. Whole numbers stay. What is out of range becomes the
-    nearest integer of the dtype, inf too, and nan becomes 0.
+    nearest integer of the dtype, inf too, and nan becomes 0. Where the floats lack the
+    greatest integer, as float32 does for int32, and half and bfloat16 for int16 and
+    int32, what is above becomes the least one instead.
 
     `key`, `counter` and `alg` alone decide the random numbers, and no state is changed:
     StatelessRandomGetKeyCounter makes them of a seed. Cast cuts off, Rint rounds to the
@@ -109,7 +111,9 @@ class StochasticCastToInt(TensorOp[Tout]):
         x becomes the integer below it or above it, the one above with the probability x
         - floor(x): the mean of many is x, which is what training in few bits wants,
         since small steps are not lost. Whole numbers stay. What is out of range becomes
-        the nearest integer of the dtype, inf too, and nan becomes 0.
+        the nearest integer of the dtype, inf too, and nan becomes 0. Where the floats
+        lack the greatest integer, as float32 does for int32, and half and bfloat16 for
+        int16 and int32, what is above becomes the least one instead.
 
         `key`, `counter` and `alg` alone decide the random numbers, and no state is
         changed: StatelessRandomGetKeyCounter makes them of a seed. Cast cuts off, Rint
@@ -181,7 +185,9 @@ def stochastic_cast_to_int(
     x becomes the integer below it or above it, the one above with the probability x -
     floor(x): the mean of many is x, which is what training in few bits wants, since
     small steps are not lost. Whole numbers stay. What is out of range becomes the
-    nearest integer of the dtype, inf too, and nan becomes 0.
+    nearest integer of the dtype, inf too, and nan becomes 0. Where the floats lack the
+    greatest integer, as float32 does for int32, and half and bfloat16 for int16 and
+    int32, what is above becomes the least one instead.
 
     `key`, `counter` and `alg` alone decide the random numbers, and no state is changed:
     StatelessRandomGetKeyCounter makes them of a seed. Cast cuts off, Rint rounds to the
