@@ -64,8 +64,9 @@ class BatchToSpaceND(TensorOp[T]):
     padding had added. The dimensions that are left stay as they are.
 
     The product of the block sizes has to divide the batch; block sizes below 1,
-    negative crops, and crops of more than there is are refused. Together with
-    SpaceToBatchND, a dilated convolution becomes a plain one between the two.
+    negative crops, crops of more than there is, and more than four dimensions that have
+    blocks are refused. Together with SpaceToBatchND, a dilated convolution becomes a
+    plain one between the two.
 
     `Tblock_shape`: int32 or int64.
 
@@ -115,8 +116,9 @@ class BatchToSpaceND(TensorOp[T]):
         what padding had added. The dimensions that are left stay as they are.
 
         The product of the block sizes has to divide the batch; block sizes below 1,
-        negative crops, and crops of more than there is are refused. Together with
-        SpaceToBatchND, a dilated convolution becomes a plain one between the two.
+        negative crops, crops of more than there is, and more than four dimensions that
+        have blocks are refused. Together with SpaceToBatchND, a dilated convolution
+        becomes a plain one between the two.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -175,8 +177,9 @@ def batch_to_space_nd(
     padding had added. The dimensions that are left stay as they are.
 
     The product of the block sizes has to divide the batch; block sizes below 1,
-    negative crops, and crops of more than there is are refused. Together with
-    SpaceToBatchND, a dilated convolution becomes a plain one between the two.
+    negative crops, crops of more than there is, and more than four dimensions that have
+    blocks are refused. Together with SpaceToBatchND, a dilated convolution becomes a
+    plain one between the two.
 
     `BatchToSpaceND.create` in the current scope.
 

@@ -60,8 +60,8 @@ class GatherNd(TensorOp[Tparams]):
       output[i, ..., :] = params[indices[i, ..., 0], ..., indices[i, ..., k-1], :]
 
     With k as the rank of `params` it takes single elements, with less whole slices,
-    with k = 0 all of it. ScatterNd is the inverse, GatherV2 takes many slices along one
-    axis.
+    with k = 0 all of it; a k above 7 is refused. ScatterNd is the inverse, GatherV2
+    takes many slices along one axis.
 
     An index that is not in range is refused on the CPU, while a GPU gives zeros for it;
     `bad_indices_policy` decides otherwise.
@@ -130,8 +130,8 @@ class GatherNd(TensorOp[Tparams]):
           output[i, ..., :] = params[indices[i, ..., 0], ..., indices[i, ..., k-1], :]
 
         With k as the rank of `params` it takes single elements, with less whole slices,
-        with k = 0 all of it. ScatterNd is the inverse, GatherV2 takes many slices along
-        one axis.
+        with k = 0 all of it; a k above 7 is refused. ScatterNd is the inverse, GatherV2
+        takes many slices along one axis.
 
         An index that is not in range is refused on the CPU, while a GPU gives zeros for
         it; `bad_indices_policy` decides otherwise.
@@ -206,8 +206,8 @@ def gather_nd(
       output[i, ..., :] = params[indices[i, ..., 0], ..., indices[i, ..., k-1], :]
 
     With k as the rank of `params` it takes single elements, with less whole slices,
-    with k = 0 all of it. ScatterNd is the inverse, GatherV2 takes many slices along one
-    axis.
+    with k = 0 all of it; a k above 7 is refused. ScatterNd is the inverse, GatherV2
+    takes many slices along one axis.
 
     An index that is not in range is refused on the CPU, while a GPU gives zeros for it;
     `bad_indices_policy` decides otherwise.

@@ -57,8 +57,9 @@ class LowerBound(TensorOp[OutType]):
       output[b, j] = number of k with sorted_inputs[b, k] < values[b, j]
 
     so a value goes there without breaking the order, before equal ones; UpperBound
-    gives the place after them. Where all are less, it is the length of the row. Whether
-    rows are sorted is not checked: if they are not, results mean nothing.
+    gives the place after them. Where all are less, it is the length of the row; for nan
+    it is 0. Whether rows are sorted is not checked: if they are not, results mean
+    nothing.
 
     Both inputs are matrices with as many rows. tf.searchsorted takes any number of
     dimensions and calls one of the two; Bucketize has one list of boundaries for
@@ -124,8 +125,9 @@ class LowerBound(TensorOp[OutType]):
           output[b, j] = number of k with sorted_inputs[b, k] < values[b, j]
 
         so a value goes there without breaking the order, before equal ones; UpperBound
-        gives the place after them. Where all are less, it is the length of the row.
-        Whether rows are sorted is not checked: if they are not, results mean nothing.
+        gives the place after them. Where all are less, it is the length of the row; for
+        nan it is 0. Whether rows are sorted is not checked: if they are not, results
+        mean nothing.
 
         Both inputs are matrices with as many rows. tf.searchsorted takes any number of
         dimensions and calls one of the two; Bucketize has one list of boundaries for
@@ -207,8 +209,9 @@ def lower_bound(
       output[b, j] = number of k with sorted_inputs[b, k] < values[b, j]
 
     so a value goes there without breaking the order, before equal ones; UpperBound
-    gives the place after them. Where all are less, it is the length of the row. Whether
-    rows are sorted is not checked: if they are not, results mean nothing.
+    gives the place after them. Where all are less, it is the length of the row; for nan
+    it is 0. Whether rows are sorted is not checked: if they are not, results mean
+    nothing.
 
     Both inputs are matrices with as many rows. tf.searchsorted takes any number of
     dimensions and calls one of the two; Bucketize has one list of boundaries for

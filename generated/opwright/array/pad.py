@@ -54,8 +54,9 @@ class Pad(TensorOp[T]):
       output.shape[d] = paddings[d, 0] + input.shape[d] + paddings[d, 1]
 
     Zeros are those of the dtype: False of bool, empty strings. Negative paddings are
-    refused, and more than 8 dimensions. PadV2 takes any value to pad with, MirrorPad
-    takes the tensor's own; the padding of a convolution needs none of them.
+    refused, more than 8 dimensions too, and more than 6 once neighbours without padding
+    count as one. PadV2 takes any value to pad with, MirrorPad takes the tensor's own;
+    the padding of a convolution needs none of them.
 
     `Tpaddings`: int32 or int64.
 
@@ -95,9 +96,9 @@ class Pad(TensorOp[T]):
           output.shape[d] = paddings[d, 0] + input.shape[d] + paddings[d, 1]
 
         Zeros are those of the dtype: False of bool, empty strings. Negative paddings
-        are refused, and more than 8 dimensions. PadV2 takes any value to pad with,
-        MirrorPad takes the tensor's own; the padding of a convolution needs none of
-        them.
+        are refused, more than 8 dimensions too, and more than 6 once neighbours without
+        padding count as one. PadV2 takes any value to pad with, MirrorPad takes the
+        tensor's own; the padding of a convolution needs none of them.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,8 +146,9 @@ def pad(
       output.shape[d] = paddings[d, 0] + input.shape[d] + paddings[d, 1]
 
     Zeros are those of the dtype: False of bool, empty strings. Negative paddings are
-    refused, and more than 8 dimensions. PadV2 takes any value to pad with, MirrorPad
-    takes the tensor's own; the padding of a convolution needs none of them.
+    refused, more than 8 dimensions too, and more than 6 once neighbours without padding
+    count as one. PadV2 takes any value to pad with, MirrorPad takes the tensor's own;
+    the padding of a convolution needs none of them.
 
     `Pad.create` in the current scope.
 

@@ -56,8 +56,9 @@ class PadV2(TensorOp[T]):
       output.shape[d] = paddings[d, 0] + input.shape[d] + paddings[d, 1]
 
     All of them are `constant_values`: minus infinity before a maximum, say, or the
-    number of a padding token. Negative paddings are refused, and more than 8
-    dimensions. Pad adds zeros, MirrorPad the tensor's own elements.
+    number of a padding token. Negative paddings are refused, more than 8 dimensions
+    too, and more than 6 once neighbours without padding count as one. Pad adds zeros,
+    MirrorPad the tensor's own elements.
 
     `Tpaddings`: int32 or int64.
 
@@ -99,8 +100,9 @@ class PadV2(TensorOp[T]):
           output.shape[d] = paddings[d, 0] + input.shape[d] + paddings[d, 1]
 
         All of them are `constant_values`: minus infinity before a maximum, say, or the
-        number of a padding token. Negative paddings are refused, and more than 8
-        dimensions. Pad adds zeros, MirrorPad the tensor's own elements.
+        number of a padding token. Negative paddings are refused, more than 8 dimensions
+        too, and more than 6 once neighbours without padding count as one. Pad adds
+        zeros, MirrorPad the tensor's own elements.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -150,8 +152,9 @@ def pad_v2(
       output.shape[d] = paddings[d, 0] + input.shape[d] + paddings[d, 1]
 
     All of them are `constant_values`: minus infinity before a maximum, say, or the
-    number of a padding token. Negative paddings are refused, and more than 8
-    dimensions. Pad adds zeros, MirrorPad the tensor's own elements.
+    number of a padding token. Negative paddings are refused, more than 8 dimensions
+    too, and more than 6 once neighbours without padding count as one. Pad adds zeros,
+    MirrorPad the tensor's own elements.
 
     `PadV2.create` in the current scope.
 

@@ -63,7 +63,7 @@ class ReverseSequence(TensorOp[T]):
 
     So padding stays at the end, which networks that read sequences backwards need. The
     two axes must differ and cannot be negative; lengths below 0, or above what there
-    is, are refused. ReverseV2 reverses whole axes.
+    is, are refused, and so are more than 5 dimensions. ReverseV2 reverses whole axes.
 
     `Tlen`: int32 or int64.
 
@@ -130,7 +130,8 @@ class ReverseSequence(TensorOp[T]):
 
         So padding stays at the end, which networks that read sequences backwards need.
         The two axes must differ and cannot be negative; lengths below 0, or above what
-        there is, are refused. ReverseV2 reverses whole axes.
+        there is, are refused, and so are more than 5 dimensions. ReverseV2 reverses
+        whole axes.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -207,7 +208,7 @@ def reverse_sequence(
 
     So padding stays at the end, which networks that read sequences backwards need. The
     two axes must differ and cannot be negative; lengths below 0, or above what there
-    is, are refused. ReverseV2 reverses whole axes.
+    is, are refused, and so are more than 5 dimensions. ReverseV2 reverses whole axes.
 
     `ReverseSequence.create` in the current scope, with ReverseSequence.Options as
     keywords.

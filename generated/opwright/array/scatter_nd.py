@@ -64,8 +64,8 @@ class ScatterNd(TensorOp[T]):
       output[indices[i, 0], ..., indices[i, k-1], :] += updates[i, :]
 
     Values whose index is there several times add up, in no order that could be relied
-    on. An index that is out of range, or negative, is refused on the CPU, and left out
-    on a GPU; `bad_indices_policy` decides otherwise.
+    on. k is from 1 to 7. An index that is out of range, or negative, is refused on the
+    CPU, and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     The inverse of GatherNd, and its gradient. TensorScatterAdd adds to a tensor that is
     there already, TensorScatterUpdate replaces; UnsortedSegmentSum has one index a row.
@@ -138,8 +138,9 @@ class ScatterNd(TensorOp[T]):
           output[indices[i, 0], ..., indices[i, k-1], :] += updates[i, :]
 
         Values whose index is there several times add up, in no order that could be
-        relied on. An index that is out of range, or negative, is refused on the CPU,
-        and left out on a GPU; `bad_indices_policy` decides otherwise.
+        relied on. k is from 1 to 7. An index that is out of range, or negative, is
+        refused on the CPU, and left out on a GPU; `bad_indices_policy` decides
+        otherwise.
 
         The inverse of GatherNd, and its gradient. TensorScatterAdd adds to a tensor
         that is there already, TensorScatterUpdate replaces; UnsortedSegmentSum has one
@@ -221,8 +222,8 @@ def scatter_nd(
       output[indices[i, 0], ..., indices[i, k-1], :] += updates[i, :]
 
     Values whose index is there several times add up, in no order that could be relied
-    on. An index that is out of range, or negative, is refused on the CPU, and left out
-    on a GPU; `bad_indices_policy` decides otherwise.
+    on. k is from 1 to 7. An index that is out of range, or negative, is refused on the
+    CPU, and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     The inverse of GatherNd, and its gradient. TensorScatterAdd adds to a tensor that is
     there already, TensorScatterUpdate replaces; UnsortedSegmentSum has one index a row.

@@ -63,7 +63,7 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
 
     `input` does not change; its memory is used again if nothing else needs it. Values
     whose index is there several times add up; for bool, adding is "or". An index out of
-    range is refused on the CPU.
+    range is refused on the CPU; k is from 1 to 7.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
@@ -134,7 +134,7 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
 
         `input` does not change; its memory is used again if nothing else needs it.
         Values whose index is there several times add up; for bool, adding is "or". An
-        index out of range is refused on the CPU.
+        index out of range is refused on the CPU; k is from 1 to 7.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -209,7 +209,7 @@ def scatter_nd_non_aliasing_add(
 
     `input` does not change; its memory is used again if nothing else needs it. Values
     whose index is there several times add up; for bool, adding is "or". An index out of
-    range is refused on the CPU.
+    range is refused on the CPU; k is from 1 to 7.
 
     `ScatterNdNonAliasingAdd.create` in the current scope, with
     ScatterNdNonAliasingAdd.Options as keywords.

@@ -52,8 +52,8 @@ class Shape(TensorOp[OutType]):
 
     One number for each dimension, of a scalar none. The elements are not read. In a
     graph these are the sizes at the time it runs, where `x.shape` in Python has what is
-    known before; where all is known, optimizers make a constant of it. int32 overflows
-    beyond 2**31 - 1: larger sizes need int64.
+    known before; where all is known, optimizers make a constant of it. A size beyond
+    2**31 - 1 is refused in int32 and needs int64.
 
     `out_type`: int32 or int64.
 
@@ -101,8 +101,8 @@ class Shape(TensorOp[OutType]):
 
         One number for each dimension, of a scalar none. The elements are not read. In a
         graph these are the sizes at the time it runs, where `x.shape` in Python has
-        what is known before; where all is known, optimizers make a constant of it.
-        int32 overflows beyond 2**31 - 1: larger sizes need int64.
+        what is known before; where all is known, optimizers make a constant of it. A
+        size beyond 2**31 - 1 is refused in int32 and needs int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,8 +166,8 @@ def shape(
 
     One number for each dimension, of a scalar none. The elements are not read. In a
     graph these are the sizes at the time it runs, where `x.shape` in Python has what is
-    known before; where all is known, optimizers make a constant of it. int32 overflows
-    beyond 2**31 - 1: larger sizes need int64.
+    known before; where all is known, optimizers make a constant of it. A size beyond
+    2**31 - 1 is refused in int32 and needs int64.
 
     `Shape.create` in the current scope.
 

@@ -54,7 +54,7 @@ class ShapeN(Op, Generic[OutType]):
     """Gives the sizes of several tensors.
 
     What Shape gives of each, by one op. Gradient functions use it for the shapes of all
-    operands of a concatenation. int32 overflows beyond 2**31 - 1: larger sizes need
+    operands of a concatenation. A size beyond 2**31 - 1 is refused in int32 and needs
     int64.
 
     `N`: at least 1.
@@ -109,8 +109,8 @@ class ShapeN(Op, Generic[OutType]):
         """Gives the sizes of several tensors.
 
         What Shape gives of each, by one op. Gradient functions use it for the shapes of
-        all operands of a concatenation. int32 overflows beyond 2**31 - 1: larger sizes
-        need int64.
+        all operands of a concatenation. A size beyond 2**31 - 1 is refused in int32 and
+        needs int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -179,7 +179,7 @@ def shape_n(
     """Gives the sizes of several tensors.
 
     What Shape gives of each, by one op. Gradient functions use it for the shapes of all
-    operands of a concatenation. int32 overflows beyond 2**31 - 1: larger sizes need
+    operands of a concatenation. A size beyond 2**31 - 1 is refused in int32 and needs
     int64.
 
     `ShapeN.create` in the current scope.

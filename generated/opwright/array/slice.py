@@ -58,7 +58,8 @@ class Slice(TensorOp[T]):
     A size of -1 takes all that is left. Both need a number for each axis. A begin that
     is negative or beyond the end, or a size that goes beyond it, is refused, where
     StridedSlice counts from the end and cuts off. That one has strides as well, and is
-    what x[1:3, ::2] calls in Python.
+    what x[1:3, ::2] calls in Python. More than 8 dimensions are refused, unless all is
+    taken.
 
     `Index`: int32 or int64.
 
@@ -104,7 +105,8 @@ class Slice(TensorOp[T]):
         A size of -1 takes all that is left. Both need a number for each axis. A begin
         that is negative or beyond the end, or a size that goes beyond it, is refused,
         where StridedSlice counts from the end and cuts off. That one has strides as
-        well, and is what x[1:3, ::2] calls in Python.
+        well, and is what x[1:3, ::2] calls in Python. More than 8 dimensions are
+        refused, unless all is taken.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -157,7 +159,8 @@ def slice(
     A size of -1 takes all that is left. Both need a number for each axis. A begin that
     is negative or beyond the end, or a size that goes beyond it, is refused, where
     StridedSlice counts from the end and cuts off. That one has strides as well, and is
-    what x[1:3, ::2] calls in Python.
+    what x[1:3, ::2] calls in Python. More than 8 dimensions are refused, unless all is
+    taken.
 
     `Slice.create` in the current scope.
 

@@ -61,7 +61,8 @@ class SpaceToBatchND(TensorOp[T]):
       output[b + (i*l + j)*B, y, x, ...] = padded[b, y*k + i, x*l + j, ...]
 
     Dimensions after these stay as they are. Every block size has to divide its padded
-    dimension, or the call is refused; so are block sizes below 1 and negative paddings.
+    dimension, or the call is refused; so are block sizes below 1, negative paddings,
+    and more than four dimensions that have blocks.
 
     A plain convolution between this and BatchToSpaceND, the inverse, is one that is
     dilated by the block sizes. SpaceToDepth makes channels of blocks instead.
@@ -113,8 +114,8 @@ class SpaceToBatchND(TensorOp[T]):
           output[b + (i*l + j)*B, y, x, ...] = padded[b, y*k + i, x*l + j, ...]
 
         Dimensions after these stay as they are. Every block size has to divide its
-        padded dimension, or the call is refused; so are block sizes below 1 and
-        negative paddings.
+        padded dimension, or the call is refused; so are block sizes below 1, negative
+        paddings, and more than four dimensions that have blocks.
 
         A plain convolution between this and BatchToSpaceND, the inverse, is one that is
         dilated by the block sizes. SpaceToDepth makes channels of blocks instead.
@@ -179,7 +180,8 @@ def space_to_batch_nd(
       output[b + (i*l + j)*B, y, x, ...] = padded[b, y*k + i, x*l + j, ...]
 
     Dimensions after these stay as they are. Every block size has to divide its padded
-    dimension, or the call is refused; so are block sizes below 1 and negative paddings.
+    dimension, or the call is refused; so are block sizes below 1, negative paddings,
+    and more than four dimensions that have blocks.
 
     A plain convolution between this and BatchToSpaceND, the inverse, is one that is
     dilated by the block sizes. SpaceToDepth makes channels of blocks instead.

@@ -62,10 +62,10 @@ class TensorScatterAdd(TensorOp[T]):
       output = tensor
       output[indices[i, 0], ..., indices[i, k-1], :] += updates[i, :]
 
-    With k as the rank these are single elements, with less whole slices. Of an index
-    that is there several times, all values are added. An index that is negative or out
-    of range is refused on the CPU and left out on a GPU; `bad_indices_policy` decides
-    otherwise.
+    With k as the rank these are single elements, with less whole slices; k is from 1 to
+    7. Of an index that is there several times, all values are added. An index that is
+    negative or out of range is refused on the CPU and left out on a GPU;
+    `bad_indices_policy` decides otherwise.
 
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     ScatterNd adds to zeros; ResourceScatterNdAdd changes a variable.
@@ -135,9 +135,9 @@ class TensorScatterAdd(TensorOp[T]):
           output = tensor
           output[indices[i, 0], ..., indices[i, k-1], :] += updates[i, :]
 
-        With k as the rank these are single elements, with less whole slices. Of an
-        index that is there several times, all values are added. An index that is
-        negative or out of range is refused on the CPU and left out on a GPU;
+        With k as the rank these are single elements, with less whole slices; k is from
+        1 to 7. Of an index that is there several times, all values are added. An index
+        that is negative or out of range is refused on the CPU and left out on a GPU;
         `bad_indices_policy` decides otherwise.
 
         `tensor` stays as it is; its memory is used again only if nothing else needs it.
@@ -216,10 +216,10 @@ def tensor_scatter_add(
       output = tensor
       output[indices[i, 0], ..., indices[i, k-1], :] += updates[i, :]
 
-    With k as the rank these are single elements, with less whole slices. Of an index
-    that is there several times, all values are added. An index that is negative or out
-    of range is refused on the CPU and left out on a GPU; `bad_indices_policy` decides
-    otherwise.
+    With k as the rank these are single elements, with less whole slices; k is from 1 to
+    7. Of an index that is there several times, all values are added. An index that is
+    negative or out of range is refused on the CPU and left out on a GPU;
+    `bad_indices_policy` decides otherwise.
 
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     ScatterNd adds to zeros; ResourceScatterNdAdd changes a variable.

@@ -62,10 +62,10 @@ class TensorScatterMax(TensorOp[T]):
       output = tensor
       output[indices[i, 0], ..., indices[i, k-1], :] = max(., updates[i, :])
 
-    With k as the rank these are single elements, with less whole slices. Of an index
-    that is there several times, the greatest value counts. An index that is negative or
-    out of range is refused on the CPU and left out on a GPU; `bad_indices_policy`
-    decides otherwise.
+    With k as the rank these are single elements, with less whole slices; k is from 1 to
+    7. Of an index that is there several times, the greatest value counts; a nan in
+    `updates` does not, one in `tensor` stays. An index that is negative or out of range
+    is refused on the CPU and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     Gradients go to what was greater, halved between equals. ResourceScatterNdMax
@@ -135,10 +135,11 @@ class TensorScatterMax(TensorOp[T]):
           output = tensor
           output[indices[i, 0], ..., indices[i, k-1], :] = max(., updates[i, :])
 
-        With k as the rank these are single elements, with less whole slices. Of an
-        index that is there several times, the greatest value counts. An index that is
-        negative or out of range is refused on the CPU and left out on a GPU;
-        `bad_indices_policy` decides otherwise.
+        With k as the rank these are single elements, with less whole slices; k is from
+        1 to 7. Of an index that is there several times, the greatest value counts; a
+        nan in `updates` does not, one in `tensor` stays. An index that is negative or
+        out of range is refused on the CPU and left out on a GPU; `bad_indices_policy`
+        decides otherwise.
 
         `tensor` stays as it is; its memory is used again only if nothing else needs it.
         Gradients go to what was greater, halved between equals. ResourceScatterNdMax
@@ -216,10 +217,10 @@ def tensor_scatter_max(
       output = tensor
       output[indices[i, 0], ..., indices[i, k-1], :] = max(., updates[i, :])
 
-    With k as the rank these are single elements, with less whole slices. Of an index
-    that is there several times, the greatest value counts. An index that is negative or
-    out of range is refused on the CPU and left out on a GPU; `bad_indices_policy`
-    decides otherwise.
+    With k as the rank these are single elements, with less whole slices; k is from 1 to
+    7. Of an index that is there several times, the greatest value counts; a nan in
+    `updates` does not, one in `tensor` stays. An index that is negative or out of range
+    is refused on the CPU and left out on a GPU; `bad_indices_policy` decides otherwise.
 
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     Gradients go to what was greater, halved between equals. ResourceScatterNdMax

@@ -62,10 +62,10 @@ class TensorScatterSub(TensorOp[T]):
       output = tensor
       output[indices[i, 0], ..., indices[i, k-1], :] -= updates[i, :]
 
-    With k as the rank these are single elements, with less whole slices. Of an index
-    that is there several times, all values are subtracted. An index that is negative or
-    out of range is refused on the CPU and left out on a GPU; `bad_indices_policy`
-    decides otherwise.
+    With k as the rank these are single elements, with less whole slices; k is from 1 to
+    7. Of an index that is there several times, all values are subtracted. An index that
+    is negative or out of range is refused on the CPU and left out on a GPU;
+    `bad_indices_policy` decides otherwise.
 
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     ResourceScatterNdSub changes a variable.
@@ -134,10 +134,10 @@ class TensorScatterSub(TensorOp[T]):
           output = tensor
           output[indices[i, 0], ..., indices[i, k-1], :] -= updates[i, :]
 
-        With k as the rank these are single elements, with less whole slices. Of an
-        index that is there several times, all values are subtracted. An index that is
-        negative or out of range is refused on the CPU and left out on a GPU;
-        `bad_indices_policy` decides otherwise.
+        With k as the rank these are single elements, with less whole slices; k is from
+        1 to 7. Of an index that is there several times, all values are subtracted. An
+        index that is negative or out of range is refused on the CPU and left out on a
+        GPU; `bad_indices_policy` decides otherwise.
 
         `tensor` stays as it is; its memory is used again only if nothing else needs it.
         ResourceScatterNdSub changes a variable.
@@ -214,10 +214,10 @@ def tensor_scatter_sub(
       output = tensor
       output[indices[i, 0], ..., indices[i, k-1], :] -= updates[i, :]
 
-    With k as the rank these are single elements, with less whole slices. Of an index
-    that is there several times, all values are subtracted. An index that is negative or
-    out of range is refused on the CPU and left out on a GPU; `bad_indices_policy`
-    decides otherwise.
+    With k as the rank these are single elements, with less whole slices; k is from 1 to
+    7. Of an index that is there several times, all values are subtracted. An index that
+    is negative or out of range is refused on the CPU and left out on a GPU;
+    `bad_indices_policy` decides otherwise.
 
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     ResourceScatterNdSub changes a variable.

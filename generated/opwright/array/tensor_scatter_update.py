@@ -64,9 +64,9 @@ class TensorScatterUpdate(TensorOp[T]):
       output = tensor
       output[indices[i, 0], ..., indices[i, k-1], :] = updates[i, :]
 
-    With k as the rank these are single elements, with less whole slices. Of an index
-    that is there several times, any of the values may come out. An index that is
-    negative or out of range is refused on the CPU and left out on a GPU;
+    With k as the rank these are single elements, with less whole slices; k is from 1 to
+    7. Of an index that is there several times, any of the values may come out. An index
+    that is negative or out of range is refused on the CPU and left out on a GPU;
     `bad_indices_policy` decides otherwise.
 
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
@@ -138,10 +138,10 @@ class TensorScatterUpdate(TensorOp[T]):
           output = tensor
           output[indices[i, 0], ..., indices[i, k-1], :] = updates[i, :]
 
-        With k as the rank these are single elements, with less whole slices. Of an
-        index that is there several times, any of the values may come out. An index that
-        is negative or out of range is refused on the CPU and left out on a GPU;
-        `bad_indices_policy` decides otherwise.
+        With k as the rank these are single elements, with less whole slices; k is from
+        1 to 7. Of an index that is there several times, any of the values may come out.
+        An index that is negative or out of range is refused on the CPU and left out on
+        a GPU; `bad_indices_policy` decides otherwise.
 
         `tensor` stays as it is; its memory is used again only if nothing else needs it.
         ResourceScatterNdUpdate changes a variable; TensorStridedSliceUpdate replaces
@@ -220,9 +220,9 @@ def tensor_scatter_update(
       output = tensor
       output[indices[i, 0], ..., indices[i, k-1], :] = updates[i, :]
 
-    With k as the rank these are single elements, with less whole slices. Of an index
-    that is there several times, any of the values may come out. An index that is
-    negative or out of range is refused on the CPU and left out on a GPU;
+    With k as the rank these are single elements, with less whole slices; k is from 1 to
+    7. Of an index that is there several times, any of the values may come out. An index
+    that is negative or out of range is refused on the CPU and left out on a GPU;
     `bad_indices_policy` decides otherwise.
 
     `tensor` stays as it is; its memory is used again only if nothing else needs it.

@@ -57,8 +57,9 @@ class UpperBound(TensorOp[OutType]):
       output[b, j] = number of k with sorted_inputs[b, k] <= values[b, j]
 
     so a value goes there without breaking the order, after equal ones; LowerBound gives
-    the place before them. Where all are less or equal, it is the length of the row.
-    Whether rows are sorted is not checked: if they are not, results mean nothing.
+    the place before them. Where all are less or equal, it is the length of the row, and
+    for nan as well. Whether rows are sorted is not checked: if they are not, results
+    mean nothing.
 
     Both inputs are matrices with as many rows. tf.searchsorted takes any number of
     dimensions and calls one of the two; Bucketize has one list of boundaries for
@@ -125,8 +126,8 @@ class UpperBound(TensorOp[OutType]):
 
         so a value goes there without breaking the order, after equal ones; LowerBound
         gives the place before them. Where all are less or equal, it is the length of
-        the row. Whether rows are sorted is not checked: if they are not, results mean
-        nothing.
+        the row, and for nan as well. Whether rows are sorted is not checked: if they
+        are not, results mean nothing.
 
         Both inputs are matrices with as many rows. tf.searchsorted takes any number of
         dimensions and calls one of the two; Bucketize has one list of boundaries for
@@ -208,8 +209,9 @@ def upper_bound(
       output[b, j] = number of k with sorted_inputs[b, k] <= values[b, j]
 
     so a value goes there without breaking the order, after equal ones; LowerBound gives
-    the place before them. Where all are less or equal, it is the length of the row.
-    Whether rows are sorted is not checked: if they are not, results mean nothing.
+    the place before them. Where all are less or equal, it is the length of the row, and
+    for nan as well. Whether rows are sorted is not checked: if they are not, results
+    mean nothing.
 
     Both inputs are matrices with as many rows. tf.searchsorted takes any number of
     dimensions and calls one of the two; Bucketize has one list of boundaries for

@@ -65,9 +65,9 @@ class AsString(TensorOp[TString]):
     nan and inf.
 
     `width` pads on the left with spaces, with `fill` "0" with zeros behind the sign,
-    with `fill` "-" on the right instead; bools are not padded. A precision for
-    integers, or bools, is refused, as is `scientific` together with `shortest`.
-    StringToNumber reads numbers; StringFormat writes whole tensors.
+    with `fill` "-" on the right instead; bools are not padded. A precision,
+    `scientific` or `shortest` is refused for integers and bools, and so are the last
+    two together. StringToNumber reads numbers; StringFormat writes whole tensors.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32, uint64, complex64, complex128, bool, variant or string.
@@ -158,9 +158,10 @@ class AsString(TensorOp[TString]):
         written as nan and inf.
 
         `width` pads on the left with spaces, with `fill` "0" with zeros behind the
-        sign, with `fill` "-" on the right instead; bools are not padded. A precision
-        for integers, or bools, is refused, as is `scientific` together with `shortest`.
-        StringToNumber reads numbers; StringFormat writes whole tensors.
+        sign, with `fill` "-" on the right instead; bools are not padded. A precision,
+        `scientific` or `shortest` is refused for integers and bools, and so are the
+        last two together. StringToNumber reads numbers; StringFormat writes whole
+        tensors.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -253,9 +254,9 @@ def as_string(
     nan and inf.
 
     `width` pads on the left with spaces, with `fill` "0" with zeros behind the sign,
-    with `fill` "-" on the right instead; bools are not padded. A precision for
-    integers, or bools, is refused, as is `scientific` together with `shortest`.
-    StringToNumber reads numbers; StringFormat writes whole tensors.
+    with `fill` "-" on the right instead; bools are not padded. A precision,
+    `scientific` or `shortest` is refused for integers and bools, and so are the last
+    two together. StringToNumber reads numbers; StringFormat writes whole tensors.
 
     `AsString.create` in the current scope, with AsString.Options as keywords.
 

@@ -58,7 +58,9 @@ class StochasticCastToInt(TensorOp[Tout]):
     x becomes the integer below it or above it, the one above with the probability x -
     floor(x): the mean of many is x, which is what training in few bits wants, since
     small steps are not lost. Whole numbers stay. What is out of range becomes the
-    nearest integer of the dtype, inf too, and nan becomes 0.
+    nearest integer of the dtype, inf too, and nan becomes 0. Where the floats lack the
+    greatest integer, as float32 does for int32, and half and bfloat16 for int16 and
+    int32, what is above becomes the least one instead.
 
     `key`, `counter` and `alg` alone decide the random numbers, and no state is changed:
     StatelessRandomGetKeyCounter makes them of a seed. Cast cuts off, Rint rounds to the
@@ -109,7 +111,9 @@ class StochasticCastToInt(TensorOp[Tout]):
         x becomes the integer below it or above it, the one above with the probability x
         - floor(x): the mean of many is x, which is what training in few bits wants,
         since small steps are not lost. Whole numbers stay. What is out of range becomes
-        the nearest integer of the dtype, inf too, and nan becomes 0.
+        the nearest integer of the dtype, inf too, and nan becomes 0. Where the floats
+        lack the greatest integer, as float32 does for int32, and half and bfloat16 for
+        int16 and int32, what is above becomes the least one instead.
 
         `key`, `counter` and `alg` alone decide the random numbers, and no state is
         changed: StatelessRandomGetKeyCounter makes them of a seed. Cast cuts off, Rint
@@ -123,7 +127,8 @@ class StochasticCastToInt(TensorOp[Tout]):
             key: uint64, `1`. Key of the generator: its seed, scrambled.
             counter: uint64, `c where c >= 2`. Where in the sequence of that key to
                 begin: two words for Philox, the lower one first. Further ones are
-                ignored.
+                ignored. One alone is not refused: what lies behind it in memory is read
+                as the second.
             alg: int32, `scalar`. The algorithm: 1 for Philox, 3 to let the device
                 choose; 2, ThreeFry, is refused on CPU and GPU.
             Tout: dtype, one of int8, int16, int32. Dtype of the integers.
@@ -180,7 +185,9 @@ def stochastic_cast_to_int(
     x becomes the integer below it or above it, the one above with the probability x -
     floor(x): the mean of many is x, which is what training in few bits wants, since
     small steps are not lost. Whole numbers stay. What is out of range becomes the
-    nearest integer of the dtype, inf too, and nan becomes 0.
+    nearest integer of the dtype, inf too, and nan becomes 0. Where the floats lack the
+    greatest integer, as float32 does for int32, and half and bfloat16 for int16 and
+    int32, what is above becomes the least one instead.
 
     `key`, `counter` and `alg` alone decide the random numbers, and no state is changed:
     StatelessRandomGetKeyCounter makes them of a seed. Cast cuts off, Rint rounds to the
@@ -192,7 +199,8 @@ def stochastic_cast_to_int(
         input: `Tin`, `*x`. What is rounded.
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
-            two words for Philox, the lower one first. Further ones are ignored.
+            two words for Philox, the lower one first. Further ones are ignored. One
+            alone is not refused: what lies behind it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 3 to let the device choose;
             2, ThreeFry, is refused on CPU and GPU.
         Tout: dtype, one of int8, int16, int32. Dtype of the integers.

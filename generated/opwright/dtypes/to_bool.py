@@ -38,10 +38,10 @@ class ToBoolInputs(OpInputs):
 class ToBool(TensorOp[TBool]):
     """Tells whether a tensor counts as true.
 
-    A scalar is true if it is not 0, and a text if it is not empty, as in Python. A
-    tensor of one axis or more is true if it has elements, whatever they are: [0.0] is
-    true. If and While ask so about conditions that are not bool. All and Any look at
-    elements, Cast makes one bool of each.
+    A scalar is true if it is not 0, and a text if it is not empty, as in Python; a
+    complex one is refused. A tensor of one axis or more is true if it has elements,
+    whatever they are: [0.0] is true. If and While ask so about conditions that are not
+    bool. All and Any look at elements, Cast makes one bool of each.
 
     Attributes:
         output: bool, `scalar`. The answer.
@@ -68,10 +68,10 @@ class ToBool(TensorOp[TBool]):
     def create(scope: Scope, input: AnyOperand[U]) -> ToBool:
         """Tells whether a tensor counts as true.
 
-        A scalar is true if it is not 0, and a text if it is not empty, as in Python. A
-        tensor of one axis or more is true if it has elements, whatever they are: [0.0]
-        is true. If and While ask so about conditions that are not bool. All and Any
-        look at elements, Cast makes one bool of each.
+        A scalar is true if it is not 0, and a text if it is not empty, as in Python; a
+        complex one is refused. A tensor of one axis or more is true if it has elements,
+        whatever they are: [0.0] is true. If and While ask so about conditions that are
+        not bool. All and Any look at elements, Cast makes one bool of each.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -106,10 +106,10 @@ def to_bool(
 ) -> Output[TBool]:
     """Tells whether a tensor counts as true.
 
-    A scalar is true if it is not 0, and a text if it is not empty, as in Python. A
-    tensor of one axis or more is true if it has elements, whatever they are: [0.0] is
-    true. If and While ask so about conditions that are not bool. All and Any look at
-    elements, Cast makes one bool of each.
+    A scalar is true if it is not 0, and a text if it is not empty, as in Python; a
+    complex one is refused. A tensor of one axis or more is true if it has elements,
+    whatever they are: [0.0] is true. If and While ask so about conditions that are not
+    bool. All and Any look at elements, Cast makes one bool of each.
 
     `ToBool.create` in the current scope.
 

@@ -63,7 +63,7 @@ class EuclideanNorm(TensorOp[T]):
     those of integers are cut off, and those of complex numbers have no imaginary part.
 
     Squares are not scaled: magnitudes beyond about 1e19 overflow in float32, and those
-    below 1e-23 vanish. An axis that is out of range, or that is there twice, is
+    below 1e-19 vanish. An axis that is out of range, or that is there twice, is
     refused. L2Loss is half the square of the norm of a whole tensor.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
@@ -134,7 +134,7 @@ class EuclideanNorm(TensorOp[T]):
         no imaginary part.
 
         Squares are not scaled: magnitudes beyond about 1e19 overflow in float32, and
-        those below 1e-23 vanish. An axis that is out of range, or that is there twice,
+        those below 1e-19 vanish. An axis that is out of range, or that is there twice,
         is refused. L2Loss is half the square of the norm of a whole tensor.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -209,7 +209,7 @@ def euclidean_norm(
     those of integers are cut off, and those of complex numbers have no imaginary part.
 
     Squares are not scaled: magnitudes beyond about 1e19 overflow in float32, and those
-    below 1e-23 vanish. An axis that is out of range, or that is there twice, is
+    below 1e-19 vanish. An axis that is out of range, or that is there twice, is
     refused. L2Loss is half the square of the norm of a whole tensor.
 
     `EuclideanNorm.create` in the current scope, with EuclideanNorm.Options as keywords.

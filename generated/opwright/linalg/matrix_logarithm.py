@@ -44,8 +44,8 @@ class MatrixLogarithm(TensorOp[T]):
 
     Only complex dtypes are taken, since a real matrix may have a complex logarithm:
     cast it, and take the real part where there is no negative real eigenvalue. A
-    singular matrix has none, and comes out as nan, or, of size 1, as -inf. There is no
-    gradient. tf.linalg.expm goes the other way.
+    singular matrix has none, and comes out as nan, or with a real part of -inf. There
+    is no gradient. tf.linalg.expm goes the other way.
 
     `T`: complex64 or complex128.
 
@@ -82,8 +82,8 @@ class MatrixLogarithm(TensorOp[T]):
 
         Only complex dtypes are taken, since a real matrix may have a complex logarithm:
         cast it, and take the real part where there is no negative real eigenvalue. A
-        singular matrix has none, and comes out as nan, or, of size 1, as -inf. There is
-        no gradient. tf.linalg.expm goes the other way.
+        singular matrix has none, and comes out as nan, or with a real part of -inf.
+        There is no gradient. tf.linalg.expm goes the other way.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -126,8 +126,8 @@ def matrix_logarithm(
 
     Only complex dtypes are taken, since a real matrix may have a complex logarithm:
     cast it, and take the real part where there is no negative real eigenvalue. A
-    singular matrix has none, and comes out as nan, or, of size 1, as -inf. There is no
-    gradient. tf.linalg.expm goes the other way.
+    singular matrix has none, and comes out as nan, or with a real part of -inf. There
+    is no gradient. tf.linalg.expm goes the other way.
 
     `MatrixLogarithm.create` in the current scope.
 

@@ -85,9 +85,9 @@ class QuantizedMatMul(Op, Generic[Toutput]):
     `max_out`, whose step is the product of those of `a` and `b`: Dequantize turns them
     back, and RequantizationRange with Requantize brings them down to 8 bits again.
 
-    A range whose maximum is below its minimum is refused. QuantizedMatMulWithBias and
-    its kin add a bias and more to it, and take signed weights. New programs quantize
-    with UniformQuantizedDot, or leave that to converters of whole models.
+    A range whose maximum is not above its minimum is refused. QuantizedMatMulWithBias
+    and its kin add a bias and more to it, and take signed weights. New programs
+    quantize with UniformQuantizedDot, or leave that to converters of whole models.
 
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -217,9 +217,10 @@ class QuantizedMatMul(Op, Generic[Toutput]):
         turns them back, and RequantizationRange with Requantize brings them down to 8
         bits again.
 
-        A range whose maximum is below its minimum is refused. QuantizedMatMulWithBias
-        and its kin add a bias and more to it, and take signed weights. New programs
-        quantize with UniformQuantizedDot, or leave that to converters of whole models.
+        A range whose maximum is not above its minimum is refused.
+        QuantizedMatMulWithBias and its kin add a bias and more to it, and take signed
+        weights. New programs quantize with UniformQuantizedDot, or leave that to
+        converters of whole models.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -367,9 +368,9 @@ def quantized_mat_mul(
     `max_out`, whose step is the product of those of `a` and `b`: Dequantize turns them
     back, and RequantizationRange with Requantize brings them down to 8 bits again.
 
-    A range whose maximum is below its minimum is refused. QuantizedMatMulWithBias and
-    its kin add a bias and more to it, and take signed weights. New programs quantize
-    with UniformQuantizedDot, or leave that to converters of whole models.
+    A range whose maximum is not above its minimum is refused. QuantizedMatMulWithBias
+    and its kin add a bias and more to it, and take signed weights. New programs
+    quantize with UniformQuantizedDot, or leave that to converters of whole models.
 
     `QuantizedMatMul.create` in the current scope, with QuantizedMatMul.Options as
     keywords.

@@ -69,9 +69,9 @@ class SelfAdjointEigV2(Op, Generic[T]):
     of a column is arbitrary, and so is the basis where values coincide.
 
     Without `compute_v` only values are computed, and `v` holds nothing that means
-    anything. A nan in the input is refused on a CPU, for the iteration does not
-    converge. Eig is for matrices that are not Hermitian, Svd for those that are not
-    even square.
+    anything. A nan that is read is refused on a CPU, for the iteration does not
+    converge; an infinity gives nan. Eig is for matrices that are not Hermitian, Svd for
+    those that are not even square.
 
     `T`: float64, float32, float16, complex64 or complex128.
 
@@ -143,9 +143,9 @@ class SelfAdjointEigV2(Op, Generic[T]):
         coincide.
 
         Without `compute_v` only values are computed, and `v` holds nothing that means
-        anything. A nan in the input is refused on a CPU, for the iteration does not
-        converge. Eig is for matrices that are not Hermitian, Svd for those that are not
-        even square.
+        anything. A nan that is read is refused on a CPU, for the iteration does not
+        converge; an infinity gives nan. Eig is for matrices that are not Hermitian, Svd
+        for those that are not even square.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -219,9 +219,9 @@ def self_adjoint_eig_v2(
     of a column is arbitrary, and so is the basis where values coincide.
 
     Without `compute_v` only values are computed, and `v` holds nothing that means
-    anything. A nan in the input is refused on a CPU, for the iteration does not
-    converge. Eig is for matrices that are not Hermitian, Svd for those that are not
-    even square.
+    anything. A nan that is read is refused on a CPU, for the iteration does not
+    converge; an infinity gives nan. Eig is for matrices that are not Hermitian, Svd for
+    those that are not even square.
 
     `SelfAdjointEigV2.create` in the current scope, with SelfAdjointEigV2.Options as
     keywords.

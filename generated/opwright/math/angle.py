@@ -54,9 +54,11 @@ class Angle(TensorOp[Tout]):
 
       output = atan2(imag(input), real(input))
 
-    in radians, from -pi to pi; of 0 it is 0. The distance from 0 that goes with it is
-    ComplexAbs, and `Tout` has to be the dtype of the parts: float32 for complex64,
-    float64 for complex128. NumPy arrays are taken as complex64.
+    in radians, from -pi to pi. Signs of zeros count, as in Atan2: of 0 it is 0, of -0.0
+    pi, and with an imaginary part of -0.0 either is negative. The distance from 0 that
+    goes with it is ComplexAbs, and `Tout` has to be the dtype of the parts: float32 for
+    complex64, float64 for complex128. NumPy arrays are taken as complex64, though not
+    by the first op that a process runs: give those a dtype.
 
     `T`: complex64 or complex128.
 
@@ -66,7 +68,7 @@ class Angle(TensorOp[Tout]):
         output: `Tout`, `*x`. Angles in radians, from -pi to pi.
 
     Example:
-        >>> angle(np.array([1, 1j, -1, 1 - 1j])).numpy()
+        >>> angle(np.array([1, 1j, -1, 1 - 1j], np.complex64)).numpy()
         array([ 0.       ,  1.5707964,  3.1415927, -0.7853982], dtype=float32)
     """
 
@@ -105,9 +107,11 @@ class Angle(TensorOp[Tout]):
 
           output = atan2(imag(input), real(input))
 
-        in radians, from -pi to pi; of 0 it is 0. The distance from 0 that goes with it
-        is ComplexAbs, and `Tout` has to be the dtype of the parts: float32 for
-        complex64, float64 for complex128. NumPy arrays are taken as complex64.
+        in radians, from -pi to pi. Signs of zeros count, as in Atan2: of 0 it is 0, of
+        -0.0 pi, and with an imaginary part of -0.0 either is negative. The distance
+        from 0 that goes with it is ComplexAbs, and `Tout` has to be the dtype of the
+        parts: float32 for complex64, float64 for complex128. NumPy arrays are taken as
+        complex64, though not by the first op that a process runs: give those a dtype.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,7 +128,7 @@ class Angle(TensorOp[Tout]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> angle(np.array([1, 1j, -1, 1 - 1j])).numpy()
+            >>> angle(np.array([1, 1j, -1, 1 - 1j], np.complex64)).numpy()
             array([ 0.       ,  1.5707964,  3.1415927, -0.7853982], dtype=float32)
         """
         op: Angle[Uout] = new(Angle)
@@ -171,9 +175,11 @@ def angle(
 
       output = atan2(imag(input), real(input))
 
-    in radians, from -pi to pi; of 0 it is 0. The distance from 0 that goes with it is
-    ComplexAbs, and `Tout` has to be the dtype of the parts: float32 for complex64,
-    float64 for complex128. NumPy arrays are taken as complex64.
+    in radians, from -pi to pi. Signs of zeros count, as in Atan2: of 0 it is 0, of -0.0
+    pi, and with an imaginary part of -0.0 either is negative. The distance from 0 that
+    goes with it is ComplexAbs, and `Tout` has to be the dtype of the parts: float32 for
+    complex64, float64 for complex128. NumPy arrays are taken as complex64, though not
+    by the first op that a process runs: give those a dtype.
 
     `Angle.create` in the current scope.
 
@@ -190,7 +196,7 @@ def angle(
         OpError: the op refuses an argument.
 
     Example:
-        >>> angle(np.array([1, 1j, -1, 1 - 1j])).numpy()
+        >>> angle(np.array([1, 1j, -1, 1 - 1j], np.complex64)).numpy()
         array([ 0.       ,  1.5707964,  3.1415927, -0.7853982], dtype=float32)
     """
     if _unknown:

@@ -154,7 +154,8 @@ class ArgMax(TensorOp[OutputType]):
             scope: graph, name, device and control dependencies of the op.
             input: `T`, `*x where len(x) >= 1`. What is searched.
             dimension: `Tidx`, `scalar`. The axis to search along, from -rank to rank -
-                1; a negative one counts from the last.
+                1; a negative one counts from the last. The CPU misreads one of int16:
+                pass int32 or int64.
             output_type: dtype, one of int16, uint16, int32, int64. Default int64. Dtype
                 of the positions; int16 and uint16 save memory for axes that are not
                 long.
@@ -246,7 +247,8 @@ def arg_max(
     Args:
         input: `T`, `*x where len(x) >= 1`. What is searched.
         dimension: `Tidx`, `scalar`. The axis to search along, from -rank to rank - 1; a
-            negative one counts from the last.
+            negative one counts from the last. The CPU misreads one of int16: pass int32
+            or int64.
         output_type: dtype, one of int16, uint16, int32, int64. Default int64. Dtype of
             the positions; int16 and uint16 save memory for axes that are not long.
         name: what the op is called in a graph.

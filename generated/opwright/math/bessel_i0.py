@@ -42,10 +42,11 @@ class BesselI0(TensorOp[T]):
 
       y = sum over k of (x / 2)^(2k) / (k!)^2
 
-    It is 1 at 0, even, and grows like e^|x| / sqrt(2 pi |x|), so it overflows beyond
-    about 88 in float32: BesselI0e is scaled so that it does not. The von Mises
-    distribution of angles is normalized by it, and the Kaiser window made of it.
-    BesselI1 is its derivative. The CPU has no kernel for bfloat16.
+    It is 1 at 0, even, and grows like e^|x| / sqrt(2 pi |x|), so it is soon too large.
+    The kernel multiplies BesselI0e by e^|x| and overflows with that, beyond 88.7 in
+    float32 and 709.7 in double, and infinities give nan: BesselI0e has none of this.
+    The von Mises distribution of angles is normalized by it, and the Kaiser window made
+    of it. BesselI1 is its derivative. The CPU has no kernel for bfloat16.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -78,10 +79,12 @@ class BesselI0(TensorOp[T]):
 
           y = sum over k of (x / 2)^(2k) / (k!)^2
 
-        It is 1 at 0, even, and grows like e^|x| / sqrt(2 pi |x|), so it overflows
-        beyond about 88 in float32: BesselI0e is scaled so that it does not. The von
-        Mises distribution of angles is normalized by it, and the Kaiser window made of
-        it. BesselI1 is its derivative. The CPU has no kernel for bfloat16.
+        It is 1 at 0, even, and grows like e^|x| / sqrt(2 pi |x|), so it is soon too
+        large. The kernel multiplies BesselI0e by e^|x| and overflows with that, beyond
+        88.7 in float32 and 709.7 in double, and infinities give nan: BesselI0e has none
+        of this. The von Mises distribution of angles is normalized by it, and the
+        Kaiser window made of it. BesselI1 is its derivative. The CPU has no kernel for
+        bfloat16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,10 +123,11 @@ def bessel_i0(
 
       y = sum over k of (x / 2)^(2k) / (k!)^2
 
-    It is 1 at 0, even, and grows like e^|x| / sqrt(2 pi |x|), so it overflows beyond
-    about 88 in float32: BesselI0e is scaled so that it does not. The von Mises
-    distribution of angles is normalized by it, and the Kaiser window made of it.
-    BesselI1 is its derivative. The CPU has no kernel for bfloat16.
+    It is 1 at 0, even, and grows like e^|x| / sqrt(2 pi |x|), so it is soon too large.
+    The kernel multiplies BesselI0e by e^|x| and overflows with that, beyond 88.7 in
+    float32 and 709.7 in double, and infinities give nan: BesselI0e has none of this.
+    The von Mises distribution of angles is normalized by it, and the Kaiser window made
+    of it. BesselI1 is its derivative. The CPU has no kernel for bfloat16.
 
     `BesselI0.create` in the current scope.
 

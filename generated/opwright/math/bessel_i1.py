@@ -42,9 +42,10 @@ class BesselI1(TensorOp[T]):
 
       y = sum over k of (x / 2)^(2k + 1) / (k! * (k + 1)!)
 
-    It is 0 at 0, odd, and grows like e^|x| / sqrt(2 pi |x|), so it overflows beyond
-    about 88 in float32: BesselI1e is scaled so that it does not. It is the derivative
-    of BesselI0. The CPU has no kernel for bfloat16.
+    It is 0 at 0, odd, and grows like e^|x| / sqrt(2 pi |x|), so it is soon too large.
+    The kernel multiplies BesselI1e by e^|x| and overflows with that, beyond 88.7 in
+    float32 and 709.7 in double, and infinities give nan: BesselI1e has none of this. It
+    is the derivative of BesselI0. The CPU has no kernel for bfloat16.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -77,9 +78,10 @@ class BesselI1(TensorOp[T]):
 
           y = sum over k of (x / 2)^(2k + 1) / (k! * (k + 1)!)
 
-        It is 0 at 0, odd, and grows like e^|x| / sqrt(2 pi |x|), so it overflows beyond
-        about 88 in float32: BesselI1e is scaled so that it does not. It is the
-        derivative of BesselI0. The CPU has no kernel for bfloat16.
+        It is 0 at 0, odd, and grows like e^|x| / sqrt(2 pi |x|), so it is soon too
+        large. The kernel multiplies BesselI1e by e^|x| and overflows with that, beyond
+        88.7 in float32 and 709.7 in double, and infinities give nan: BesselI1e has none
+        of this. It is the derivative of BesselI0. The CPU has no kernel for bfloat16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -118,9 +120,10 @@ def bessel_i1(
 
       y = sum over k of (x / 2)^(2k + 1) / (k! * (k + 1)!)
 
-    It is 0 at 0, odd, and grows like e^|x| / sqrt(2 pi |x|), so it overflows beyond
-    about 88 in float32: BesselI1e is scaled so that it does not. It is the derivative
-    of BesselI0. The CPU has no kernel for bfloat16.
+    It is 0 at 0, odd, and grows like e^|x| / sqrt(2 pi |x|), so it is soon too large.
+    The kernel multiplies BesselI1e by e^|x| and overflows with that, beyond 88.7 in
+    float32 and 709.7 in double, and infinities give nan: BesselI1e has none of this. It
+    is the derivative of BesselI0. The CPU has no kernel for bfloat16.
 
     `BesselI1.create` in the current scope.
 

@@ -51,9 +51,9 @@ class ClipByValue(TensorOp[T]):
 
       output = max(min(t, clip_value_max), clip_value_min)
 
-    nan stays nan. Where the range is empty, because its lower end is above the upper
-    one, the lower end comes out. Complex numbers are taken, but have no order worth
-    relying on.
+    nan stays nan, and an end that is nan does not clip. Where the range is empty,
+    because its lower end is above the upper one, the lower end comes out. Complex
+    numbers are taken, but have no order worth relying on.
 
     Each end is a scalar or has the shape of `t`; other shapes are refused, even those
     that could be broadcast: Minimum and Maximum take them. The gradient passes through
@@ -99,9 +99,9 @@ class ClipByValue(TensorOp[T]):
 
           output = max(min(t, clip_value_max), clip_value_min)
 
-        nan stays nan. Where the range is empty, because its lower end is above the
-        upper one, the lower end comes out. Complex numbers are taken, but have no order
-        worth relying on.
+        nan stays nan, and an end that is nan does not clip. Where the range is empty,
+        because its lower end is above the upper one, the lower end comes out. Complex
+        numbers are taken, but have no order worth relying on.
 
         Each end is a scalar or has the shape of `t`; other shapes are refused, even
         those that could be broadcast: Minimum and Maximum take them. The gradient
@@ -162,9 +162,9 @@ def clip_by_value(
 
       output = max(min(t, clip_value_max), clip_value_min)
 
-    nan stays nan. Where the range is empty, because its lower end is above the upper
-    one, the lower end comes out. Complex numbers are taken, but have no order worth
-    relying on.
+    nan stays nan, and an end that is nan does not clip. Where the range is empty,
+    because its lower end is above the upper one, the lower end comes out. Complex
+    numbers are taken, but have no order worth relying on.
 
     Each end is a scalar or has the shape of `t`; other shapes are refused, even those
     that could be broadcast: Minimum and Maximum take them. The gradient passes through

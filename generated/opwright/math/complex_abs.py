@@ -56,8 +56,9 @@ class ComplexAbs(TensorOp[Tout]):
 
     computed so that the squares do not overflow. `Tout` has to be the dtype of the
     parts: float32 for complex64, float64 for complex128; other pairs are refused. NumPy
-    arrays are taken as complex64. The gradient is 0 at 0. Abs is for real numbers,
-    Angle finds the direction.
+    arrays are taken as complex64, though not by the first op that a process runs: give
+    those a dtype. The gradient is 0 at 0. Abs is for real numbers, Angle finds the
+    direction.
 
     `T`: complex64 or complex128.
 
@@ -67,7 +68,7 @@ class ComplexAbs(TensorOp[Tout]):
         y: `Tout`, `*x`. Their absolute values.
 
     Example:
-        >>> complex_abs(np.array([3 + 4j, -2j])).numpy()
+        >>> complex_abs(np.array([3 + 4j, -2j], np.complex64)).numpy()
         array([5., 2.], dtype=float32)
     """
 
@@ -108,8 +109,9 @@ class ComplexAbs(TensorOp[Tout]):
 
         computed so that the squares do not overflow. `Tout` has to be the dtype of the
         parts: float32 for complex64, float64 for complex128; other pairs are refused.
-        NumPy arrays are taken as complex64. The gradient is 0 at 0. Abs is for real
-        numbers, Angle finds the direction.
+        NumPy arrays are taken as complex64, though not by the first op that a process
+        runs: give those a dtype. The gradient is 0 at 0. Abs is for real numbers, Angle
+        finds the direction.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -126,7 +128,7 @@ class ComplexAbs(TensorOp[Tout]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> complex_abs(np.array([3 + 4j, -2j])).numpy()
+            >>> complex_abs(np.array([3 + 4j, -2j], np.complex64)).numpy()
             array([5., 2.], dtype=float32)
         """
         op: ComplexAbs[Uout] = new(ComplexAbs)
@@ -175,8 +177,9 @@ def complex_abs(
 
     computed so that the squares do not overflow. `Tout` has to be the dtype of the
     parts: float32 for complex64, float64 for complex128; other pairs are refused. NumPy
-    arrays are taken as complex64. The gradient is 0 at 0. Abs is for real numbers,
-    Angle finds the direction.
+    arrays are taken as complex64, though not by the first op that a process runs: give
+    those a dtype. The gradient is 0 at 0. Abs is for real numbers, Angle finds the
+    direction.
 
     `ComplexAbs.create` in the current scope.
 
@@ -193,7 +196,7 @@ def complex_abs(
         OpError: the op refuses an argument.
 
     Example:
-        >>> complex_abs(np.array([3 + 4j, -2j])).numpy()
+        >>> complex_abs(np.array([3 + 4j, -2j], np.complex64)).numpy()
         array([5., 2.], dtype=float32)
     """
     if _unknown:

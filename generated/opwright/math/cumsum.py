@@ -63,9 +63,10 @@ class Cumsum(TensorOp[T]):
     `reverse` the sum runs from the end, x[j] + ... + x[n - 1]. Both together leave `x[j
     + 1] + ...`.
 
-    Sums of integers wrap around; a nan or an infinity stays in all that follow. An axis
-    that is out of range is refused, and with it a scalar `x`. Sum gives the last step
-    alone; with `exclusive`, lengths become the offsets where rows begin.
+    Sums of integers wrap around; those of half and bfloat16 are made in these dtypes,
+    where 2048 + 1 is 2048 and 256 + 1 is 256. A nan or an infinity stays in all that
+    follow. An axis that is out of range is refused, and with it a scalar `x`. Sum gives
+    the last step alone; with `exclusive`, lengths become the offsets where rows begin.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -141,9 +142,11 @@ class Cumsum(TensorOp[T]):
         `reverse` the sum runs from the end, x[j] + ... + x[n - 1]. Both together leave
         `x[j + 1] + ...`.
 
-        Sums of integers wrap around; a nan or an infinity stays in all that follow. An
-        axis that is out of range is refused, and with it a scalar `x`. Sum gives the
-        last step alone; with `exclusive`, lengths become the offsets where rows begin.
+        Sums of integers wrap around; those of half and bfloat16 are made in these
+        dtypes, where 2048 + 1 is 2048 and 256 + 1 is 256. A nan or an infinity stays in
+        all that follow. An axis that is out of range is refused, and with it a scalar
+        `x`. Sum gives the last step alone; with `exclusive`, lengths become the offsets
+        where rows begin.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -224,9 +227,10 @@ def cumsum(
     `reverse` the sum runs from the end, x[j] + ... + x[n - 1]. Both together leave `x[j
     + 1] + ...`.
 
-    Sums of integers wrap around; a nan or an infinity stays in all that follow. An axis
-    that is out of range is refused, and with it a scalar `x`. Sum gives the last step
-    alone; with `exclusive`, lengths become the offsets where rows begin.
+    Sums of integers wrap around; those of half and bfloat16 are made in these dtypes,
+    where 2048 + 1 is 2048 and 256 + 1 is 256. A nan or an infinity stays in all that
+    follow. An axis that is out of range is refused, and with it a scalar `x`. Sum gives
+    the last step alone; with `exclusive`, lengths become the offsets where rows begin.
 
     `Cumsum.create` in the current scope, with Cumsum.Options as keywords.
 

@@ -61,9 +61,9 @@ class CumulativeLogsumexp(TensorOp[T]):
       out[j] = log(e^x[0] + e^x[1] + ... + e^x[j])
 
     for each row along `axis`, the others side by side, computed so that nothing
-    overflows: two elements of 1000 give 1000.693. With `exclusive` the element itself
-    is left out, and out[0] is the logarithm of 0, -inf; with `reverse` the sum runs
-    from the end.
+    overflows: two elements of 1000 give 1000.693. One inf stays in all that follow;
+    from a second one on they are nan. With `exclusive` the element itself is left out,
+    and out[0] is the logarithm of 0, -inf; with `reverse` the sum runs from the end.
 
     An axis that is out of range is refused, and with it a scalar `x`. It is Cumsum for
     probabilities that are kept as logarithms.
@@ -135,9 +135,10 @@ class CumulativeLogsumexp(TensorOp[T]):
           out[j] = log(e^x[0] + e^x[1] + ... + e^x[j])
 
         for each row along `axis`, the others side by side, computed so that nothing
-        overflows: two elements of 1000 give 1000.693. With `exclusive` the element
-        itself is left out, and out[0] is the logarithm of 0, -inf; with `reverse` the
-        sum runs from the end.
+        overflows: two elements of 1000 give 1000.693. One inf stays in all that follow;
+        from a second one on they are nan. With `exclusive` the element itself is left
+        out, and out[0] is the logarithm of 0, -inf; with `reverse` the sum runs from
+        the end.
 
         An axis that is out of range is refused, and with it a scalar `x`. It is Cumsum
         for probabilities that are kept as logarithms.
@@ -215,9 +216,9 @@ def cumulative_logsumexp(
       out[j] = log(e^x[0] + e^x[1] + ... + e^x[j])
 
     for each row along `axis`, the others side by side, computed so that nothing
-    overflows: two elements of 1000 give 1000.693. With `exclusive` the element itself
-    is left out, and out[0] is the logarithm of 0, -inf; with `reverse` the sum runs
-    from the end.
+    overflows: two elements of 1000 give 1000.693. One inf stays in all that follow;
+    from a second one on they are nan. With `exclusive` the element itself is left out,
+    and out[0] is the logarithm of 0, -inf; with `reverse` the sum runs from the end.
 
     An axis that is out of range is refused, and with it a scalar `x`. It is Cumsum for
     probabilities that are kept as logarithms.

@@ -52,8 +52,8 @@ class Igamma(TensorOp[T]):
 
     As x runs from 0 to inf, it runs from 0 to 1: the distribution function of a gamma
     distribution of the shape a and the rate 1, and with a = k / 2 at x / 2 that of the
-    chi-squared one with k degrees of freedom. It is nan where x is negative, and where
-    a is not above 0.
+    chi-squared one with k degrees of freedom. It is 0 at x = 0, whatever a is.
+    Elsewhere it is nan where a is not above 0, and it is nan where x is negative.
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. Both
     inputs have a gradient, that of `a` by IgammaGradA. Igammac is 1 minus it, with all
@@ -96,8 +96,9 @@ class Igamma(TensorOp[T]):
 
         As x runs from 0 to inf, it runs from 0 to 1: the distribution function of a
         gamma distribution of the shape a and the rate 1, and with a = k / 2 at x / 2
-        that of the chi-squared one with k degrees of freedom. It is nan where x is
-        negative, and where a is not above 0.
+        that of the chi-squared one with k degrees of freedom. It is 0 at x = 0,
+        whatever a is. Elsewhere it is nan where a is not above 0, and it is nan where x
+        is negative.
 
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
         Both inputs have a gradient, that of `a` by IgammaGradA. Igammac is 1 minus it,
@@ -146,8 +147,8 @@ def igamma(
 
     As x runs from 0 to inf, it runs from 0 to 1: the distribution function of a gamma
     distribution of the shape a and the rate 1, and with a = k / 2 at x / 2 that of the
-    chi-squared one with k degrees of freedom. It is nan where x is negative, and where
-    a is not above 0.
+    chi-squared one with k degrees of freedom. It is 0 at x = 0, whatever a is.
+    Elsewhere it is nan where a is not above 0, and it is nan where x is negative.
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. Both
     inputs have a gradient, that of `a` by IgammaGradA. Igammac is 1 minus it, with all

@@ -52,7 +52,8 @@ class Imag(TensorOp[Tout]):
 
     Of a + bi it is b. `Tout` has to be the dtype of the parts: float32 for complex64,
     float64 for complex128; other pairs have no kernel. NumPy arrays are taken as
-    complex64. Real takes the other part, Complex puts both together.
+    complex64, though not by the first op that a process runs: give those a dtype. Real
+    takes the other part, Complex puts both together.
 
     `T`: complex64 or complex128.
 
@@ -62,7 +63,7 @@ class Imag(TensorOp[Tout]):
         output: `Tout`, `*x`. Their imaginary parts, without the i.
 
     Example:
-        >>> imag(np.array([3 + 4j, -2j])).numpy()
+        >>> imag(np.array([3 + 4j, -2j], np.complex64)).numpy()
         array([ 4., -2.], dtype=float32)
     """
 
@@ -99,7 +100,8 @@ class Imag(TensorOp[Tout]):
 
         Of a + bi it is b. `Tout` has to be the dtype of the parts: float32 for
         complex64, float64 for complex128; other pairs have no kernel. NumPy arrays are
-        taken as complex64. Real takes the other part, Complex puts both together.
+        taken as complex64, though not by the first op that a process runs: give those a
+        dtype. Real takes the other part, Complex puts both together.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,7 +118,7 @@ class Imag(TensorOp[Tout]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> imag(np.array([3 + 4j, -2j])).numpy()
+            >>> imag(np.array([3 + 4j, -2j], np.complex64)).numpy()
             array([ 4., -2.], dtype=float32)
         """
         op: Imag[Uout] = new(Imag)
@@ -161,7 +163,8 @@ def imag(
 
     Of a + bi it is b. `Tout` has to be the dtype of the parts: float32 for complex64,
     float64 for complex128; other pairs have no kernel. NumPy arrays are taken as
-    complex64. Real takes the other part, Complex puts both together.
+    complex64, though not by the first op that a process runs: give those a dtype. Real
+    takes the other part, Complex puts both together.
 
     `Imag.create` in the current scope.
 
@@ -178,7 +181,7 @@ def imag(
         OpError: the op refuses an argument.
 
     Example:
-        >>> imag(np.array([3 + 4j, -2j])).numpy()
+        >>> imag(np.array([3 + 4j, -2j], np.complex64)).numpy()
         array([ 4., -2.], dtype=float32)
     """
     if _unknown:

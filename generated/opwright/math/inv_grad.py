@@ -51,7 +51,8 @@ class InvGrad(TensorOp[T]):
       z = -dy * y * y
 
     with the conjugate of the derivative for complex numbers. It takes what Inv gave,
-    not what it took, so nothing is divided again. Both inputs have one shape.
+    not what it took, so nothing is divided again. It is 0 where dy is 0, even if y is
+    infinite. Both inputs have one shape.
 
     Gradients of Inv call it, in old graphs; new programs have Reciprocal and
     ReciprocalGrad.
@@ -90,7 +91,8 @@ class InvGrad(TensorOp[T]):
           z = -dy * y * y
 
         with the conjugate of the derivative for complex numbers. It takes what Inv
-        gave, not what it took, so nothing is divided again. Both inputs have one shape.
+        gave, not what it took, so nothing is divided again. It is 0 where dy is 0, even
+        if y is infinite. Both inputs have one shape.
 
         Gradients of Inv call it, in old graphs; new programs have Reciprocal and
         ReciprocalGrad.
@@ -135,7 +137,8 @@ def inv_grad(
       z = -dy * y * y
 
     with the conjugate of the derivative for complex numbers. It takes what Inv gave,
-    not what it took, so nothing is divided again. Both inputs have one shape.
+    not what it took, so nothing is divided again. It is 0 where dy is 0, even if y is
+    infinite. Both inputs have one shape.
 
     Gradients of Inv call it, in old graphs; new programs have Reciprocal and
     ReciprocalGrad.

@@ -59,8 +59,10 @@ class Mean(TensorOp[T]):
       output[i, k] = sum over j of input[i, j, k] / n    for an axis 1 of size n
 
     An empty list of axes gives the input back; all of them give one number. The mean
-    over an axis of size 0 is nan. That of integers is an integer, rounded towards 0:
-    cast first where it should not be. The sum on the way there does not wrap around.
+    over an axis of size 0 is nan, of integers 0. That of integers is an integer,
+    rounded towards 0: cast first where it should not be. Their sum is made in 64 bits,
+    so only that of int64 and uint64 may wrap around. That of half is made in half: it
+    is inf where the sum is beyond 65504, though the mean is not.
 
     An axis that is out of range, or that is there twice, is refused. Sum does not
     divide, SegmentMean takes groups of rows. For means in which elements count
@@ -132,9 +134,10 @@ class Mean(TensorOp[T]):
           output[i, k] = sum over j of input[i, j, k] / n    for an axis 1 of size n
 
         An empty list of axes gives the input back; all of them give one number. The
-        mean over an axis of size 0 is nan. That of integers is an integer, rounded
-        towards 0: cast first where it should not be. The sum on the way there does not
-        wrap around.
+        mean over an axis of size 0 is nan, of integers 0. That of integers is an
+        integer, rounded towards 0: cast first where it should not be. Their sum is made
+        in 64 bits, so only that of int64 and uint64 may wrap around. That of half is
+        made in half: it is inf where the sum is beyond 65504, though the mean is not.
 
         An axis that is out of range, or that is there twice, is refused. Sum does not
         divide, SegmentMean takes groups of rows. For means in which elements count
@@ -211,8 +214,10 @@ def mean(
       output[i, k] = sum over j of input[i, j, k] / n    for an axis 1 of size n
 
     An empty list of axes gives the input back; all of them give one number. The mean
-    over an axis of size 0 is nan. That of integers is an integer, rounded towards 0:
-    cast first where it should not be. The sum on the way there does not wrap around.
+    over an axis of size 0 is nan, of integers 0. That of integers is an integer,
+    rounded towards 0: cast first where it should not be. Their sum is made in 64 bits,
+    so only that of int64 and uint64 may wrap around. That of half is made in half: it
+    is inf where the sum is beyond 65504, though the mean is not.
 
     An axis that is out of range, or that is there twice, is refused. Sum does not
     divide, SegmentMean takes groups of rows. For means in which elements count

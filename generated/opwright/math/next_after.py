@@ -54,8 +54,8 @@ class NextAfter(TensorOp[T]):
     number of the sign of `x2`, from the greatest float to inf.
 
     How far the step is tells how coarse floats are at that place. NumPy arrays are
-    taken as float32. Shapes are broadcast: sizes have to be equal, or 1, counted from
-    the last axis.
+    taken as float32, though not by the first op that a process runs. Shapes are
+    broadcast: sizes have to be equal, or 1, counted from the last axis.
 
     `T`: float64 or float32.
 
@@ -91,8 +91,8 @@ class NextAfter(TensorOp[T]):
         denormal number of the sign of `x2`, from the greatest float to inf.
 
         How far the step is tells how coarse floats are at that place. NumPy arrays are
-        taken as float32. Shapes are broadcast: sizes have to be equal, or 1, counted
-        from the last axis.
+        taken as float32, though not by the first op that a process runs. Shapes are
+        broadcast: sizes have to be equal, or 1, counted from the last axis.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,8 +134,8 @@ def next_after(
     number of the sign of `x2`, from the greatest float to inf.
 
     How far the step is tells how coarse floats are at that place. NumPy arrays are
-    taken as float32. Shapes are broadcast: sizes have to be equal, or 1, counted from
-    the last axis.
+    taken as float32, though not by the first op that a process runs. Shapes are
+    broadcast: sizes have to be equal, or 1, counted from the last axis.
 
     `NextAfter.create` in the current scope.
 

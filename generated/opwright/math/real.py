@@ -52,8 +52,9 @@ class Real(TensorOp[Tout]):
 
     Of a + bi it is a. `Tout` has to be the dtype of the parts: float32 for complex64,
     float64 for complex128; other pairs have no kernel. NumPy arrays are taken as
-    complex64. The gradient has an imaginary part of 0. Imag takes the other part,
-    Complex puts both together.
+    complex64, though not by the first op that a process runs: give those a dtype. The
+    gradient has an imaginary part of 0. Imag takes the other part, Complex puts both
+    together.
 
     `T`: complex64 or complex128.
 
@@ -63,7 +64,7 @@ class Real(TensorOp[Tout]):
         output: `Tout`, `*x`. Their real parts.
 
     Example:
-        >>> real(np.array([3 + 4j, -2j])).numpy()
+        >>> real(np.array([3 + 4j, -2j], np.complex64)).numpy()
         array([ 3., -0.], dtype=float32)
     """
 
@@ -100,8 +101,9 @@ class Real(TensorOp[Tout]):
 
         Of a + bi it is a. `Tout` has to be the dtype of the parts: float32 for
         complex64, float64 for complex128; other pairs have no kernel. NumPy arrays are
-        taken as complex64. The gradient has an imaginary part of 0. Imag takes the
-        other part, Complex puts both together.
+        taken as complex64, though not by the first op that a process runs: give those a
+        dtype. The gradient has an imaginary part of 0. Imag takes the other part,
+        Complex puts both together.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -118,7 +120,7 @@ class Real(TensorOp[Tout]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> real(np.array([3 + 4j, -2j])).numpy()
+            >>> real(np.array([3 + 4j, -2j], np.complex64)).numpy()
             array([ 3., -0.], dtype=float32)
         """
         op: Real[Uout] = new(Real)
@@ -163,8 +165,9 @@ def real(
 
     Of a + bi it is a. `Tout` has to be the dtype of the parts: float32 for complex64,
     float64 for complex128; other pairs have no kernel. NumPy arrays are taken as
-    complex64. The gradient has an imaginary part of 0. Imag takes the other part,
-    Complex puts both together.
+    complex64, though not by the first op that a process runs: give those a dtype. The
+    gradient has an imaginary part of 0. Imag takes the other part, Complex puts both
+    together.
 
     `Real.create` in the current scope.
 
@@ -181,7 +184,7 @@ def real(
         OpError: the op refuses an argument.
 
     Example:
-        >>> real(np.array([3 + 4j, -2j])).numpy()
+        >>> real(np.array([3 + 4j, -2j], np.complex64)).numpy()
         array([ 3., -0.], dtype=float32)
     """
     if _unknown:

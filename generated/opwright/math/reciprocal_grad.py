@@ -51,7 +51,8 @@ class ReciprocalGrad(TensorOp[T]):
       z = -dy * y * y
 
     with the conjugate of the derivative for complex numbers. It takes what Reciprocal
-    gave, not what it took, so nothing is divided again. Both inputs have one shape.
+    gave, not what it took, so nothing is divided again. It is 0 where dy is 0, even if
+    y is infinite. Both inputs have one shape.
 
     Gradients of Reciprocal call it; programs seldom have to.
 
@@ -89,8 +90,8 @@ class ReciprocalGrad(TensorOp[T]):
           z = -dy * y * y
 
         with the conjugate of the derivative for complex numbers. It takes what
-        Reciprocal gave, not what it took, so nothing is divided again. Both inputs have
-        one shape.
+        Reciprocal gave, not what it took, so nothing is divided again. It is 0 where dy
+        is 0, even if y is infinite. Both inputs have one shape.
 
         Gradients of Reciprocal call it; programs seldom have to.
 
@@ -134,7 +135,8 @@ def reciprocal_grad(
       z = -dy * y * y
 
     with the conjugate of the derivative for complex numbers. It takes what Reciprocal
-    gave, not what it took, so nothing is divided again. Both inputs have one shape.
+    gave, not what it took, so nothing is divided again. It is 0 where dy is 0, even if
+    y is infinite. Both inputs have one shape.
 
     Gradients of Reciprocal call it; programs seldom have to.
 

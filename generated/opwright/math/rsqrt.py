@@ -43,9 +43,9 @@ class Rsqrt(TensorOp[T]):
       y = 1 / sqrt(x)
 
     What normalizes by a variance or a length wants this, in one step and without a
-    division. Of 0 it is inf, of inf it is 0, of a negative number nan; so a small
-    number is usually added first. Of a complex number it is the reciprocal of the
-    principal root.
+    division. Of 0 it is inf, of -0.0 it is -inf, of inf it is 0, of a negative number
+    nan; so a small number is usually added first. Of a complex number it is the
+    reciprocal of the principal root.
 
     Float32 results on the CPU come from an approximation that is refined, and may be
     off in the last bit or two.
@@ -85,9 +85,9 @@ class Rsqrt(TensorOp[T]):
           y = 1 / sqrt(x)
 
         What normalizes by a variance or a length wants this, in one step and without a
-        division. Of 0 it is inf, of inf it is 0, of a negative number nan; so a small
-        number is usually added first. Of a complex number it is the reciprocal of the
-        principal root.
+        division. Of 0 it is inf, of -0.0 it is -inf, of inf it is 0, of a negative
+        number nan; so a small number is usually added first. Of a complex number it is
+        the reciprocal of the principal root.
 
         Float32 results on the CPU come from an approximation that is refined, and may
         be off in the last bit or two.
@@ -131,9 +131,9 @@ def rsqrt(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
       y = 1 / sqrt(x)
 
     What normalizes by a variance or a length wants this, in one step and without a
-    division. Of 0 it is inf, of inf it is 0, of a negative number nan; so a small
-    number is usually added first. Of a complex number it is the reciprocal of the
-    principal root.
+    division. Of 0 it is inf, of -0.0 it is -inf, of inf it is 0, of a negative number
+    nan; so a small number is usually added first. Of a complex number it is the
+    reciprocal of the principal root.
 
     Float32 results on the CPU come from an approximation that is refined, and may be
     off in the last bit or two.

@@ -51,7 +51,8 @@ class RsqrtGrad(TensorOp[T]):
       z = dy * -0.5 * y^3
 
     with the conjugate of the derivative for complex numbers. It takes what Rsqrt gave,
-    not what it took, so no root is taken again. Both inputs have one shape.
+    not what it took, so no root is taken again. It is 0 where dy is 0, even if y is
+    infinite. Both inputs have one shape.
 
     Gradients of Rsqrt call it; programs seldom have to.
 
@@ -89,7 +90,8 @@ class RsqrtGrad(TensorOp[T]):
           z = dy * -0.5 * y^3
 
         with the conjugate of the derivative for complex numbers. It takes what Rsqrt
-        gave, not what it took, so no root is taken again. Both inputs have one shape.
+        gave, not what it took, so no root is taken again. It is 0 where dy is 0, even
+        if y is infinite. Both inputs have one shape.
 
         Gradients of Rsqrt call it; programs seldom have to.
 
@@ -133,7 +135,8 @@ def rsqrt_grad(
       z = dy * -0.5 * y^3
 
     with the conjugate of the derivative for complex numbers. It takes what Rsqrt gave,
-    not what it took, so no root is taken again. Both inputs have one shape.
+    not what it took, so no root is taken again. It is 0 where dy is 0, even if y is
+    infinite. Both inputs have one shape.
 
     Gradients of Rsqrt call it; programs seldom have to.
 

@@ -50,8 +50,9 @@ class SegmentMaxV2(TensorOp[T]):
 
     SegmentMax finds the number of groups from the last id, which a compiled program,
     whose shapes are fixed, cannot; here it is given. A group without rows is the lowest
-    finite number of the dtype, not 0. Nothing has to be sorted, despite the name: rows
-    whose id is negative, or not below `num_segments`, are left out.
+    finite number of the dtype, not 0, and so is one of -inf alone; a nan makes its
+    group nan. Nothing has to be sorted, despite the name: rows whose id is negative, or
+    not below `num_segments`, are left out.
 
     It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere take
     SegmentMax or UnsortedSegmentMax.
@@ -102,9 +103,9 @@ class SegmentMaxV2(TensorOp[T]):
 
         SegmentMax finds the number of groups from the last id, which a compiled
         program, whose shapes are fixed, cannot; here it is given. A group without rows
-        is the lowest finite number of the dtype, not 0. Nothing has to be sorted,
-        despite the name: rows whose id is negative, or not below `num_segments`, are
-        left out.
+        is the lowest finite number of the dtype, not 0, and so is one of -inf alone; a
+        nan makes its group nan. Nothing has to be sorted, despite the name: rows whose
+        id is negative, or not below `num_segments`, are left out.
 
         It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere
         take SegmentMax or UnsortedSegmentMax.
@@ -166,8 +167,9 @@ def segment_max_v2(
 
     SegmentMax finds the number of groups from the last id, which a compiled program,
     whose shapes are fixed, cannot; here it is given. A group without rows is the lowest
-    finite number of the dtype, not 0. Nothing has to be sorted, despite the name: rows
-    whose id is negative, or not below `num_segments`, are left out.
+    finite number of the dtype, not 0, and so is one of -inf alone; a nan makes its
+    group nan. Nothing has to be sorted, despite the name: rows whose id is negative, or
+    not below `num_segments`, are left out.
 
     It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere take
     SegmentMax or UnsortedSegmentMax.

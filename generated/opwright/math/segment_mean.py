@@ -53,7 +53,10 @@ class SegmentMean(TensorOp[T]):
       output[i] = mean of data[j] over all j with segment_ids[j] = i
 
     There are as many groups as the last id says, plus 1; a group without rows is 0. No
-    rows at all give no groups. Means of integers are integers.
+    rows at all give no groups. Means of integers are integers, rounded towards 0, of
+    sums that wrap around: that of 100 and 127 in int8 is -14. Sums of half and bfloat16
+    are made in these dtypes, where 2048 + 1 is 2048 and 256 + 1 is 256: the mean of
+    4096 ones in half is 0.5.
 
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. There is no op of the family with unsorted
@@ -99,7 +102,10 @@ class SegmentMean(TensorOp[T]):
           output[i] = mean of data[j] over all j with segment_ids[j] = i
 
         There are as many groups as the last id says, plus 1; a group without rows is 0.
-        No rows at all give no groups. Means of integers are integers.
+        No rows at all give no groups. Means of integers are integers, rounded towards
+        0, of sums that wrap around: that of 100 and 127 in int8 is -14. Sums of half
+        and bfloat16 are made in these dtypes, where 2048 + 1 is 2048 and 256 + 1 is
+        256: the mean of 4096 ones in half is 0.5.
 
         Ids have to be sorted, and 0 or more: on the CPU a call with others is refused,
         on GPUs what comes out is not specified. There is no op of the family with
@@ -152,7 +158,10 @@ def segment_mean(
       output[i] = mean of data[j] over all j with segment_ids[j] = i
 
     There are as many groups as the last id says, plus 1; a group without rows is 0. No
-    rows at all give no groups. Means of integers are integers.
+    rows at all give no groups. Means of integers are integers, rounded towards 0, of
+    sums that wrap around: that of 100 and 127 in int8 is -14. Sums of half and bfloat16
+    are made in these dtypes, where 2048 + 1 is 2048 and 256 + 1 is 256: the mean of
+    4096 ones in half is 0.5.
 
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. There is no op of the family with unsorted

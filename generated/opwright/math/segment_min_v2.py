@@ -50,8 +50,9 @@ class SegmentMinV2(TensorOp[T]):
 
     SegmentMin finds the number of groups from the last id, which a compiled program,
     whose shapes are fixed, cannot; here it is given. A group without rows is the
-    greatest finite number of the dtype, not 0. Nothing has to be sorted, despite the
-    name: rows whose id is negative, or not below `num_segments`, are left out.
+    greatest finite number of the dtype, not 0, and so is one of inf alone; a nan makes
+    its group nan. Nothing has to be sorted, despite the name: rows whose id is
+    negative, or not below `num_segments`, are left out.
 
     It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere take
     SegmentMin or UnsortedSegmentMin.
@@ -102,9 +103,9 @@ class SegmentMinV2(TensorOp[T]):
 
         SegmentMin finds the number of groups from the last id, which a compiled
         program, whose shapes are fixed, cannot; here it is given. A group without rows
-        is the greatest finite number of the dtype, not 0. Nothing has to be sorted,
-        despite the name: rows whose id is negative, or not below `num_segments`, are
-        left out.
+        is the greatest finite number of the dtype, not 0, and so is one of inf alone; a
+        nan makes its group nan. Nothing has to be sorted, despite the name: rows whose
+        id is negative, or not below `num_segments`, are left out.
 
         It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere
         take SegmentMin or UnsortedSegmentMin.
@@ -166,8 +167,9 @@ def segment_min_v2(
 
     SegmentMin finds the number of groups from the last id, which a compiled program,
     whose shapes are fixed, cannot; here it is given. A group without rows is the
-    greatest finite number of the dtype, not 0. Nothing has to be sorted, despite the
-    name: rows whose id is negative, or not below `num_segments`, are left out.
+    greatest finite number of the dtype, not 0, and so is one of inf alone; a nan makes
+    its group nan. Nothing has to be sorted, despite the name: rows whose id is
+    negative, or not below `num_segments`, are left out.
 
     It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere take
     SegmentMin or UnsortedSegmentMin.

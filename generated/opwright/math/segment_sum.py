@@ -53,7 +53,8 @@ class SegmentSum(TensorOp[T]):
       output[i] = sum of data[j] over all j with segment_ids[j] = i
 
     There are as many groups as the last id says, plus 1; a group without rows is 0. No
-    rows at all give no groups.
+    rows at all give no groups. Sums of integers wrap around; those of half and bfloat16
+    are made in these dtypes, where 2048 + 1 is 2048 and 256 + 1 is 256.
 
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. UnsortedSegmentSum takes ids in any order and
@@ -102,7 +103,8 @@ class SegmentSum(TensorOp[T]):
           output[i] = sum of data[j] over all j with segment_ids[j] = i
 
         There are as many groups as the last id says, plus 1; a group without rows is 0.
-        No rows at all give no groups.
+        No rows at all give no groups. Sums of integers wrap around; those of half and
+        bfloat16 are made in these dtypes, where 2048 + 1 is 2048 and 256 + 1 is 256.
 
         Ids have to be sorted, and 0 or more: on the CPU a call with others is refused,
         on GPUs what comes out is not specified. UnsortedSegmentSum takes ids in any
@@ -158,7 +160,8 @@ def segment_sum(
       output[i] = sum of data[j] over all j with segment_ids[j] = i
 
     There are as many groups as the last id says, plus 1; a group without rows is 0. No
-    rows at all give no groups.
+    rows at all give no groups. Sums of integers wrap around; those of half and bfloat16
+    are made in these dtypes, where 2048 + 1 is 2048 and 256 + 1 is 256.
 
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. UnsortedSegmentSum takes ids in any order and

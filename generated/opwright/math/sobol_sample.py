@@ -56,7 +56,7 @@ class SobolSample(TensorOp[Dtype]):
     the origin is left out. `skip` takes up where an earlier call stopped.
 
     As it counts in 31 bits, a `skip` + `num_results` of 2^31 - 1 or more is refused,
-    and one of 2^30 or more gives negative coordinates. Dimensions are from 1 to 21200,
+    and from 2^30 - 1 on it gives negative coordinates. Dimensions are from 1 to 21200,
     and their directions those of Joe and Kuo. Powers of two, less 1, make the most even
     sets. Ndtri turns the points into normal ones.
 
@@ -128,7 +128,7 @@ class SobolSample(TensorOp[Dtype]):
         the cube; the origin is left out. `skip` takes up where an earlier call stopped.
 
         As it counts in 31 bits, a `skip` + `num_results` of 2^31 - 1 or more is
-        refused, and one of 2^30 or more gives negative coordinates. Dimensions are from
+        refused, and from 2^30 - 1 on it gives negative coordinates. Dimensions are from
         1 to 21200, and their directions those of Joe and Kuo. Powers of two, less 1,
         make the most even sets. Ndtri turns the points into normal ones.
 
@@ -220,7 +220,7 @@ def sobol_sample(
     the origin is left out. `skip` takes up where an earlier call stopped.
 
     As it counts in 31 bits, a `skip` + `num_results` of 2^31 - 1 or more is refused,
-    and one of 2^30 or more gives negative coordinates. Dimensions are from 1 to 21200,
+    and from 2^30 - 1 on it gives negative coordinates. Dimensions are from 1 to 21200,
     and their directions those of Joe and Kuo. Powers of two, less 1, make the most even
     sets. Ndtri turns the points into normal ones.
 

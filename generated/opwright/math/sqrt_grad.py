@@ -51,7 +51,7 @@ class SqrtGrad(TensorOp[T]):
       z = dy * 0.5 / y
 
     with the conjugate of the derivative for complex numbers. It takes what Sqrt gave,
-    not what it took. Where y is 0 it is an infinity, or nan if `dy` is 0 as well. Both
+    not what it took. Where y is 0 it is an infinity, but 0 if `dy` is 0 as well. Both
     inputs have one shape.
 
     Gradients of Sqrt call it; programs seldom have to.
@@ -90,7 +90,7 @@ class SqrtGrad(TensorOp[T]):
           z = dy * 0.5 / y
 
         with the conjugate of the derivative for complex numbers. It takes what Sqrt
-        gave, not what it took. Where y is 0 it is an infinity, or nan if `dy` is 0 as
+        gave, not what it took. Where y is 0 it is an infinity, but 0 if `dy` is 0 as
         well. Both inputs have one shape.
 
         Gradients of Sqrt call it; programs seldom have to.
@@ -135,7 +135,7 @@ def sqrt_grad(
       z = dy * 0.5 / y
 
     with the conjugate of the derivative for complex numbers. It takes what Sqrt gave,
-    not what it took. Where y is 0 it is an infinity, or nan if `dy` is 0 as well. Both
+    not what it took. Where y is 0 it is an infinity, but 0 if `dy` is 0 as well. Both
     inputs have one shape.
 
     Gradients of Sqrt call it; programs seldom have to.

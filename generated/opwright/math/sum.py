@@ -59,9 +59,10 @@ class Sum(TensorOp[T]):
       output[i, k] = sum over j of input[i, j, k]    for the axis 1 of three
 
     An empty list of axes gives the input back; all of them give one number. A sum over
-    an axis of size 0 is 0. Sums of half and bfloat16 are made in float32; those of
-    integers wrap around, so cast small ones first. The order of additions is not fixed:
-    two runs may differ in the last bits.
+    an axis of size 0 is 0. Sums of bfloat16 are made in float32. Those of half are made
+    in half, where 2048 + 1 is 2048 and 65504 the end, and those of integers wrap
+    around: cast such first. The order of additions is not fixed: two runs may differ in
+    the last bits.
 
     An axis that is out of range, or that is there twice, is refused. Mean divides by
     the number of elements as well, SegmentSum sums groups of rows, Cumsum keeps every
@@ -134,9 +135,10 @@ class Sum(TensorOp[T]):
           output[i, k] = sum over j of input[i, j, k]    for the axis 1 of three
 
         An empty list of axes gives the input back; all of them give one number. A sum
-        over an axis of size 0 is 0. Sums of half and bfloat16 are made in float32;
-        those of integers wrap around, so cast small ones first. The order of additions
-        is not fixed: two runs may differ in the last bits.
+        over an axis of size 0 is 0. Sums of bfloat16 are made in float32. Those of half
+        are made in half, where 2048 + 1 is 2048 and 65504 the end, and those of
+        integers wrap around: cast such first. The order of additions is not fixed: two
+        runs may differ in the last bits.
 
         An axis that is out of range, or that is there twice, is refused. Mean divides
         by the number of elements as well, SegmentSum sums groups of rows, Cumsum keeps
@@ -214,9 +216,10 @@ def sum(
       output[i, k] = sum over j of input[i, j, k]    for the axis 1 of three
 
     An empty list of axes gives the input back; all of them give one number. A sum over
-    an axis of size 0 is 0. Sums of half and bfloat16 are made in float32; those of
-    integers wrap around, so cast small ones first. The order of additions is not fixed:
-    two runs may differ in the last bits.
+    an axis of size 0 is 0. Sums of bfloat16 are made in float32. Those of half are made
+    in half, where 2048 + 1 is 2048 and 65504 the end, and those of integers wrap
+    around: cast such first. The order of additions is not fixed: two runs may differ in
+    the last bits.
 
     An axis that is out of range, or that is there twice, is refused. Mean divides by
     the number of elements as well, SegmentSum sums groups of rows, Cumsum keeps every

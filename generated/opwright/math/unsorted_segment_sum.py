@@ -58,7 +58,8 @@ class UnsortedSegmentSum(TensorOp[T]):
 
     where j counts along as many axes as `segment_ids` has. A group without elements is
     0. What has a negative id is left out; one of `num_segments` or more is refused on
-    the CPU, and may be left out on GPUs.
+    the CPU, and may be left out on GPUs. Sums of integers wrap around; those of half
+    and bfloat16 are made in these dtypes, where 2048 + 1 is 2048 and 256 + 1 is 256.
 
     This is the gradient of a gather, and a histogram with weights. SegmentSum is for
     sorted ids and finds the number of groups by itself; Bincount counts.
@@ -110,7 +111,9 @@ class UnsortedSegmentSum(TensorOp[T]):
 
         where j counts along as many axes as `segment_ids` has. A group without elements
         is 0. What has a negative id is left out; one of `num_segments` or more is
-        refused on the CPU, and may be left out on GPUs.
+        refused on the CPU, and may be left out on GPUs. Sums of integers wrap around;
+        those of half and bfloat16 are made in these dtypes, where 2048 + 1 is 2048 and
+        256 + 1 is 256.
 
         This is the gradient of a gather, and a histogram with weights. SegmentSum is
         for sorted ids and finds the number of groups by itself; Bincount counts.
@@ -172,7 +175,8 @@ def unsorted_segment_sum(
 
     where j counts along as many axes as `segment_ids` has. A group without elements is
     0. What has a negative id is left out; one of `num_segments` or more is refused on
-    the CPU, and may be left out on GPUs.
+    the CPU, and may be left out on GPUs. Sums of integers wrap around; those of half
+    and bfloat16 are made in these dtypes, where 2048 + 1 is 2048 and 256 + 1 is 256.
 
     This is the gradient of a gather, and a histogram with weights. SegmentSum is for
     sorted ids and finds the number of groups by itself; Bincount counts.

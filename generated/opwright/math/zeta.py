@@ -52,8 +52,8 @@ class Zeta(TensorOp[T]):
       z = 1 / q^x + 1 / (q + 1)^x + 1 / (q + 2)^x + ...
 
     With q = 1 it is the function of Riemann. The sum is finite for x above 1; at x = 1
-    it is inf, below nan, and at q = 0, -1, -2 and so on inf for even x. Other negative
-    q are summed where x is whole, and give nan otherwise.
+    it is inf, below nan, and at q = 0, -1, -2 and so on inf for even x and nan for
+    others. Other negative q are summed where x is whole, and give nan otherwise.
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. Only
     `q` has a gradient.
@@ -93,8 +93,9 @@ class Zeta(TensorOp[T]):
           z = 1 / q^x + 1 / (q + 1)^x + 1 / (q + 2)^x + ...
 
         With q = 1 it is the function of Riemann. The sum is finite for x above 1; at x
-        = 1 it is inf, below nan, and at q = 0, -1, -2 and so on inf for even x. Other
-        negative q are summed where x is whole, and give nan otherwise.
+        = 1 it is inf, below nan, and at q = 0, -1, -2 and so on inf for even x and nan
+        for others. Other negative q are summed where x is whole, and give nan
+        otherwise.
 
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
         Only `q` has a gradient.
@@ -140,8 +141,8 @@ def zeta(
       z = 1 / q^x + 1 / (q + 1)^x + 1 / (q + 2)^x + ...
 
     With q = 1 it is the function of Riemann. The sum is finite for x above 1; at x = 1
-    it is inf, below nan, and at q = 0, -1, -2 and so on inf for even x. Other negative
-    q are summed where x is whole, and give nan otherwise.
+    it is inf, below nan, and at q = 0, -1, -2 and so on inf for even x and nan for
+    others. Other negative q are summed where x is whole, and give nan otherwise.
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. Only
     `q` has a gradient.

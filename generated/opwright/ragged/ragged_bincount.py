@@ -61,9 +61,10 @@ class RaggedBincount(TensorOp[T]):
       output[i, k] = how often k is in row i, or the sum of its weights
 
     Row i of ragged data has the values splits[i] to splits[i + 1] - 1; splits begin
-    with 0, never fall and end with the number of values, or the call is refused. Values
-    from `size` on are left out, and negative ones refused. With `binary_output` only 0
-    and 1 come out, and weights are not looked at.
+    with 0 and end with the number of values, or the call is refused. They must not fall
+    either, which is not checked: values are counted in a wrong row then. Values from
+    `size` on are left out, and negative ones refused. With `binary_output` only 0 and 1
+    come out, and weights are not looked at.
 
     RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. SparseBincount takes sparse rows, DenseBincount dense ones.
@@ -134,7 +135,8 @@ class RaggedBincount(TensorOp[T]):
           output[i, k] = how often k is in row i, or the sum of its weights
 
         Row i of ragged data has the values splits[i] to splits[i + 1] - 1; splits begin
-        with 0, never fall and end with the number of values, or the call is refused.
+        with 0 and end with the number of values, or the call is refused. They must not
+        fall either, which is not checked: values are counted in a wrong row then.
         Values from `size` on are left out, and negative ones refused. With
         `binary_output` only 0 and 1 come out, and weights are not looked at.
 
@@ -215,9 +217,10 @@ def ragged_bincount(
       output[i, k] = how often k is in row i, or the sum of its weights
 
     Row i of ragged data has the values splits[i] to splits[i + 1] - 1; splits begin
-    with 0, never fall and end with the number of values, or the call is refused. Values
-    from `size` on are left out, and negative ones refused. With `binary_output` only 0
-    and 1 come out, and weights are not looked at.
+    with 0 and end with the number of values, or the call is refused. They must not fall
+    either, which is not checked: values are counted in a wrong row then. Values from
+    `size` on are left out, and negative ones refused. With `binary_output` only 0 and 1
+    come out, and weights are not looked at.
 
     RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. SparseBincount takes sparse rows, DenseBincount dense ones.

@@ -81,9 +81,10 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
     nothing, where a dense matrix of counts has a column for each.
 
     Row i of ragged data has the values splits[i] to splits[i + 1] - 1; splits begin
-    with 0, never fall and end with the number of values, or the call is refused. The
-    result has `maxlength` columns where that is given. Otherwise it has max + 1, or
-    `minlength` if that is more. A negative number is refused.
+    with 0 and end with the number of values, or the call is refused. They must not fall
+    either, which is not checked: values are counted in a wrong row then. The result has
+    `maxlength` columns where that is given. Otherwise it has max + 1, or `minlength` if
+    that is more. A negative number is refused.
 
     DenseCountSparseOutput takes a dense matrix, SparseCountSparseOutput a sparse one;
     RaggedBincount makes a dense one.
@@ -172,9 +173,10 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
         cost nothing, where a dense matrix of counts has a column for each.
 
         Row i of ragged data has the values splits[i] to splits[i + 1] - 1; splits begin
-        with 0, never fall and end with the number of values, or the call is refused.
-        The result has `maxlength` columns where that is given. Otherwise it has max +
-        1, or `minlength` if that is more. A negative number is refused.
+        with 0 and end with the number of values, or the call is refused. They must not
+        fall either, which is not checked: values are counted in a wrong row then. The
+        result has `maxlength` columns where that is given. Otherwise it has max + 1, or
+        `minlength` if that is more. A negative number is refused.
 
         DenseCountSparseOutput takes a dense matrix, SparseCountSparseOutput a sparse
         one; RaggedBincount makes a dense one.
@@ -271,9 +273,10 @@ def ragged_count_sparse_output(
     nothing, where a dense matrix of counts has a column for each.
 
     Row i of ragged data has the values splits[i] to splits[i + 1] - 1; splits begin
-    with 0, never fall and end with the number of values, or the call is refused. The
-    result has `maxlength` columns where that is given. Otherwise it has max + 1, or
-    `minlength` if that is more. A negative number is refused.
+    with 0 and end with the number of values, or the call is refused. They must not fall
+    either, which is not checked: values are counted in a wrong row then. The result has
+    `maxlength` columns where that is given. Otherwise it has max + 1, or `minlength` if
+    that is more. A negative number is refused.
 
     DenseCountSparseOutput takes a dense matrix, SparseCountSparseOutput a sparse one;
     RaggedBincount makes a dense one.

@@ -70,7 +70,9 @@ class RaggedTensorToTensor(TensorOp[T]):
       then the row of each value, sorted.
 
     Other types are refused, as are sizes of `shape` that disagree with those of the
-    values' own dimensions. RaggedTensorToSparse makes a sparse tensor.
+    values' own dimensions. That row numbers are sorted and splits end with the number
+    of values is not checked; unsorted ones can end the process. RaggedTensorToSparse
+    makes a sparse tensor.
 
     `Tindex`: int64 or int32.
 
@@ -130,7 +132,9 @@ class RaggedTensorToTensor(TensorOp[T]):
           then the row of each value, sorted.
 
         Other types are refused, as are sizes of `shape` that disagree with those of the
-        values' own dimensions. RaggedTensorToSparse makes a sparse tensor.
+        values' own dimensions. That row numbers are sorted and splits end with the
+        number of values is not checked; unsorted ones can end the process.
+        RaggedTensorToSparse makes a sparse tensor.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -213,7 +217,9 @@ def ragged_tensor_to_tensor(
       then the row of each value, sorted.
 
     Other types are refused, as are sizes of `shape` that disagree with those of the
-    values' own dimensions. RaggedTensorToSparse makes a sparse tensor.
+    values' own dimensions. That row numbers are sorted and splits end with the number
+    of values is not checked; unsorted ones can end the process. RaggedTensorToSparse
+    makes a sparse tensor.
 
     `RaggedTensorToTensor.create` in the current scope.
 

@@ -74,9 +74,9 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
     count below 1, gives 0. Do not give a nan: the kernel may never return.
 
     The state of the generator lies in a variable of int64: a counter of 128 bits, then
-    a key of 64. A call locks it, draws from there, and moves the counter on by 256 for
-    each number, so that another call finds fresh ones. tf.random.Generator keeps such a
-    variable.
+    a key of 64. A call locks it, draws from there, and moves the counter on by 51,200
+    for each number, 200 times as much as other ops of the family, so that another call
+    finds fresh ones. tf.random.Generator keeps such a variable.
 
     StatelessRandomBinomial draws without a state.
 
@@ -163,8 +163,8 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
 
         The state of the generator lies in a variable of int64: a counter of 128 bits,
         then a key of 64. A call locks it, draws from there, and moves the counter on by
-        256 for each number, so that another call finds fresh ones. tf.random.Generator
-        keeps such a variable.
+        51,200 for each number, 200 times as much as other ops of the family, so that
+        another call finds fresh ones. tf.random.Generator keeps such a variable.
 
         StatelessRandomBinomial draws without a state.
 
@@ -270,9 +270,9 @@ def stateful_random_binomial(
     count below 1, gives 0. Do not give a nan: the kernel may never return.
 
     The state of the generator lies in a variable of int64: a counter of 128 bits, then
-    a key of 64. A call locks it, draws from there, and moves the counter on by 256 for
-    each number, so that another call finds fresh ones. tf.random.Generator keeps such a
-    variable.
+    a key of 64. A call locks it, draws from there, and moves the counter on by 51,200
+    for each number, 200 times as much as other ops of the family, so that another call
+    finds fresh ones. tf.random.Generator keeps such a variable.
 
     StatelessRandomBinomial draws without a state.
 

@@ -56,7 +56,8 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
     Each number has the density x^(a - 1) * exp(-x) / Gamma(a) for x > 0, where `alpha`,
     broadcast to `shape`, has the shape parameter a at its place. Mind the difference to
     RandomGamma: `shape` is that of the whole output, and has to end with the shape of
-    `alpha`. Multiply by a scale, or divide by a rate. A parameter below 0 gives nan.
+    `alpha`. Multiply by a scale, or divide by a rate. A parameter of 0 gives 0, one
+    below 0 nan.
 
     `seed` alone decides the numbers: equal seeds give equal numbers in every call,
     whatever ran before, and within one TensorFlow version on every device of the kind.
@@ -105,7 +106,7 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
         `alpha`, broadcast to `shape`, has the shape parameter a at its place. Mind the
         difference to RandomGamma: `shape` is that of the whole output, and has to end
         with the shape of `alpha`. Multiply by a scale, or divide by a rate. A parameter
-        below 0 gives nan.
+        of 0 gives 0, one below 0 nan.
 
         `seed` alone decides the numbers: equal seeds give equal numbers in every call,
         whatever ran before, and within one TensorFlow version on every device of the
@@ -160,7 +161,8 @@ def stateless_random_gamma_v2(
     Each number has the density x^(a - 1) * exp(-x) / Gamma(a) for x > 0, where `alpha`,
     broadcast to `shape`, has the shape parameter a at its place. Mind the difference to
     RandomGamma: `shape` is that of the whole output, and has to end with the shape of
-    `alpha`. Multiply by a scale, or divide by a rate. A parameter below 0 gives nan.
+    `alpha`. Multiply by a scale, or divide by a rate. A parameter of 0 gives 0, one
+    below 0 nan.
 
     `seed` alone decides the numbers: equal seeds give equal numbers in every call,
     whatever ran before, and within one TensorFlow version on every device of the kind.

@@ -60,7 +60,8 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
     Each number has the density x^(a - 1) * exp(-x) / Gamma(a) for x > 0, where `alpha`,
     broadcast to `shape`, has the shape parameter a at its place. Mind the difference to
     RandomGamma: `shape` is that of the whole output, and has to end with the shape of
-    `alpha`. Multiply by a scale, or divide by a rate. A parameter below 0 gives nan.
+    `alpha`. Multiply by a scale, or divide by a rate. A parameter of 0 gives 0, one
+    below 0 nan.
 
     `key`, `counter` and `alg` alone decide the numbers, and no state is changed: equal
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
@@ -113,7 +114,7 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
         `alpha`, broadcast to `shape`, has the shape parameter a at its place. Mind the
         difference to RandomGamma: `shape` is that of the whole output, and has to end
         with the shape of `alpha`. Multiply by a scale, or divide by a rate. A parameter
-        below 0 gives nan.
+        of 0 gives 0, one below 0 nan.
 
         `key`, `counter` and `alg` alone decide the numbers, and no state is changed:
         equal ones give equal numbers in every call. StatelessRandomGetKeyCounter makes
@@ -128,7 +129,8 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
             key: uint64, `1`. Key of the generator: its seed, scrambled.
             counter: uint64, `c where c >= 2`. Where in the sequence of that key to
                 begin: two words for Philox, the lower one first. Further ones are
-                ignored.
+                ignored. One alone is not refused: what lies behind it in memory is read
+                as the second.
             alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let
                 the device choose. CPU and GPU have Philox alone.
             alpha: `dtype`, `*a`. Shape parameters, above 0. They are the means, too.
@@ -181,7 +183,8 @@ def stateless_random_gamma_v3(
     Each number has the density x^(a - 1) * exp(-x) / Gamma(a) for x > 0, where `alpha`,
     broadcast to `shape`, has the shape parameter a at its place. Mind the difference to
     RandomGamma: `shape` is that of the whole output, and has to end with the shape of
-    `alpha`. Multiply by a scale, or divide by a rate. A parameter below 0 gives nan.
+    `alpha`. Multiply by a scale, or divide by a rate. A parameter of 0 gives 0, one
+    below 0 nan.
 
     `key`, `counter` and `alg` alone decide the numbers, and no state is changed: equal
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
@@ -194,7 +197,8 @@ def stateless_random_gamma_v3(
         shape: `shape_dtype`, `r`. Sizes of the output, each at least 0.
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
-            two words for Philox, the lower one first. Further ones are ignored.
+            two words for Philox, the lower one first. Further ones are ignored. One
+            alone is not refused: what lies behind it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         alpha: `dtype`, `*a`. Shape parameters, above 0. They are the means, too.

@@ -54,7 +54,8 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
 
     Each element is drawn by itself, with minval <= x < maxval, as the remainder of a
     random word: unless the number of values is a power of 2, small ones are a little
-    more likely. A `maxval` that is not above `minval` is refused.
+    more likely. A `maxval` that is not above `minval` is refused, unless nothing is to
+    be drawn.
 
     `seed` alone decides the numbers: equal seeds give equal numbers in every call,
     whatever ran before, and within one TensorFlow version on every device of the kind.
@@ -106,7 +107,8 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
 
         Each element is drawn by itself, with minval <= x < maxval, as the remainder of
         a random word: unless the number of values is a power of 2, small ones are a
-        little more likely. A `maxval` that is not above `minval` is refused.
+        little more likely. A `maxval` that is not above `minval` is refused, unless
+        nothing is to be drawn.
 
         `seed` alone decides the numbers: equal seeds give equal numbers in every call,
         whatever ran before, and within one TensorFlow version on every device of the
@@ -168,7 +170,8 @@ def stateless_random_uniform_int(
 
     Each element is drawn by itself, with minval <= x < maxval, as the remainder of a
     random word: unless the number of values is a power of 2, small ones are a little
-    more likely. A `maxval` that is not above `minval` is refused.
+    more likely. A `maxval` that is not above `minval` is refused, unless nothing is to
+    be drawn.
 
     `seed` alone decides the numbers: equal seeds give equal numbers in every call,
     whatever ran before, and within one TensorFlow version on every device of the kind.

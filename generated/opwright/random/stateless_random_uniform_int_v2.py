@@ -59,7 +59,8 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
 
     Each element is drawn by itself, with minval <= x < maxval, as the remainder of a
     random word: unless the number of values is a power of 2, small ones are a little
-    more likely. A `maxval` that is not above `minval` is refused.
+    more likely. A `maxval` that is not above `minval` is refused, unless nothing is to
+    be drawn.
 
     `key`, `counter` and `alg` alone decide the numbers, and no state is changed: equal
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
@@ -111,7 +112,8 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
 
         Each element is drawn by itself, with minval <= x < maxval, as the remainder of
         a random word: unless the number of values is a power of 2, small ones are a
-        little more likely. A `maxval` that is not above `minval` is refused.
+        little more likely. A `maxval` that is not above `minval` is refused, unless
+        nothing is to be drawn.
 
         `key`, `counter` and `alg` alone decide the numbers, and no state is changed:
         equal ones give equal numbers in every call. StatelessRandomGetKeyCounter makes
@@ -126,7 +128,8 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
             key: uint64, `1`. Key of the generator: its seed, scrambled.
             counter: uint64, `c where c >= 2`. Where in the sequence of that key to
                 begin: two words for Philox, the lower one first. Further ones are
-                ignored.
+                ignored. One alone is not refused: what lies behind it in memory is read
+                as the second.
             alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let
                 the device choose. CPU and GPU have Philox alone.
             minval: `dtype`, `scalar`. The lowest integer that may come up.
@@ -182,7 +185,8 @@ def stateless_random_uniform_int_v2(
 
     Each element is drawn by itself, with minval <= x < maxval, as the remainder of a
     random word: unless the number of values is a power of 2, small ones are a little
-    more likely. A `maxval` that is not above `minval` is refused.
+    more likely. A `maxval` that is not above `minval` is refused, unless nothing is to
+    be drawn.
 
     `key`, `counter` and `alg` alone decide the numbers, and no state is changed: equal
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
@@ -195,7 +199,8 @@ def stateless_random_uniform_int_v2(
         shape: `Tshape`, `r`. Sizes of the output, each at least 0.
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
-            two words for Philox, the lower one first. Further ones are ignored.
+            two words for Philox, the lower one first. Further ones are ignored. One
+            alone is not refused: what lies behind it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         minval: `dtype`, `scalar`. The lowest integer that may come up.

@@ -146,7 +146,8 @@ class StatelessRandomUniformV2(TensorOp[Dtype]):
             key: uint64, `1`. Key of the generator: its seed, scrambled.
             counter: uint64, `c where c >= 2`. Where in the sequence of that key to
                 begin: two words for Philox, the lower one first. Further ones are
-                ignored.
+                ignored. One alone is not refused: what lies behind it in memory is read
+                as the second.
             alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let
                 the device choose. CPU and GPU have Philox alone.
             dtype: dtype, one of float16, bfloat16, float32, float64. Default float32.
@@ -237,7 +238,8 @@ def stateless_random_uniform_v2(
         shape: `Tshape`, `r`. Sizes of the output, each at least 0.
         key: uint64, `1`. Key of the generator: its seed, scrambled.
         counter: uint64, `c where c >= 2`. Where in the sequence of that key to begin:
-            two words for Philox, the lower one first. Further ones are ignored.
+            two words for Philox, the lower one first. Further ones are ignored. One
+            alone is not refused: what lies behind it in memory is read as the second.
         alg: int32, `scalar`. The algorithm: 1 for Philox, 2 for ThreeFry, 3 to let the
             device choose. CPU and GPU have Philox alone.
         dtype: dtype, one of float16, bfloat16, float32, float64. Default float32. Dtype

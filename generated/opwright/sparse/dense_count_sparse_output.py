@@ -78,8 +78,8 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
     nothing, where a dense matrix of counts has a column for each.
 
     The result has `maxlength` columns where that is given. Otherwise it has max + 1, or
-    `minlength` if that is more. A negative number is refused, and so is a tensor of
-    more than two dimensions, or without elements.
+    `minlength` if that is more. A negative number is refused, and so are a tensor of
+    more than two dimensions and a matrix without rows.
 
     SparseCountSparseOutput takes a sparse matrix, RaggedCountSparseOutput ragged rows;
     DenseBincount makes a dense one. tf.sparse.bincount calls these three.
@@ -167,8 +167,8 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
         cost nothing, where a dense matrix of counts has a column for each.
 
         The result has `maxlength` columns where that is given. Otherwise it has max +
-        1, or `minlength` if that is more. A negative number is refused, and so is a
-        tensor of more than two dimensions, or without elements.
+        1, or `minlength` if that is more. A negative number is refused, and so are a
+        tensor of more than two dimensions and a matrix without rows.
 
         SparseCountSparseOutput takes a sparse matrix, RaggedCountSparseOutput ragged
         rows; DenseBincount makes a dense one. tf.sparse.bincount calls these three.
@@ -264,8 +264,8 @@ def dense_count_sparse_output(
     nothing, where a dense matrix of counts has a column for each.
 
     The result has `maxlength` columns where that is given. Otherwise it has max + 1, or
-    `minlength` if that is more. A negative number is refused, and so is a tensor of
-    more than two dimensions, or without elements.
+    `minlength` if that is more. A negative number is refused, and so are a tensor of
+    more than two dimensions and a matrix without rows.
 
     SparseCountSparseOutput takes a sparse matrix, RaggedCountSparseOutput ragged rows;
     DenseBincount makes a dense one. tf.sparse.bincount calls these three.

@@ -65,7 +65,8 @@ class SparseAdd(Op, Generic[T]):
 
     A sparse tensor is three tensors: coordinates, values, and sizes; what has no
     coordinates is 0. The sum has an entry wherever either of them has one; entries at
-    the same place are added. One whose magnitude is below `thresh` is left out; with a
+    the same place are added. Where both have an entry, a sum whose magnitude is below
+    `thresh` is left out, while an entry without a partner stays, however small; with a
     threshold of 0 even sums that are 0 stay.
 
     Both lists of coordinates are merged in one pass, so they have to be sorted by
@@ -133,8 +134,9 @@ class SparseAdd(Op, Generic[T]):
 
         A sparse tensor is three tensors: coordinates, values, and sizes; what has no
         coordinates is 0. The sum has an entry wherever either of them has one; entries
-        at the same place are added. One whose magnitude is below `thresh` is left out;
-        with a threshold of 0 even sums that are 0 stay.
+        at the same place are added. Where both have an entry, a sum whose magnitude is
+        below `thresh` is left out, while an entry without a partner stays, however
+        small; with a threshold of 0 even sums that are 0 stay.
 
         Both lists of coordinates are merged in one pass, so they have to be sorted by
         row-major order, as SparseReorder leaves them: of unsorted ones the sum may have
@@ -155,8 +157,8 @@ class SparseAdd(Op, Generic[T]):
             b_values: `T`, `b`. The values of the second tensor, in the order of the
                 rows of coordinates.
             b_shape: int64, `r`. The sizes of the second tensor.
-            thresh: `Treal`, `scalar`. The least magnitude that an entry of the sum must
-                have; 0 keeps all.
+            thresh: `Treal`, `scalar`. The least magnitude that the sum of two entries
+                must have; 0 keeps all.
 
         Returns:
             sum_indices: int64, `_sum r`. Where the entries of the sum stand, in
@@ -219,7 +221,8 @@ def sparse_add(
 
     A sparse tensor is three tensors: coordinates, values, and sizes; what has no
     coordinates is 0. The sum has an entry wherever either of them has one; entries at
-    the same place are added. One whose magnitude is below `thresh` is left out; with a
+    the same place are added. Where both have an entry, a sum whose magnitude is below
+    `thresh` is left out, while an entry without a partner stays, however small; with a
     threshold of 0 even sums that are 0 stay.
 
     Both lists of coordinates are merged in one pass, so they have to be sorted by
@@ -240,7 +243,7 @@ def sparse_add(
         b_values: `T`, `b`. The values of the second tensor, in the order of the rows of
             coordinates.
         b_shape: int64, `r`. The sizes of the second tensor.
-        thresh: `Treal`, `scalar`. The least magnitude that an entry of the sum must
+        thresh: `Treal`, `scalar`. The least magnitude that the sum of two entries must
             have; 0 keeps all.
         name: what the op is called in a graph.
 

@@ -159,8 +159,9 @@ class SparseBincount(TensorOp[T]):
                 matrix.
             size: `Tidx`, `scalar`. How many numbers are told apart, 0 to size - 1; 0 or
                 more.
-            weights: `T`, `n | 0`. What each value counts; empty for 1. No other length
-                is looked at.
+            weights: `T`, `n | 0`. What each value counts; empty for 1. Another length
+                is refused for a vector and not noticed for a matrix, where a shorter
+                one is read beyond its end.
             options: merged field by field; the last explicit one wins.
                 binary_output: bool. Default False. Whether only the presence of a
                     number is told, as 1.
@@ -248,8 +249,9 @@ def sparse_bincount(
             matrix.
         size: `Tidx`, `scalar`. How many numbers are told apart, 0 to size - 1; 0 or
             more.
-        weights: `T`, `n | 0`. What each value counts; empty for 1. No other length is
-            looked at.
+        weights: `T`, `n | 0`. What each value counts; empty for 1. Another length is
+            refused for a vector and not noticed for a matrix, where a shorter one is
+            read beyond its end.
         binary_output: bool. Default False. Whether only the presence of a number is
             told, as 1.
         name: what the op is called in a graph.

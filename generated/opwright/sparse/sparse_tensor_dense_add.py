@@ -55,8 +55,8 @@ class SparseTensorDenseAdd(TensorOp[T]):
     place, so that entries at the same place add up. Their order is of no account.
 
     Sizes have to be equal, there is no broadcasting; coordinates out of range are
-    refused. SparseDenseCwiseAdd broadcasts, but keeps only the places of the sparse
-    tensor.
+    refused, and more than 5 dimensions. SparseDenseCwiseAdd broadcasts, but keeps only
+    the places of the sparse tensor.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -105,8 +105,8 @@ class SparseTensorDenseAdd(TensorOp[T]):
         account.
 
         Sizes have to be equal, there is no broadcasting; coordinates out of range are
-        refused. SparseDenseCwiseAdd broadcasts, but keeps only the places of the sparse
-        tensor.
+        refused, and more than 5 dimensions. SparseDenseCwiseAdd broadcasts, but keeps
+        only the places of the sparse tensor.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,8 +167,8 @@ def sparse_tensor_dense_add(
     place, so that entries at the same place add up. Their order is of no account.
 
     Sizes have to be equal, there is no broadcasting; coordinates out of range are
-    refused. SparseDenseCwiseAdd broadcasts, but keeps only the places of the sparse
-    tensor.
+    refused, and more than 5 dimensions. SparseDenseCwiseAdd broadcasts, but keeps only
+    the places of the sparse tensor.
 
     `SparseTensorDenseAdd.create` in the current scope.
 

@@ -43,12 +43,13 @@ class RegexReplace(TensorOp[TString]):
     """Replaces what a regular expression matches within strings.
 
     Matches are looked for from left to right and do not overlap. An empty match counts
-    too: `X*` puts the rewrite before every other character as well.
+    too: `X*` puts the rewrite before every other character as well, and at the end.
 
     In `rewrite`, `\\1` to `\\9` stand for what the groups of the pattern matched, `\\0`
     for the whole match, and `\\\\` for a backslash. Nothing warns of a rewrite that
     cannot be: with a group that the pattern lacks the string stays as it is, and of an
-    escape like `\\n` the log tells while the match is replaced by what comes before it.
+    escape like `\\n` the log tells while the match is replaced by what comes before it,
+    or stays if `replace_global` is unset.
 
     Patterns are those of RE2: no back references, no lookaround, and time that grows
     with the text alone. Text counts as UTF-8; `.` matches all but a line break, unless
@@ -117,13 +118,14 @@ class RegexReplace(TensorOp[TString]):
         """Replaces what a regular expression matches within strings.
 
         Matches are looked for from left to right and do not overlap. An empty match
-        counts too: `X*` puts the rewrite before every other character as well.
+        counts too: `X*` puts the rewrite before every other character as well, and at
+        the end.
 
         In `rewrite`, `\\1` to `\\9` stand for what the groups of the pattern matched,
         `\\0` for the whole match, and `\\\\` for a backslash. Nothing warns of a rewrite
         that cannot be: with a group that the pattern lacks the string stays as it is,
         and of an escape like `\\n` the log tells while the match is replaced by what
-        comes before it.
+        comes before it, or stays if `replace_global` is unset.
 
         Patterns are those of RE2: no back references, no lookaround, and time that
         grows with the text alone. Text counts as UTF-8; `.` matches all but a line
@@ -203,12 +205,13 @@ def regex_replace(
     """Replaces what a regular expression matches within strings.
 
     Matches are looked for from left to right and do not overlap. An empty match counts
-    too: `X*` puts the rewrite before every other character as well.
+    too: `X*` puts the rewrite before every other character as well, and at the end.
 
     In `rewrite`, `\\1` to `\\9` stand for what the groups of the pattern matched, `\\0`
     for the whole match, and `\\\\` for a backslash. Nothing warns of a rewrite that
     cannot be: with a group that the pattern lacks the string stays as it is, and of an
-    escape like `\\n` the log tells while the match is replaced by what comes before it.
+    escape like `\\n` the log tells while the match is replaced by what comes before it,
+    or stays if `replace_global` is unset.
 
     Patterns are those of RE2: no back references, no lookaround, and time that grows
     with the text alone. Text counts as UTF-8; `.` matches all but a line break, unless

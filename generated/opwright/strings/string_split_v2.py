@@ -53,9 +53,9 @@ class StringSplitV2(Op):
     is empty, and "" gives none.
 
     `maxsplit` splits at most that often, and the last piece holds the rest. With white
-    space, a string that has fewer pieces then ends with an empty one, which Python's
-    split does not give. StringSplit splits at any of several bytes; tf.strings.split
-    turns the output into ragged rows.
+    space, a string of just `maxsplit` pieces then ends with an empty one, which
+    Python's split does not give. StringSplit splits at any of several bytes;
+    tf.strings.split turns the output into ragged rows.
 
     Attributes:
         indices: int64, `_tokens 2`. Row and place within the row of each piece, sorted.
@@ -124,8 +124,8 @@ class StringSplitV2(Op):
         splits, no piece is empty, and "" gives none.
 
         `maxsplit` splits at most that often, and the last piece holds the rest. With
-        white space, a string that has fewer pieces then ends with an empty one, which
-        Python's split does not give. StringSplit splits at any of several bytes;
+        white space, a string of just `maxsplit` pieces then ends with an empty one,
+        which Python's split does not give. StringSplit splits at any of several bytes;
         tf.strings.split turns the output into ragged rows.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -201,9 +201,9 @@ def string_split_v2(
     is empty, and "" gives none.
 
     `maxsplit` splits at most that often, and the last piece holds the rest. With white
-    space, a string that has fewer pieces then ends with an empty one, which Python's
-    split does not give. StringSplit splits at any of several bytes; tf.strings.split
-    turns the output into ragged rows.
+    space, a string of just `maxsplit` pieces then ends with an empty one, which
+    Python's split does not give. StringSplit splits at any of several bytes;
+    tf.strings.split turns the output into ragged rows.
 
     `StringSplitV2.create` in the current scope, with StringSplitV2.Options as keywords.
 

@@ -54,7 +54,8 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
     `indices`, `values` and `dense_shape` are those of a tf.sparse.SparseTensor of two
     axes, or of three for a stack. Indices that are out of range are refused, and so are
     other ranks. Their order is not looked at: they have to be sorted, as SparseReorder
-    does, or values end up in wrong rows.
+    does, or values end up in wrong rows. A place that is there twice is stored twice,
+    and CSRSparseMatrixToDense keeps the later value.
 
     CSRSparseMatrixToSparseTensor goes back; DenseToCSRSparseMatrix begins with a dense
     matrix. Products are SparseMatrixMatMul with dense matrices,
@@ -108,7 +109,8 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
         `indices`, `values` and `dense_shape` are those of a tf.sparse.SparseTensor of
         two axes, or of three for a stack. Indices that are out of range are refused,
         and so are other ranks. Their order is not looked at: they have to be sorted, as
-        SparseReorder does, or values end up in wrong rows.
+        SparseReorder does, or values end up in wrong rows. A place that is there twice
+        is stored twice, and CSRSparseMatrixToDense keeps the later value.
 
         CSRSparseMatrixToSparseTensor goes back; DenseToCSRSparseMatrix begins with a
         dense matrix. Products are SparseMatrixMatMul with dense matrices,
@@ -177,7 +179,8 @@ def sparse_tensor_to_csr_sparse_matrix(
     `indices`, `values` and `dense_shape` are those of a tf.sparse.SparseTensor of two
     axes, or of three for a stack. Indices that are out of range are refused, and so are
     other ranks. Their order is not looked at: they have to be sorted, as SparseReorder
-    does, or values end up in wrong rows.
+    does, or values end up in wrong rows. A place that is there twice is stored twice,
+    and CSRSparseMatrixToDense keeps the later value.
 
     CSRSparseMatrixToSparseTensor goes back; DenseToCSRSparseMatrix begins with a dense
     matrix. Products are SparseMatrixMatMul with dense matrices,
