@@ -56,9 +56,9 @@ class OneShotIteratorInputs(OpInputs):
 class OneShotIterator(TensorOp[TResource]):
     """Makes an iterator together with the data set that it goes through, once.
 
-    `dataset_factory` is called when the first element is read, and makes the data set;
-    it takes no arguments and captures nothing, so that the op needs no other. Once at
-    the end, the iterator stays there: MakeIterator does not start it again. Where
+    `dataset_factory` is called when the op first runs, and makes the data set; it takes
+    no arguments and captures nothing, so that the op needs no other. Once at the end,
+    the iterator stays there, unless MakeIterator gives it another data set. Where
     several calls have one `shared_name` and `container`, they share the iterator.
 
     Programs of TensorFlow 2 use AnonymousIteratorV3 and MakeIterator.
@@ -126,10 +126,10 @@ class OneShotIterator(TensorOp[TResource]):
     ) -> OneShotIterator:
         """Makes an iterator together with the data set that it goes through, once.
 
-        `dataset_factory` is called when the first element is read, and makes the data
-        set; it takes no arguments and captures nothing, so that the op needs no other.
-        Once at the end, the iterator stays there: MakeIterator does not start it again.
-        Where several calls have one `shared_name` and `container`, they share the
+        `dataset_factory` is called when the op first runs, and makes the data set; it
+        takes no arguments and captures nothing, so that the op needs no other. Once at
+        the end, the iterator stays there, unless MakeIterator gives it another data
+        set. Where several calls have one `shared_name` and `container`, they share the
         iterator.
 
         Programs of TensorFlow 2 use AnonymousIteratorV3 and MakeIterator.
@@ -219,9 +219,9 @@ def one_shot_iterator(
 ) -> Output[TResource]:
     """Makes an iterator together with the data set that it goes through, once.
 
-    `dataset_factory` is called when the first element is read, and makes the data set;
-    it takes no arguments and captures nothing, so that the op needs no other. Once at
-    the end, the iterator stays there: MakeIterator does not start it again. Where
+    `dataset_factory` is called when the op first runs, and makes the data set; it takes
+    no arguments and captures nothing, so that the op needs no other. Once at the end,
+    the iterator stays there, unless MakeIterator gives it another data set. Where
     several calls have one `shared_name` and `container`, they share the iterator.
 
     Programs of TensorFlow 2 use AnonymousIteratorV3 and MakeIterator.

@@ -88,8 +88,9 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
         """Optional attributes of SnapshotDatasetReader.
 
         Attributes:
-            compression: string. How the files are compressed: "", "GZIP", "SNAPPY" or
-                "AUTO".
+            compression: string. How the files are compressed: "", "GZIP" or "SNAPPY",
+                as they were written. Anything else, "AUTO" too, is read as not
+                compressed.
         """
 
         __slots__ = ("compression",)
@@ -139,7 +140,8 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
             version: int. Version of the files' format; what is written today has 2.
             options: merged field by field; the last explicit one wins.
                 compression: string. Default "". How the files are compressed: "",
-                    "GZIP", "SNAPPY" or "AUTO".
+                    "GZIP" or "SNAPPY", as they were written. Anything else, "AUTO" too,
+                    is read as not compressed.
 
         Returns:
             handle: variant, `scalar`. The data set of the elements of the shard.
@@ -224,8 +226,9 @@ def snapshot_dataset_reader(
         output_shapes: list(shape). At least 1 value. Shapes of the components of an
             element, as they were written.
         version: int. Version of the files' format; what is written today has 2.
-        compression: string. Default "". How the files are compressed: "", "GZIP",
-            "SNAPPY" or "AUTO".
+        compression: string. Default "". How the files are compressed: "", "GZIP" or
+            "SNAPPY", as they were written. Anything else, "AUTO" too, is read as not
+            compressed.
         name: what the op is called in a graph.
 
     Returns:

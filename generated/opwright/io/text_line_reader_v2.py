@@ -43,7 +43,7 @@ class TextLineReaderV2(TensorOp[TResource]):
     Readers take names from a queue, and keep the place in the file that they are at:
     ReaderReadV2 gives the next record, with a key, and takes the next name where a file
     ends. Here the key is the name of the file, a colon and the number of the line, from
-    1, the value the line without its line break.
+    1, the value the line without its line break and without carriage returns.
 
     New programs read such files with TextLineDataset, which needs no queue.
 
@@ -120,7 +120,8 @@ class TextLineReaderV2(TensorOp[TResource]):
         Readers take names from a queue, and keep the place in the file that they are
         at: ReaderReadV2 gives the next record, with a key, and takes the next name
         where a file ends. Here the key is the name of the file, a colon and the number
-        of the line, from 1, the value the line without its line break.
+        of the line, from 1, the value the line without its line break and without
+        carriage returns.
 
         New programs read such files with TextLineDataset, which needs no queue.
 
@@ -203,7 +204,7 @@ def text_line_reader_v2(
     Readers take names from a queue, and keep the place in the file that they are at:
     ReaderReadV2 gives the next record, with a key, and takes the next name where a file
     ends. Here the key is the name of the file, a colon and the number of the line, from
-    1, the value the line without its line break.
+    1, the value the line without its line break and without carriage returns.
 
     New programs read such files with TextLineDataset, which needs no queue.
 
