@@ -90,8 +90,9 @@ class OneShotIterator(TensorOp[TResource]):
         Attributes:
             container: string. Container of resources that it lies in; the default one
                 where empty.
-            shared_name: string. Name under which several calls share the iterator;
-                empty for the name of the op.
+            shared_name: string. Name under which several calls share the iterator. If
+                empty, the node's name stands for it in a graph, and eager calls with
+                the same attrs share one: give a name.
         """
 
         __slots__ = ("container", "shared_name")
@@ -150,7 +151,8 @@ class OneShotIterator(TensorOp[TResource]):
                 container: string. Default "". Container of resources that it lies in;
                     the default one where empty.
                 shared_name: string. Default "". Name under which several calls share
-                    the iterator; empty for the name of the op.
+                    the iterator. If empty, the node's name stands for it in a graph,
+                    and eager calls with the same attrs share one: give a name.
 
         Returns:
             handle: resource, `scalar`. Handle of the iterator.
@@ -241,7 +243,8 @@ def one_shot_iterator(
         container: string. Default "". Container of resources that it lies in; the
             default one where empty.
         shared_name: string. Default "". Name under which several calls share the
-            iterator; empty for the name of the op.
+            iterator. If empty, the node's name stands for it in a graph, and eager
+            calls with the same attrs share one: give a name.
         name: what the op is called in a graph.
 
     Returns:

@@ -88,8 +88,9 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
                 its length.
             container: string. Which container of the device the reader is in; the
                 default one if empty.
-            shared_name: string. The name under which calls share a reader; the op's own
-                name if empty.
+            shared_name: string. The name under which calls share a reader. If empty,
+                the node's name stands for it in a graph, and eager calls with the same
+                attrs share one: give a name.
             encoding: string. "ZLIB" or "GZIP"; with any other word files are read as
                 not compressed.
         """
@@ -182,7 +183,8 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
                 container: string. Default "". Which container of the device the reader
                     is in; the default one if empty.
                 shared_name: string. Default "". The name under which calls share a
-                    reader; the op's own name if empty.
+                    reader. If empty, the node's name stands for it in a graph, and
+                    eager calls with the same attrs share one: give a name.
                 encoding: string. Default "". "ZLIB" or "GZIP"; with any other word
                     files are read as not compressed.
 
@@ -288,8 +290,9 @@ def fixed_length_record_reader_v2(
             0 for its length.
         container: string. Default "". Which container of the device the reader is in;
             the default one if empty.
-        shared_name: string. Default "". The name under which calls share a reader; the
-            op's own name if empty.
+        shared_name: string. Default "". The name under which calls share a reader. If
+            empty, the node's name stands for it in a graph, and eager calls with the
+            same attrs share one: give a name.
         encoding: string. Default "". "ZLIB" or "GZIP"; with any other word files are
             read as not compressed.
         name: what the op is called in a graph.

@@ -78,8 +78,9 @@ class TextLineReaderV2(TensorOp[TResource]):
             skip_header_lines: int. Lines to skip at the beginning of each file.
             container: string. Which container of the device the reader is in; the
                 default one if empty.
-            shared_name: string. The name under which calls share a reader; the op's own
-                name if empty.
+            shared_name: string. The name under which calls share a reader. If empty,
+                the node's name stands for it in a graph, and eager calls with the same
+                attrs share one: give a name.
         """
 
         __slots__ = ("skip_header_lines", "container", "shared_name")
@@ -137,7 +138,8 @@ class TextLineReaderV2(TensorOp[TResource]):
                 container: string. Default "". Which container of the device the reader
                     is in; the default one if empty.
                 shared_name: string. Default "". The name under which calls share a
-                    reader; the op's own name if empty.
+                    reader. If empty, the node's name stands for it in a graph, and
+                    eager calls with the same attrs share one: give a name.
 
         Returns:
             reader_handle: resource, `scalar`. Handle of the reader, for ReaderReadV2
@@ -217,8 +219,9 @@ def text_line_reader_v2(
         skip_header_lines: int. Default 0. Lines to skip at the beginning of each file.
         container: string. Default "". Which container of the device the reader is in;
             the default one if empty.
-        shared_name: string. Default "". The name under which calls share a reader; the
-            op's own name if empty.
+        shared_name: string. Default "". The name under which calls share a reader. If
+            empty, the node's name stands for it in a graph, and eager calls with the
+            same attrs share one: give a name.
         name: what the op is called in a graph.
 
     Returns:
