@@ -70,8 +70,8 @@ class MutexV2(TensorOp[TResource]):
         Attributes:
             container: string. Which container of the device the lock is in; the default
                 one if empty.
-            shared_name: string. The name under which calls share a lock; the op's own
-                name if empty.
+            shared_name: string. The name under which calls share a lock. If empty, the
+                node's name stands for it in a graph, and eager calls all share one.
         """
 
         __slots__ = ("container", "shared_name")
@@ -114,7 +114,8 @@ class MutexV2(TensorOp[TResource]):
                 container: string. Default "". Which container of the device the lock is
                     in; the default one if empty.
                 shared_name: string. Default "". The name under which calls share a
-                    lock; the op's own name if empty.
+                    lock. If empty, the node's name stands for it in a graph, and eager
+                    calls all share one.
 
         Returns:
             resource: resource, `scalar`. Handle of the lock.
@@ -179,8 +180,9 @@ def mutex_v2(
     Args:
         container: string. Default "". Which container of the device the lock is in; the
             default one if empty.
-        shared_name: string. Default "". The name under which calls share a lock; the
-            op's own name if empty.
+        shared_name: string. Default "". The name under which calls share a lock. If
+            empty, the node's name stands for it in a graph, and eager calls all share
+            one.
         name: what the op is called in a graph.
 
     Returns:

@@ -48,13 +48,14 @@ class AnonymousIteratorInputs(OpInputs):
 class AnonymousIterator(TensorOp[TResource]):
     """Makes an iterator without a name that nothing deletes by itself.
 
-    It is AnonymousIteratorV3, but stays until the program ends or its resource is
-    destroyed by other means. AnonymousIteratorV3 takes its place.
+    It is AnonymousIteratorV3, but stays until the program ends, DeleteIterator takes it
+    or its resource is destroyed by other means. AnonymousIteratorV3 takes its place.
 
     Stateful.
 
     Attributes:
-        handle: resource, `scalar`. Handle of the iterator.
+        handle: resource, `scalar`. Handle of the iterator, which DeleteIterator can
+            delete.
 
     Example:
         >>> N = {"output_types": [tf.int64], "output_shapes": [[]]}
@@ -86,8 +87,9 @@ class AnonymousIterator(TensorOp[TResource]):
     ) -> AnonymousIterator:
         """Makes an iterator without a name that nothing deletes by itself.
 
-        It is AnonymousIteratorV3, but stays until the program ends or its resource is
-        destroyed by other means. AnonymousIteratorV3 takes its place.
+        It is AnonymousIteratorV3, but stays until the program ends, DeleteIterator
+        takes it or its resource is destroyed by other means. AnonymousIteratorV3 takes
+        its place.
 
         Stateful.
 
@@ -101,7 +103,8 @@ class AnonymousIterator(TensorOp[TResource]):
                 element; None or -1 for a size that may vary.
 
         Returns:
-            handle: resource, `scalar`. Handle of the iterator.
+            handle: resource, `scalar`. Handle of the iterator, which DeleteIterator can
+                delete.
 
         Raises:
             OpError: the op refuses an argument.
@@ -149,8 +152,8 @@ def anonymous_iterator(
 ) -> Output[TResource]:
     """Makes an iterator without a name that nothing deletes by itself.
 
-    It is AnonymousIteratorV3, but stays until the program ends or its resource is
-    destroyed by other means. AnonymousIteratorV3 takes its place.
+    It is AnonymousIteratorV3, but stays until the program ends, DeleteIterator takes it
+    or its resource is destroyed by other means. AnonymousIteratorV3 takes its place.
 
     Stateful.
 
@@ -164,7 +167,8 @@ def anonymous_iterator(
         name: what the op is called in a graph.
 
     Returns:
-        handle: resource, `scalar`. Handle of the iterator.
+        handle: resource, `scalar`. Handle of the iterator, which DeleteIterator can
+            delete.
 
     Raises:
         OpError: the op refuses an argument.

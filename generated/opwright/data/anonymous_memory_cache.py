@@ -43,15 +43,16 @@ class AnonymousMemoryCacheOutputs(NamedTuple):
 class AnonymousMemoryCache(Op):
     """Makes a cache in memory for CacheDatasetV2.
 
-    The cache is empty at first, and lives until DeleteMemoryCache is called with
-    `deleter`, or until the last copy of `deleter` goes away. Several iterators of one
-    data set share what it holds.
+    The cache is empty at first, and lives as long as a copy of its handle, such as that
+    in a data set. Several iterators of one data set share what it holds; another data
+    set with the same handle gets the elements of the first.
 
     Stateful.
 
     Attributes:
         handle: resource, `scalar`. Handle of the cache, for CacheDatasetV2.
-        deleter: variant, `scalar`. What keeps the cache alive, for DeleteMemoryCache.
+        deleter: variant, `scalar`. What DeleteMemoryCache takes, which refuses it;
+            letting it go changes nothing.
 
     Example:
         >>> cache, deleter = anonymous_memory_cache()
@@ -80,9 +81,9 @@ class AnonymousMemoryCache(Op):
     def create(scope: Scope) -> AnonymousMemoryCache:
         """Makes a cache in memory for CacheDatasetV2.
 
-        The cache is empty at first, and lives until DeleteMemoryCache is called with
-        `deleter`, or until the last copy of `deleter` goes away. Several iterators of
-        one data set share what it holds.
+        The cache is empty at first, and lives as long as a copy of its handle, such as
+        that in a data set. Several iterators of one data set share what it holds;
+        another data set with the same handle gets the elements of the first.
 
         Stateful.
 
@@ -93,8 +94,8 @@ class AnonymousMemoryCache(Op):
 
         Returns:
             handle: resource, `scalar`. Handle of the cache, for CacheDatasetV2.
-            deleter: variant, `scalar`. What keeps the cache alive, for
-                DeleteMemoryCache.
+            deleter: variant, `scalar`. What DeleteMemoryCache takes, which refuses it;
+                letting it go changes nothing.
 
         Raises:
             OpError: the op refuses an argument.
@@ -125,9 +126,9 @@ def anonymous_memory_cache(
 ) -> AnonymousMemoryCacheOutputs:
     """Makes a cache in memory for CacheDatasetV2.
 
-    The cache is empty at first, and lives until DeleteMemoryCache is called with
-    `deleter`, or until the last copy of `deleter` goes away. Several iterators of one
-    data set share what it holds.
+    The cache is empty at first, and lives as long as a copy of its handle, such as that
+    in a data set. Several iterators of one data set share what it holds; another data
+    set with the same handle gets the elements of the first.
 
     Stateful.
 
@@ -138,7 +139,8 @@ def anonymous_memory_cache(
 
     Returns:
         handle: resource, `scalar`. Handle of the cache, for CacheDatasetV2.
-        deleter: variant, `scalar`. What keeps the cache alive, for DeleteMemoryCache.
+        deleter: variant, `scalar`. What DeleteMemoryCache takes, which refuses it;
+            letting it go changes nothing.
 
     Raises:
         OpError: the op refuses an argument.

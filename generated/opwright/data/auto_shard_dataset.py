@@ -63,10 +63,12 @@ class AutoShardDataset(TensorOp[TVariant]):
     gets its part. By `auto_shard_policy`, a number of
     tf.data.experimental.AutoShardPolicy:
 
-    - 1, FILE: each worker reads other files; refused where there are none.
+    - 1, FILE: each worker reads other files; refused where there are none. With
+      fewer files than workers, reading fails.
     - 2, DATA: ShardDataset at the end, so that all workers read everything.
-    - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards.
-    - 0, AUTO: by files where there are any, and by data otherwise.
+    - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards; without
+      one, all workers get everything. By other policies reading such one fails.
+    - 0, AUTO: by files where there are any, even if too few, and by data otherwise.
     - -1, OFF: no division, all workers get everything.
 
     tf.distribute adds it to the data sets it is given. ShardDataset divides at a place
@@ -142,10 +144,12 @@ class AutoShardDataset(TensorOp[TVariant]):
         `num_workers` gets its part. By `auto_shard_policy`, a number of
         tf.data.experimental.AutoShardPolicy:
 
-        - 1, FILE: each worker reads other files; refused where there are none.
+        - 1, FILE: each worker reads other files; refused where there are none. With
+          fewer files than workers, reading fails.
         - 2, DATA: ShardDataset at the end, so that all workers read everything.
-        - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards.
-        - 0, AUTO: by files where there are any, and by data otherwise.
+        - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards; without
+          one, all workers get everything. By other policies reading such one fails.
+        - 0, AUTO: by files where there are any, even if too few, and by data otherwise.
         - -1, OFF: no division, all workers get everything.
 
         tf.distribute adds it to the data sets it is given. ShardDataset divides at a
@@ -241,10 +245,12 @@ def auto_shard_dataset(
     gets its part. By `auto_shard_policy`, a number of
     tf.data.experimental.AutoShardPolicy:
 
-    - 1, FILE: each worker reads other files; refused where there are none.
+    - 1, FILE: each worker reads other files; refused where there are none. With
+      fewer files than workers, reading fails.
     - 2, DATA: ShardDataset at the end, so that all workers read everything.
-    - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards.
-    - 0, AUTO: by files where there are any, and by data otherwise.
+    - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards; without
+      one, all workers get everything. By other policies reading such one fails.
+    - 0, AUTO: by files where there are any, even if too few, and by data otherwise.
     - -1, OFF: no division, all workers get everything.
 
     tf.distribute adds it to the data sets it is given. ShardDataset divides at a place

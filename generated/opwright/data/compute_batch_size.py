@@ -38,8 +38,10 @@ class ComputeBatchSize(TensorOp[TInt64]):
     """Says how many rows the elements of a data set have, if that is known.
 
     Nothing is read: the number is the batch size of the last step that makes batches,
-    if all that follow leave it as it is, such as maps that keep the number of elements
-    and prefetching. -1 stands for a size that is not known. RebatchDataset is given it.
+    if all that follow are of a few kinds that cannot change it: filters, prefetching,
+    shuffling, repeating, taking, skipping and the like, and zipping or concatenating of
+    equal sizes. Any map in between gives -1, which stands for a size that is not known.
+    RebatchDataset is given it.
 
     Attributes:
         batch_size: int64, `scalar`. Rows of each element; -1 if not known.
@@ -71,9 +73,10 @@ class ComputeBatchSize(TensorOp[TInt64]):
         """Says how many rows the elements of a data set have, if that is known.
 
         Nothing is read: the number is the batch size of the last step that makes
-        batches, if all that follow leave it as it is, such as maps that keep the number
-        of elements and prefetching. -1 stands for a size that is not known.
-        RebatchDataset is given it.
+        batches, if all that follow are of a few kinds that cannot change it: filters,
+        prefetching, shuffling, repeating, taking, skipping and the like, and zipping or
+        concatenating of equal sizes. Any map in between gives -1, which stands for a
+        size that is not known. RebatchDataset is given it.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,8 +119,10 @@ def compute_batch_size(
     """Says how many rows the elements of a data set have, if that is known.
 
     Nothing is read: the number is the batch size of the last step that makes batches,
-    if all that follow leave it as it is, such as maps that keep the number of elements
-    and prefetching. -1 stands for a size that is not known. RebatchDataset is given it.
+    if all that follow are of a few kinds that cannot change it: filters, prefetching,
+    shuffling, repeating, taking, skipping and the like, and zipping or concatenating of
+    equal sizes. Any map in between gives -1, which stands for a size that is not known.
+    RebatchDataset is given it.
 
     `ComputeBatchSize.create` in the current scope.
 

@@ -65,7 +65,9 @@ class CSVDatasetV2(TensorOp[TVariant]):
     its default. Fields are separated by `field_delim` and may be quoted as RFC 4180
     says, with newlines inside. One that is empty or `na_value` takes its default; a
     default without an element means that there must be a value, or the row fails. So do
-    rows with another number of fields.
+    rows with another number of fields; of chosen columns, rows must only reach the
+    last. After a bad row the iterator can be read on. An empty line is a row with one
+    empty field.
 
     `select_cols` or `exclude_cols` choose columns; giving both is refused, as is a
     buffer of 0 bytes. DecodeCSV takes strings apart that come from elsewhere.
@@ -130,7 +132,9 @@ class CSVDatasetV2(TensorOp[TVariant]):
         of its default. Fields are separated by `field_delim` and may be quoted as RFC
         4180 says, with newlines inside. One that is empty or `na_value` takes its
         default; a default without an element means that there must be a value, or the
-        row fails. So do rows with another number of fields.
+        row fails. So do rows with another number of fields; of chosen columns, rows
+        must only reach the last. After a bad row the iterator can be read on. An empty
+        line is a row with one empty field.
 
         `select_cols` or `exclude_cols` choose columns; giving both is refused, as is a
         buffer of 0 bytes. DecodeCSV takes strings apart that come from elsewhere.
@@ -243,7 +247,9 @@ def csv_dataset_v2(
     its default. Fields are separated by `field_delim` and may be quoted as RFC 4180
     says, with newlines inside. One that is empty or `na_value` takes its default; a
     default without an element means that there must be a value, or the row fails. So do
-    rows with another number of fields.
+    rows with another number of fields; of chosen columns, rows must only reach the
+    last. After a bad row the iterator can be read on. An empty line is a row with one
+    empty field.
 
     `select_cols` or `exclude_cols` choose columns; giving both is refused, as is a
     buffer of 0 bytes. DecodeCSV takes strings apart that come from elsewhere.

@@ -57,7 +57,9 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
     the elements; it comes as one variant of three parts, which DeserializeSparse takes
     apart. Where `row_shape` has -1, the largest size of the batch is taken.
 
-    Other ranks, and elements that are larger, fail when the iterator gets there.
+    Other ranks, and elements that are larger, fail when the iterator gets there. An
+    iterator compares `output_shapes` with the dense shape when it is made and with the
+    variant when it reads: of all shapes only an unknown one passes both.
     PaddedBatchDatasetV2 fills up with a value instead.
 
     Attributes:
@@ -65,8 +67,9 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
-        >>> sparse = dense_to_sparse_batch_dataset(ragged, 3, [4], [tf.variant], [[3]])
-        >>> parts = opwright.data.dataset_to_single_element(sparse, [tf.variant], [[3]])
+        >>> spec = {"output_types": [tf.variant], "output_shapes": [None]}
+        >>> sparse = dense_to_sparse_batch_dataset(ragged, 3, [4], **spec)
+        >>> parts = opwright.data.dataset_to_single_element(sparse, **spec)
         >>> i, values, shape = opwright.sparse.deserialize_sparse(parts[0], tf.int64)
         >>> i.numpy()[:3].tolist(), values.numpy(), shape.numpy()
         ([[0, 0], [1, 0], [1, 1]], array([0, 0, 1, 0, 1, 2]), array([3, 4]))
@@ -104,7 +107,9 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
         DeserializeSparse takes apart. Where `row_shape` has -1, the largest size of the
         batch is taken.
 
-        Other ranks, and elements that are larger, fail when the iterator gets there.
+        Other ranks, and elements that are larger, fail when the iterator gets there. An
+        iterator compares `output_shapes` with the dense shape when it is made and with
+        the variant when it reads: of all shapes only an unknown one passes both.
         PaddedBatchDatasetV2 fills up with a value instead.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -116,7 +121,8 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
             row_shape: int64, `r`. The shape of a row, at least that of each element; -1
                 for the largest size in the batch.
             output_types: list(dtype). At least 1 value. One dtype, tf.variant.
-            output_shapes: list(shape). At least 1 value. One shape, `[3]`.
+            output_shapes: list(shape). At least 1 value. One shape, None: that of each
+                variant is `[3]`, but an iterator refuses that.
 
         Returns:
             handle: variant, `scalar`. The data set of sparse batches.
@@ -126,8 +132,9 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
 
         Example:
             >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
-            >>> sparse = dense_to_sparse_batch_dataset(ragged, 3, [4], [tf.variant], [[3]])
-            >>> parts = opwright.data.dataset_to_single_element(sparse, [tf.variant], [[3]])
+            >>> spec = {"output_types": [tf.variant], "output_shapes": [None]}
+            >>> sparse = dense_to_sparse_batch_dataset(ragged, 3, [4], **spec)
+            >>> parts = opwright.data.dataset_to_single_element(sparse, **spec)
             >>> i, values, shape = opwright.sparse.deserialize_sparse(parts[0], tf.int64)
             >>> i.numpy()[:3].tolist(), values.numpy(), shape.numpy()
             ([[0, 0], [1, 0], [1, 1]], array([0, 0, 1, 0, 1, 2]), array([3, 4]))
@@ -177,7 +184,9 @@ def dense_to_sparse_batch_dataset(
     the elements; it comes as one variant of three parts, which DeserializeSparse takes
     apart. Where `row_shape` has -1, the largest size of the batch is taken.
 
-    Other ranks, and elements that are larger, fail when the iterator gets there.
+    Other ranks, and elements that are larger, fail when the iterator gets there. An
+    iterator compares `output_shapes` with the dense shape when it is made and with the
+    variant when it reads: of all shapes only an unknown one passes both.
     PaddedBatchDatasetV2 fills up with a value instead.
 
     `DenseToSparseBatchDataset.create` in the current scope.
@@ -188,7 +197,8 @@ def dense_to_sparse_batch_dataset(
         row_shape: int64, `r`. The shape of a row, at least that of each element; -1 for
             the largest size in the batch.
         output_types: list(dtype). At least 1 value. One dtype, tf.variant.
-        output_shapes: list(shape). At least 1 value. One shape, `[3]`.
+        output_shapes: list(shape). At least 1 value. One shape, None: that of each
+            variant is `[3]`, but an iterator refuses that.
         name: what the op is called in a graph.
 
     Returns:
@@ -199,8 +209,9 @@ def dense_to_sparse_batch_dataset(
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
-        >>> sparse = dense_to_sparse_batch_dataset(ragged, 3, [4], [tf.variant], [[3]])
-        >>> parts = opwright.data.dataset_to_single_element(sparse, [tf.variant], [[3]])
+        >>> spec = {"output_types": [tf.variant], "output_shapes": [None]}
+        >>> sparse = dense_to_sparse_batch_dataset(ragged, 3, [4], **spec)
+        >>> parts = opwright.data.dataset_to_single_element(sparse, **spec)
         >>> i, values, shape = opwright.sparse.deserialize_sparse(parts[0], tf.int64)
         >>> i.numpy()[:3].tolist(), values.numpy(), shape.numpy()
         ([[0, 0], [1, 0], [1, 1]], array([0, 0, 1, 0, 1, 2]), array([3, 4]))

@@ -70,10 +70,12 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
     `map_func` turns an element of the input into something with several parts. For
     place i of the result, `index_map_func` of i gives two int64 scalars: which element
     of the input has it, and which part of what `map_func` made of that. So
-    FlatMapDataset becomes possible with random access, and GlobalShuffleDataset can
-    shuffle the parts.
+    GlobalShuffleDataset can shuffle the parts, which of FlatMapDataset it cannot.
+    GetElementAtIndex has no use of it: it refuses.
 
-    There are `output_cardinality` elements; the input must allow random access as well.
+    Nothing checks `output_cardinality`: read in order, places count up until one lies
+    after the last element of the input, and shuffling draws places below that number.
+    The input must allow random access.
 
     Attributes:
         handle: variant, `scalar`. The data set of the parts.
@@ -143,11 +145,12 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
         `map_func` turns an element of the input into something with several parts. For
         place i of the result, `index_map_func` of i gives two int64 scalars: which
         element of the input has it, and which part of what `map_func` made of that. So
-        FlatMapDataset becomes possible with random access, and GlobalShuffleDataset can
-        shuffle the parts.
+        GlobalShuffleDataset can shuffle the parts, which of FlatMapDataset it cannot.
+        GetElementAtIndex has no use of it: it refuses.
 
-        There are `output_cardinality` elements; the input must allow random access as
-        well.
+        Nothing checks `output_cardinality`: read in order, places count up until one
+        lies after the last element of the input, and shuffling draws places below that
+        number. The input must allow random access.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -159,8 +162,8 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
                 `map_func` is called with after the components.
             index_map_func_other_args: list of tensors of `Tindex_map_func_args`, `...`.
                 What `index_map_func` is called with after the place.
-            output_cardinality: int64, `scalar`. How many elements the result has; -1 or
-                -2 where that is endless or not known.
+            output_cardinality: int64, `scalar`. How many elements the result says it
+                has, for shuffling; -1 or -2, endless or not known, cannot be shuffled.
             map_func: func. Function of an element, whose results have a row for each
                 part.
             index_map_func: func. Function of a place in the result, an int64 scalar,
@@ -258,10 +261,12 @@ def index_flat_map_dataset(
     `map_func` turns an element of the input into something with several parts. For
     place i of the result, `index_map_func` of i gives two int64 scalars: which element
     of the input has it, and which part of what `map_func` made of that. So
-    FlatMapDataset becomes possible with random access, and GlobalShuffleDataset can
-    shuffle the parts.
+    GlobalShuffleDataset can shuffle the parts, which of FlatMapDataset it cannot.
+    GetElementAtIndex has no use of it: it refuses.
 
-    There are `output_cardinality` elements; the input must allow random access as well.
+    Nothing checks `output_cardinality`: read in order, places count up until one lies
+    after the last element of the input, and shuffling draws places below that number.
+    The input must allow random access.
 
     `IndexFlatMapDataset.create` in the current scope, with IndexFlatMapDataset.Options
     as keywords.
@@ -273,8 +278,8 @@ def index_flat_map_dataset(
             is called with after the components.
         index_map_func_other_args: list of tensors of `Tindex_map_func_args`, `...`.
             What `index_map_func` is called with after the place.
-        output_cardinality: int64, `scalar`. How many elements the result has; -1 or -2
-            where that is endless or not known.
+        output_cardinality: int64, `scalar`. How many elements the result says it has,
+            for shuffling; -1 or -2, endless or not known, cannot be shuffled.
         map_func: func. Function of an element, whose results have a row for each part.
         index_map_func: func. Function of a place in the result, an int64 scalar, that
             returns a place in the input and the number of a part.

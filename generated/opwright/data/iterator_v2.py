@@ -107,8 +107,9 @@ class IteratorV2(TensorOp[TResource]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            shared_name: string. Name under which several calls share the iterator;
-                empty for the name of the op.
+            shared_name: string. Name under which several calls share the iterator. If
+                empty, the node's name stands for it in a graph, and eager calls with
+                the same attrs share one: give a name.
             container: string. Container of resources that it lies in; the default one
                 where empty.
             output_types: list(dtype). At least 1 value. Dtypes of the components of an
@@ -188,8 +189,9 @@ def iterator_v2(
     `IteratorV2.create` in the current scope.
 
     Args:
-        shared_name: string. Name under which several calls share the iterator; empty
-            for the name of the op.
+        shared_name: string. Name under which several calls share the iterator. If
+            empty, the node's name stands for it in a graph, and eager calls with the
+            same attrs share one: give a name.
         container: string. Container of resources that it lies in; the default one where
             empty.
         output_types: list(dtype). At least 1 value. Dtypes of the components of an

@@ -94,8 +94,9 @@ class LoadDataset(TensorOp[TVariant]):
         """Optional attributes of LoadDataset.
 
         Attributes:
-            compression: string. How the files are compressed: "", "GZIP", "SNAPPY" or
-                "AUTO".
+            compression: string. How the files are compressed: "", "GZIP" or "SNAPPY",
+                as they were written. Anything else, "AUTO" too, is read as not
+                compressed.
         """
 
         __slots__ = ("compression",)
@@ -149,7 +150,8 @@ class LoadDataset(TensorOp[TVariant]):
                 set, a variant scalar.
             options: merged field by field; the last explicit one wins.
                 compression: string. Default "". How the files are compressed: "",
-                    "GZIP", "SNAPPY" or "AUTO".
+                    "GZIP" or "SNAPPY", as they were written. Anything else, "AUTO" too,
+                    is read as not compressed.
 
         Returns:
             handle: variant, `scalar`. The data set of what was written.
@@ -239,8 +241,9 @@ def load_dataset(
             element, as they were written.
         reader_func: func. Function of a data set of data sets that returns one data
             set, a variant scalar.
-        compression: string. Default "". How the files are compressed: "", "GZIP",
-            "SNAPPY" or "AUTO".
+        compression: string. Default "". How the files are compressed: "", "GZIP" or
+            "SNAPPY", as they were written. Anything else, "AUTO" too, is read as not
+            compressed.
         name: what the op is called in a graph.
 
     Returns:

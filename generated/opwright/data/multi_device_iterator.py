@@ -112,8 +112,9 @@ class MultiDeviceIterator(TensorOp[TResource]):
             scope: graph, name, device and control dependencies of the op.
             devices: list(string). At least 1 value. Names of the devices, one for each
                 shard.
-            shared_name: string. Name under which several calls share the iterator;
-                empty for the name of the op.
+            shared_name: string. Name under which several calls share the iterator. If
+                empty, the node's name stands for it in a graph, and eager calls with
+                the same attrs share one: give a name.
             container: string. Container of resources that it lies in; the default one
                 where empty.
             output_types: list(dtype). At least 1 value. Dtypes of the components of an
@@ -199,8 +200,9 @@ def multi_device_iterator(
     Args:
         devices: list(string). At least 1 value. Names of the devices, one for each
             shard.
-        shared_name: string. Name under which several calls share the iterator; empty
-            for the name of the op.
+        shared_name: string. Name under which several calls share the iterator. If
+            empty, the node's name stands for it in a graph, and eager calls with the
+            same attrs share one: give a name.
         container: string. Container of resources that it lies in; the default one where
             empty.
         output_types: list(dtype). At least 1 value. Dtypes of the components of an

@@ -100,7 +100,7 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
             dataset: variant, `scalar`. The data set to read from.
             multi_device_iterator: resource, `scalar`. Handle of the iterator.
             max_buffer_size: int64, `scalar`. How many elements are read ahead for each
-                shard, at least 1.
+                shard; below 1 is not refused.
 
         Returns:
             incarnation_id: int64, `scalar`. Number of this run: 1 for the first, then
@@ -162,7 +162,7 @@ def multi_device_iterator_init(
         dataset: variant, `scalar`. The data set to read from.
         multi_device_iterator: resource, `scalar`. Handle of the iterator.
         max_buffer_size: int64, `scalar`. How many elements are read ahead for each
-            shard, at least 1.
+            shard; below 1 is not refused.
         name: what the op is called in a graph.
 
     Returns:

@@ -56,9 +56,9 @@ class OneShotIteratorInputs(OpInputs):
 class OneShotIterator(TensorOp[TResource]):
     """Makes an iterator together with the data set that it goes through, once.
 
-    `dataset_factory` is called when the first element is read, and makes the data set;
-    it takes no arguments and captures nothing, so that the op needs no other. Once at
-    the end, the iterator stays there: MakeIterator does not start it again. Where
+    `dataset_factory` is called when the op first runs, and makes the data set; it takes
+    no arguments and captures nothing, so that the op needs no other. Once at the end,
+    the iterator stays there, unless MakeIterator gives it another data set. Where
     several calls have one `shared_name` and `container`, they share the iterator.
 
     Programs of TensorFlow 2 use AnonymousIteratorV3 and MakeIterator.
@@ -90,8 +90,9 @@ class OneShotIterator(TensorOp[TResource]):
         Attributes:
             container: string. Container of resources that it lies in; the default one
                 where empty.
-            shared_name: string. Name under which several calls share the iterator;
-                empty for the name of the op.
+            shared_name: string. Name under which several calls share the iterator. If
+                empty, the node's name stands for it in a graph, and eager calls with
+                the same attrs share one: give a name.
         """
 
         __slots__ = ("container", "shared_name")
@@ -126,10 +127,10 @@ class OneShotIterator(TensorOp[TResource]):
     ) -> OneShotIterator:
         """Makes an iterator together with the data set that it goes through, once.
 
-        `dataset_factory` is called when the first element is read, and makes the data
-        set; it takes no arguments and captures nothing, so that the op needs no other.
-        Once at the end, the iterator stays there: MakeIterator does not start it again.
-        Where several calls have one `shared_name` and `container`, they share the
+        `dataset_factory` is called when the op first runs, and makes the data set; it
+        takes no arguments and captures nothing, so that the op needs no other. Once at
+        the end, the iterator stays there, unless MakeIterator gives it another data
+        set. Where several calls have one `shared_name` and `container`, they share the
         iterator.
 
         Programs of TensorFlow 2 use AnonymousIteratorV3 and MakeIterator.
@@ -150,7 +151,8 @@ class OneShotIterator(TensorOp[TResource]):
                 container: string. Default "". Container of resources that it lies in;
                     the default one where empty.
                 shared_name: string. Default "". Name under which several calls share
-                    the iterator; empty for the name of the op.
+                    the iterator. If empty, the node's name stands for it in a graph,
+                    and eager calls with the same attrs share one: give a name.
 
         Returns:
             handle: resource, `scalar`. Handle of the iterator.
@@ -219,9 +221,9 @@ def one_shot_iterator(
 ) -> Output[TResource]:
     """Makes an iterator together with the data set that it goes through, once.
 
-    `dataset_factory` is called when the first element is read, and makes the data set;
-    it takes no arguments and captures nothing, so that the op needs no other. Once at
-    the end, the iterator stays there: MakeIterator does not start it again. Where
+    `dataset_factory` is called when the op first runs, and makes the data set; it takes
+    no arguments and captures nothing, so that the op needs no other. Once at the end,
+    the iterator stays there, unless MakeIterator gives it another data set. Where
     several calls have one `shared_name` and `container`, they share the iterator.
 
     Programs of TensorFlow 2 use AnonymousIteratorV3 and MakeIterator.
@@ -241,7 +243,8 @@ def one_shot_iterator(
         container: string. Default "". Container of resources that it lies in; the
             default one where empty.
         shared_name: string. Default "". Name under which several calls share the
-            iterator; empty for the name of the op.
+            iterator. If empty, the node's name stands for it in a graph, and eager
+            calls with the same attrs share one: give a name.
         name: what the op is called in a graph.
 
     Returns:

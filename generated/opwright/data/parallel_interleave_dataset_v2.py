@@ -163,7 +163,8 @@ class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
             block_length: int64, `scalar`. How many elements come from one before the
                 next has its turn, at least 1.
             num_parallel_calls: int64, `scalar`. How many are read at once: from 1 to
-                `cycle_length`, or -1 to let tf.data tune it while it runs.
+                `cycle_length`, or to the number of processors if that is -1; -1 lets
+                tf.data tune it while it runs.
             f: func. Function of an element's components and `other_arguments`; its
                 result is a data set, a variant scalar.
             output_types: list(dtype). At least 1 value. Dtypes of the components of
@@ -278,7 +279,8 @@ def parallel_interleave_dataset_v2(
         block_length: int64, `scalar`. How many elements come from one before the next
             has its turn, at least 1.
         num_parallel_calls: int64, `scalar`. How many are read at once: from 1 to
-            `cycle_length`, or -1 to let tf.data tune it while it runs.
+            `cycle_length`, or to the number of processors if that is -1; -1 lets
+            tf.data tune it while it runs.
         f: func. Function of an element's components and `other_arguments`; its result
             is a data set, a variant scalar.
         output_types: list(dtype). At least 1 value. Dtypes of the components of what

@@ -183,7 +183,8 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
             prefetch_input_elements: int64, `scalar`. How many further data sets are
                 opened ahead: 0 or more, or -1 to let tf.data choose.
             num_parallel_calls: int64, `scalar`. How many are read at once: from 1 to
-                `cycle_length`, or -1 to let tf.data tune it while it runs.
+                `cycle_length`, or to the number of processors if that is -1; -1 lets
+                tf.data tune it while it runs.
             f: func. Function of an element's components and `other_arguments`; its
                 result is a data set, a variant scalar.
             output_types: list(dtype). At least 1 value. Dtypes of the components of
@@ -315,7 +316,8 @@ def parallel_interleave_dataset_v4(
         prefetch_input_elements: int64, `scalar`. How many further data sets are opened
             ahead: 0 or more, or -1 to let tf.data choose.
         num_parallel_calls: int64, `scalar`. How many are read at once: from 1 to
-            `cycle_length`, or -1 to let tf.data tune it while it runs.
+            `cycle_length`, or to the number of processors if that is -1; -1 lets
+            tf.data tune it while it runs.
         f: func. Function of an element's components and `other_arguments`; its result
             is a data set, a variant scalar.
         output_types: list(dtype). At least 1 value. Dtypes of the components of what

@@ -86,7 +86,9 @@ class RegisterDataset(TensorOp[TInt64]):
             element_spec: string. What elements are like, as Python encodes it, for
                 programs that only know the id; may be empty.
             metadata: string. A serialized tensorflow.data.DataServiceMetadata: how
-                elements are compressed, and how many there are; may be empty.
+                elements are compressed, and how many there are. It may be empty; but
+                reading with `uncompress` of DataServiceDatasetV4 fails if it does not
+                say how.
         """
 
         __slots__ = ("element_spec", "metadata")
@@ -142,7 +144,8 @@ class RegisterDataset(TensorOp[TInt64]):
                     encodes it, for programs that only know the id; may be empty.
                 metadata: string. Default "". A serialized
                     tensorflow.data.DataServiceMetadata: how elements are compressed,
-                    and how many there are; may be empty.
+                    and how many there are. It may be empty; but reading with
+                    `uncompress` of DataServiceDatasetV4 fails if it does not say how.
 
         Returns:
             dataset_id: int64, `scalar`. The id under which the service has the data
@@ -228,7 +231,9 @@ def register_dataset(
         element_spec: string. Default "". What elements are like, as Python encodes it,
             for programs that only know the id; may be empty.
         metadata: string. Default "". A serialized tensorflow.data.DataServiceMetadata:
-            how elements are compressed, and how many there are; may be empty.
+            how elements are compressed, and how many there are. It may be empty; but
+            reading with `uncompress` of DataServiceDatasetV4 fails if it does not say
+            how.
         name: what the op is called in a graph.
 
     Returns:

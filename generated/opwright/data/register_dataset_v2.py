@@ -51,9 +51,11 @@ class RegisterDatasetV2(TensorOp[TString]):
     """Gives a data set to tf.data service.
 
     Its graph goes to the dispatcher at `address`, which keeps it for the workers.
-    DataServiceDatasetV4 with the id that comes out reads it. Data sets with equal
-    graphs get one id; with `requested_dataset_id` it is what that says, and then
-    another graph under the same id is refused.
+    DataServiceDatasetV4 with the id that comes out reads it. Each call gets an id of
+    its own, even for the same data set again. With `requested_dataset_id` it is what
+    that says: if there is a data set under that id, it stays, and the call only
+    compares what elements are like and how many there are, as `metadata` says and the
+    graph shows; where that differs it is refused.
 
     The call waits until the dispatcher answers.
 
@@ -89,7 +91,9 @@ class RegisterDatasetV2(TensorOp[TString]):
             requested_dataset_id: string. The id to use; empty for one that the
                 dispatcher chooses.
             metadata: string. A serialized tensorflow.data.DataServiceMetadata: how
-                elements are compressed, and how many there are; may be empty.
+                elements are compressed, and how many there are. It may be empty; but
+                reading with `uncompress` of DataServiceDatasetV4 fails if it does not
+                say how.
         """
 
         __slots__ = ("element_spec", "requested_dataset_id", "metadata")
@@ -135,9 +139,11 @@ class RegisterDatasetV2(TensorOp[TString]):
         """Gives a data set to tf.data service.
 
         Its graph goes to the dispatcher at `address`, which keeps it for the workers.
-        DataServiceDatasetV4 with the id that comes out reads it. Data sets with equal
-        graphs get one id; with `requested_dataset_id` it is what that says, and then
-        another graph under the same id is refused.
+        DataServiceDatasetV4 with the id that comes out reads it. Each call gets an id
+        of its own, even for the same data set again. With `requested_dataset_id` it is
+        what that says: if there is a data set under that id, it stays, and the call
+        only compares what elements are like and how many there are, as `metadata` says
+        and the graph shows; where that differs it is refused.
 
         The call waits until the dispatcher answers.
 
@@ -158,7 +164,8 @@ class RegisterDatasetV2(TensorOp[TString]):
                     that the dispatcher chooses.
                 metadata: string. Default "". A serialized
                     tensorflow.data.DataServiceMetadata: how elements are compressed,
-                    and how many there are; may be empty.
+                    and how many there are. It may be empty; but reading with
+                    `uncompress` of DataServiceDatasetV4 fails if it does not say how.
 
         Returns:
             dataset_id: string, `scalar`. The id under which the service has the data
@@ -232,9 +239,11 @@ def register_dataset_v2(
     """Gives a data set to tf.data service.
 
     Its graph goes to the dispatcher at `address`, which keeps it for the workers.
-    DataServiceDatasetV4 with the id that comes out reads it. Data sets with equal
-    graphs get one id; with `requested_dataset_id` it is what that says, and then
-    another graph under the same id is refused.
+    DataServiceDatasetV4 with the id that comes out reads it. Each call gets an id of
+    its own, even for the same data set again. With `requested_dataset_id` it is what
+    that says: if there is a data set under that id, it stays, and the call only
+    compares what elements are like and how many there are, as `metadata` says and the
+    graph shows; where that differs it is refused.
 
     The call waits until the dispatcher answers.
 
@@ -253,7 +262,9 @@ def register_dataset_v2(
         requested_dataset_id: string. Default "". The id to use; empty for one that the
             dispatcher chooses.
         metadata: string. Default "". A serialized tensorflow.data.DataServiceMetadata:
-            how elements are compressed, and how many there are; may be empty.
+            how elements are compressed, and how many there are. It may be empty; but
+            reading with `uncompress` of DataServiceDatasetV4 fails if it does not say
+            how.
         name: what the op is called in a graph.
 
     Returns:

@@ -57,7 +57,8 @@ class SamplingDataset(TensorOp[TVariant]):
     For each element a number from 0 to 1 is drawn, and the element is kept if that is
     below `rate`. So about rate * n of n elements are given, not exactly as many; a rate
     of 1 or more keeps all, of 0 or less none. A new iterator of it begins with the same
-    seed and chooses the same elements.
+    seed and chooses the same elements; with both seeds 0 it chooses others, once
+    tf.data has rewritten the graph.
 
     Attributes:
         handle: variant, `scalar`. The data set of elements that are kept.
@@ -101,7 +102,8 @@ class SamplingDataset(TensorOp[TVariant]):
         For each element a number from 0 to 1 is drawn, and the element is kept if that
         is below `rate`. So about rate * n of n elements are given, not exactly as many;
         a rate of 1 or more keeps all, of 0 or less none. A new iterator of it begins
-        with the same seed and chooses the same elements.
+        with the same seed and chooses the same elements; with both seeds 0 it chooses
+        others, once tf.data has rewritten the graph.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -176,7 +178,8 @@ def sampling_dataset(
     For each element a number from 0 to 1 is drawn, and the element is kept if that is
     below `rate`. So about rate * n of n elements are given, not exactly as many; a rate
     of 1 or more keeps all, of 0 or less none. A new iterator of it begins with the same
-    seed and chooses the same elements.
+    seed and chooses the same elements; with both seeds 0 it chooses others, once
+    tf.data has rewritten the graph.
 
     `SamplingDataset.create` in the current scope.
 

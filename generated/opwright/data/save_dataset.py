@@ -88,8 +88,8 @@ class SaveDataset(Op):
         """Optional attributes of SaveDataset.
 
         Attributes:
-            compression: string. How files are compressed: "", "GZIP", "SNAPPY" or
-                "AUTO".
+            compression: string. How files are compressed: "", "GZIP" or "SNAPPY".
+                Anything else, "AUTO" too, is not refused: nothing is compressed.
             use_shard_func: bool. Whether `shard_func` is called; otherwise there is one
                 shard.
         """
@@ -146,8 +146,9 @@ class SaveDataset(Op):
             shard_func: func. Function of an element that returns the number of its
                 shard, an int64 scalar.
             options: merged field by field; the last explicit one wins.
-                compression: string. Default "". How files are compressed: "", "GZIP",
-                    "SNAPPY" or "AUTO".
+                compression: string. Default "". How files are compressed: "", "GZIP" or
+                    "SNAPPY". Anything else, "AUTO" too, is not refused: nothing is
+                    compressed.
                 use_shard_func: bool. Default True. Whether `shard_func` is called;
                     otherwise there is one shard.
 
@@ -232,8 +233,8 @@ def save_dataset(
             `shard_func` is called with after the components.
         shard_func: func. Function of an element that returns the number of its shard,
             an int64 scalar.
-        compression: string. Default "". How files are compressed: "", "GZIP", "SNAPPY"
-            or "AUTO".
+        compression: string. Default "". How files are compressed: "", "GZIP" or
+            "SNAPPY". Anything else, "AUTO" too, is not refused: nothing is compressed.
         use_shard_func: bool. Default True. Whether `shard_func` is called; otherwise
             there is one shard.
         name: what the op is called in a graph.

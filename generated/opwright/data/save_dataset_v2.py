@@ -100,8 +100,8 @@ class SaveDatasetV2(TensorOp[TVariant]):
         """Optional attributes of SaveDatasetV2.
 
         Attributes:
-            compression: string. How files are compressed: "", "GZIP", "SNAPPY" or
-                "AUTO".
+            compression: string. How files are compressed: "", "GZIP" or "SNAPPY".
+                Anything else, "AUTO" too, is not refused: nothing is compressed.
             use_shard_func: bool. Whether `shard_func` is called; otherwise there is one
                 shard.
         """
@@ -164,8 +164,9 @@ class SaveDatasetV2(TensorOp[TVariant]):
             output_shapes: list(shape). At least 1 value. Shapes of the components of an
                 element, which stay as they are.
             options: merged field by field; the last explicit one wins.
-                compression: string. Default "". How files are compressed: "", "GZIP",
-                    "SNAPPY" or "AUTO".
+                compression: string. Default "". How files are compressed: "", "GZIP" or
+                    "SNAPPY". Anything else, "AUTO" too, is not refused: nothing is
+                    compressed.
                 use_shard_func: bool. Default True. Whether `shard_func` is called;
                     otherwise there is one shard.
 
@@ -265,8 +266,8 @@ def save_dataset_v2(
             element, which stay as they are.
         output_shapes: list(shape). At least 1 value. Shapes of the components of an
             element, which stay as they are.
-        compression: string. Default "". How files are compressed: "", "GZIP", "SNAPPY"
-            or "AUTO".
+        compression: string. Default "". How files are compressed: "", "GZIP" or
+            "SNAPPY". Anything else, "AUTO" too, is not refused: nothing is compressed.
         use_shard_func: bool. Default True. Whether `shard_func` is called; otherwise
             there is one shard.
         name: what the op is called in a graph.

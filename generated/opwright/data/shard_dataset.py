@@ -65,7 +65,9 @@ class ShardDataset(TensorOp[TVariant]):
     shuffling, and best early, among names of files.
 
     Elements in between are read and dropped. `num_shards` below 1 is refused, and so is
-    an `index` that is not from 0 to n - 1. AutoShardDataset finds the place by itself.
+    an `index` that is not from 0 to n - 1; but -1 for both is
+    tf.data.experimental.SHARD_HINT, which only AutoShardDataset understands: elsewhere
+    making an iterator fails. AutoShardDataset finds the place by itself.
 
     Attributes:
         handle: variant, `scalar`. The data set of this shard's elements.
@@ -139,8 +141,9 @@ class ShardDataset(TensorOp[TVariant]):
         before shuffling, and best early, among names of files.
 
         Elements in between are read and dropped. `num_shards` below 1 is refused, and
-        so is an `index` that is not from 0 to n - 1. AutoShardDataset finds the place
-        by itself.
+        so is an `index` that is not from 0 to n - 1; but -1 for both is
+        tf.data.experimental.SHARD_HINT, which only AutoShardDataset understands:
+        elsewhere making an iterator fails. AutoShardDataset finds the place by itself.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -235,7 +238,9 @@ def shard_dataset(
     shuffling, and best early, among names of files.
 
     Elements in between are read and dropped. `num_shards` below 1 is refused, and so is
-    an `index` that is not from 0 to n - 1. AutoShardDataset finds the place by itself.
+    an `index` that is not from 0 to n - 1; but -1 for both is
+    tf.data.experimental.SHARD_HINT, which only AutoShardDataset understands: elsewhere
+    making an iterator fails. AutoShardDataset finds the place by itself.
 
     `ShardDataset.create` in the current scope, with ShardDataset.Options as keywords.
 

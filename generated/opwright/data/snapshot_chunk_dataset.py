@@ -58,6 +58,10 @@ class SnapshotChunkDataset(TensorOp[TVariant]):
     ListSnapshotChunksDataset gives their names as they come about, and the two, with
     interleaving between, are how tf.data.Dataset.load reads such a snapshot.
 
+    TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
+    rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
+    tf.data.Options, or within a function of InterleaveDataset or the like.
+
     Attributes:
         handle: variant, `scalar`. The data set of the elements in the chunk.
 
@@ -81,8 +85,8 @@ class SnapshotChunkDataset(TensorOp[TVariant]):
         """Optional attributes of SnapshotChunkDataset.
 
         Attributes:
-            compression: string. How the file is compressed: "", "GZIP", "SNAPPY" or
-                "AUTO".
+            compression: string. How the file is compressed: "", "GZIP" or "SNAPPY", as
+                it was written. Anything else, "AUTO" too, is read as not compressed.
         """
 
         __slots__ = ("compression",)
@@ -116,6 +120,10 @@ class SnapshotChunkDataset(TensorOp[TVariant]):
         ListSnapshotChunksDataset gives their names as they come about, and the two,
         with interleaving between, are how tf.data.Dataset.load reads such a snapshot.
 
+        TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
+        rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
+        tf.data.Options, or within a function of InterleaveDataset or the like.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,8 +134,9 @@ class SnapshotChunkDataset(TensorOp[TVariant]):
             output_shapes: list(shape). At least 1 value. Shapes of the components of an
                 element, as they were written.
             options: merged field by field; the last explicit one wins.
-                compression: string. Default "". How the file is compressed: "", "GZIP",
-                    "SNAPPY" or "AUTO".
+                compression: string. Default "". How the file is compressed: "", "GZIP"
+                    or "SNAPPY", as it was written. Anything else, "AUTO" too, is read
+                    as not compressed.
 
         Returns:
             handle: variant, `scalar`. The data set of the elements in the chunk.
@@ -193,6 +202,10 @@ def snapshot_chunk_dataset(
     ListSnapshotChunksDataset gives their names as they come about, and the two, with
     interleaving between, are how tf.data.Dataset.load reads such a snapshot.
 
+    TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
+    rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
+    tf.data.Options, or within a function of InterleaveDataset or the like.
+
     `SnapshotChunkDataset.create` in the current scope, with
     SnapshotChunkDataset.Options as keywords.
 
@@ -202,8 +215,9 @@ def snapshot_chunk_dataset(
             element, as they were written.
         output_shapes: list(shape). At least 1 value. Shapes of the components of an
             element, as they were written.
-        compression: string. Default "". How the file is compressed: "", "GZIP",
-            "SNAPPY" or "AUTO".
+        compression: string. Default "". How the file is compressed: "", "GZIP" or
+            "SNAPPY", as it was written. Anything else, "AUTO" too, is read as not
+            compressed.
         name: what the op is called in a graph.
 
     Returns:

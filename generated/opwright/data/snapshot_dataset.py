@@ -103,8 +103,8 @@ class SnapshotDataset(TensorOp[TVariant]):
         """Optional attributes of SnapshotDataset.
 
         Attributes:
-            compression: string. How files are compressed: "", "GZIP", "SNAPPY" or
-                "AUTO".
+            compression: string. How files are compressed: "", "GZIP" or "SNAPPY"; all
+                else is refused.
             reader_path_prefix: string. What to put before `path` to read; for file
                 systems.
             writer_path_prefix: string. What to put before `path` to write; for file
@@ -272,8 +272,8 @@ class SnapshotDataset(TensorOp[TVariant]):
             output_shapes: list(shape). At least 1 value. Shapes of the components of an
                 element, which stay as they are.
             options: merged field by field; the last explicit one wins.
-                compression: string. Default "". How files are compressed: "", "GZIP",
-                    "SNAPPY" or "AUTO".
+                compression: string. Default "". How files are compressed: "", "GZIP" or
+                    "SNAPPY"; all else is refused.
                 reader_path_prefix: string. Default "". What to put before `path` to
                     read; for file systems.
                 writer_path_prefix: string. Default "". What to put before `path` to
@@ -430,8 +430,8 @@ def snapshot_dataset(
             element, which stay as they are.
         output_shapes: list(shape). At least 1 value. Shapes of the components of an
             element, which stay as they are.
-        compression: string. Default "". How files are compressed: "", "GZIP", "SNAPPY"
-            or "AUTO".
+        compression: string. Default "". How files are compressed: "", "GZIP" or
+            "SNAPPY"; all else is refused.
         reader_path_prefix: string. Default "". What to put before `path` to read; for
             file systems.
         writer_path_prefix: string. Default "". What to put before `path` to write; for

@@ -62,6 +62,10 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
     and SnapshotDatasetV2 make one for each shard and put them together, as
     SnapshotNestedDatasetReader does, for their `reader_func`; programs use those.
 
+    TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
+    rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
+    tf.data.Options.
+
     Attributes:
         handle: variant, `scalar`. The data set of the elements of the shard.
 
@@ -88,8 +92,9 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
         """Optional attributes of SnapshotDatasetReader.
 
         Attributes:
-            compression: string. How the files are compressed: "", "GZIP", "SNAPPY" or
-                "AUTO".
+            compression: string. How the files are compressed: "", "GZIP" or "SNAPPY",
+                as they were written. Anything else, "AUTO" too, is read as not
+                compressed.
         """
 
         __slots__ = ("compression",)
@@ -126,12 +131,17 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
         as SnapshotNestedDatasetReader does, for their `reader_func`; programs use
         those.
 
+        TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
+        rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
+        tf.data.Options.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             shard_dir: string, `scalar`. Name of the folder of the shard.
-            start_index: int64, `scalar`. Which file of it to begin with, from 0.
+            start_index: int64, `scalar`. How many elements to leave out at the
+                beginning, from 0; more than there are fails.
             output_types: list(dtype). At least 1 value. Dtypes of the components of an
                 element, as they were written.
             output_shapes: list(shape). At least 1 value. Shapes of the components of an
@@ -139,7 +149,8 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
             version: int. Version of the files' format; what is written today has 2.
             options: merged field by field; the last explicit one wins.
                 compression: string. Default "". How the files are compressed: "",
-                    "GZIP", "SNAPPY" or "AUTO".
+                    "GZIP" or "SNAPPY", as they were written. Anything else, "AUTO" too,
+                    is read as not compressed.
 
         Returns:
             handle: variant, `scalar`. The data set of the elements of the shard.
@@ -213,19 +224,25 @@ def snapshot_dataset_reader(
     and SnapshotDatasetV2 make one for each shard and put them together, as
     SnapshotNestedDatasetReader does, for their `reader_func`; programs use those.
 
+    TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
+    rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
+    tf.data.Options.
+
     `SnapshotDatasetReader.create` in the current scope, with
     SnapshotDatasetReader.Options as keywords.
 
     Args:
         shard_dir: string, `scalar`. Name of the folder of the shard.
-        start_index: int64, `scalar`. Which file of it to begin with, from 0.
+        start_index: int64, `scalar`. How many elements to leave out at the beginning,
+            from 0; more than there are fails.
         output_types: list(dtype). At least 1 value. Dtypes of the components of an
             element, as they were written.
         output_shapes: list(shape). At least 1 value. Shapes of the components of an
             element, as they were written.
         version: int. Version of the files' format; what is written today has 2.
-        compression: string. Default "". How the files are compressed: "", "GZIP",
-            "SNAPPY" or "AUTO".
+        compression: string. Default "". How the files are compressed: "", "GZIP" or
+            "SNAPPY", as they were written. Anything else, "AUTO" too, is read as not
+            compressed.
         name: what the op is called in a graph.
 
     Returns:

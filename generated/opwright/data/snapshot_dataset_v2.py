@@ -108,8 +108,9 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
         """Optional attributes of SnapshotDatasetV2.
 
         Attributes:
-            compression: string. How files are compressed: "", "GZIP", "SNAPPY" or
-                "AUTO".
+            compression: string. How files are compressed: "", "GZIP", "SNAPPY", or
+                "AUTO", which is SNAPPY here. Anything else is not refused: nothing is
+                compressed.
             reader_prefix: string. What to put before `path` to read; for file systems.
             writer_prefix: string. What to put before `path` to write; for file systems.
             hash_valid: bool. Whether `hash` is used.
@@ -219,7 +220,8 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
                 shard, an int64 scalar.
             options: merged field by field; the last explicit one wins.
                 compression: string. Default "". How files are compressed: "", "GZIP",
-                    "SNAPPY" or "AUTO".
+                    "SNAPPY", or "AUTO", which is SNAPPY here. Anything else is not
+                    refused: nothing is compressed.
                 reader_prefix: string. Default "". What to put before `path` to read;
                     for file systems.
                 writer_prefix: string. Default "". What to put before `path` to write;
@@ -353,8 +355,9 @@ def snapshot_dataset_v2(
             one data set.
         shard_func: func. Function of an element that returns the number of its shard,
             an int64 scalar.
-        compression: string. Default "". How files are compressed: "", "GZIP", "SNAPPY"
-            or "AUTO".
+        compression: string. Default "". How files are compressed: "", "GZIP", "SNAPPY",
+            or "AUTO", which is SNAPPY here. Anything else is not refused: nothing is
+            compressed.
         reader_prefix: string. Default "". What to put before `path` to read; for file
             systems.
         writer_prefix: string. Default "". What to put before `path` to write; for file

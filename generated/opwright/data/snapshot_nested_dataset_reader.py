@@ -49,8 +49,10 @@ class SnapshotNestedDatasetReaderInputs(OpInputs):
 class SnapshotNestedDatasetReader(TensorOp[TVariant]):
     """Makes a data set whose elements are data sets.
 
-    Element k is `inputs[k]`, as a variant. LoadDataset and SnapshotDatasetV2 give it to
-    their `reader_func`, with a SnapshotDatasetReader for each shard.
+    Element k is `inputs[k]`, as a variant. LoadDataset and SnapshotDatasetV2 give such
+    a data set to their `reader_func`, with a SnapshotDatasetReader for each shard, and
+    make it without this op, which stands for it in graphs. What the op itself makes is
+    not to be read: in TensorFlow 2.21 that ends the process.
 
     `N`: at least 1.
 
@@ -87,7 +89,9 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
         """Makes a data set whose elements are data sets.
 
         Element k is `inputs[k]`, as a variant. LoadDataset and SnapshotDatasetV2 give
-        it to their `reader_func`, with a SnapshotDatasetReader for each shard.
+        such a data set to their `reader_func`, with a SnapshotDatasetReader for each
+        shard, and make it without this op, which stands for it in graphs. What the op
+        itself makes is not to be read: in TensorFlow 2.21 that ends the process.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -148,8 +152,10 @@ def snapshot_nested_dataset_reader(
 ) -> Output[TVariant]:
     """Makes a data set whose elements are data sets.
 
-    Element k is `inputs[k]`, as a variant. LoadDataset and SnapshotDatasetV2 give it to
-    their `reader_func`, with a SnapshotDatasetReader for each shard.
+    Element k is `inputs[k]`, as a variant. LoadDataset and SnapshotDatasetV2 give such
+    a data set to their `reader_func`, with a SnapshotDatasetReader for each shard, and
+    make it without this op, which stands for it in graphs. What the op itself makes is
+    not to be read: in TensorFlow 2.21 that ends the process.
 
     `SnapshotNestedDatasetReader.create` in the current scope.
 

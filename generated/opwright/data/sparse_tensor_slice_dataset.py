@@ -53,9 +53,10 @@ class SparseTensorSliceDataset(TensorOp[TVariant]):
     three components come out, of which the dtypes are int64, that of `values`, and
     int64.
 
-    Indices must be in order of their rows, each within `dense_shape`: others are
-    refused, when the op runs or at the row in question. TensorSliceDataset does the
-    same for dense tensors.
+    Indices must be in order of their rows, or the op refuses them; within a row they
+    come in any order. Nothing compares them with `dense_shape`: values of rows that are
+    not there are left out without a word, and other coordinates given as they are.
+    TensorSliceDataset does the same for dense tensors.
 
     Stateful.
 
@@ -102,9 +103,10 @@ class SparseTensorSliceDataset(TensorOp[TVariant]):
         values. So three components come out, of which the dtypes are int64, that of
         `values`, and int64.
 
-        Indices must be in order of their rows, each within `dense_shape`: others are
-        refused, when the op runs or at the row in question. TensorSliceDataset does the
-        same for dense tensors.
+        Indices must be in order of their rows, or the op refuses them; within a row
+        they come in any order. Nothing compares them with `dense_shape`: values of rows
+        that are not there are left out without a word, and other coordinates given as
+        they are. TensorSliceDataset does the same for dense tensors.
 
         Stateful.
 
@@ -168,9 +170,10 @@ def sparse_tensor_slice_dataset(
     three components come out, of which the dtypes are int64, that of `values`, and
     int64.
 
-    Indices must be in order of their rows, each within `dense_shape`: others are
-    refused, when the op runs or at the row in question. TensorSliceDataset does the
-    same for dense tensors.
+    Indices must be in order of their rows, or the op refuses them; within a row they
+    come in any order. Nothing compares them with `dense_shape`: values of rows that are
+    not there are left out without a word, and other coordinates given as they are.
+    TensorSliceDataset does the same for dense tensors.
 
     Stateful.
 

@@ -40,8 +40,8 @@ class StatsAggregatorHandle(TensorOp[TResource]):
     """Makes an aggregator of what data sets record.
 
     SetStatsAggregatorDataset adds to it, StatsAggregatorSummary reads it as a summary.
-    Calls with the same `container` and `shared_name` give the same one, if they are not
-    empty. StatsAggregatorHandleV2 makes one that writes summaries itself.
+    Calls with the same `container` and `shared_name` give the same one.
+    StatsAggregatorHandleV2 makes one that writes summaries itself.
 
     Stateful.
 
@@ -71,8 +71,9 @@ class StatsAggregatorHandle(TensorOp[TResource]):
         Attributes:
             container: string. Container of resources that it lies in; the default one
                 where empty.
-            shared_name: string. Name under which several calls share an aggregator;
-                empty for one of its own.
+            shared_name: string. Name under which several calls share an aggregator. If
+                empty, a node of a graph has one of its own, and eager calls with the
+                same attrs share one: give a name.
         """
 
         __slots__ = ("container", "shared_name")
@@ -102,9 +103,8 @@ class StatsAggregatorHandle(TensorOp[TResource]):
         """Makes an aggregator of what data sets record.
 
         SetStatsAggregatorDataset adds to it, StatsAggregatorSummary reads it as a
-        summary. Calls with the same `container` and `shared_name` give the same one, if
-        they are not empty. StatsAggregatorHandleV2 makes one that writes summaries
-        itself.
+        summary. Calls with the same `container` and `shared_name` give the same one.
+        StatsAggregatorHandleV2 makes one that writes summaries itself.
 
         Stateful.
 
@@ -116,7 +116,8 @@ class StatsAggregatorHandle(TensorOp[TResource]):
                 container: string. Default "". Container of resources that it lies in;
                     the default one where empty.
                 shared_name: string. Default "". Name under which several calls share an
-                    aggregator; empty for one of its own.
+                    aggregator. If empty, a node of a graph has one of its own, and
+                    eager calls with the same attrs share one: give a name.
 
         Returns:
             handle: resource, `scalar`. Handle of the aggregator.
@@ -172,8 +173,8 @@ def stats_aggregator_handle(
     """Makes an aggregator of what data sets record.
 
     SetStatsAggregatorDataset adds to it, StatsAggregatorSummary reads it as a summary.
-    Calls with the same `container` and `shared_name` give the same one, if they are not
-    empty. StatsAggregatorHandleV2 makes one that writes summaries itself.
+    Calls with the same `container` and `shared_name` give the same one.
+    StatsAggregatorHandleV2 makes one that writes summaries itself.
 
     Stateful.
 
@@ -184,7 +185,8 @@ def stats_aggregator_handle(
         container: string. Default "". Container of resources that it lies in; the
             default one where empty.
         shared_name: string. Default "". Name under which several calls share an
-            aggregator; empty for one of its own.
+            aggregator. If empty, a node of a graph has one of its own, and eager calls
+            with the same attrs share one: give a name.
         name: what the op is called in a graph.
 
     Returns:

@@ -42,8 +42,7 @@ class StatsAggregatorHandleV2(TensorOp[TResource]):
     """Makes an aggregator that writes what data sets record to a summary writer.
 
     SetStatsAggregatorDataset adds to it, and StatsAggregatorSetSummaryWriter says where
-    to write. Calls with the same `container` and `shared_name` give the same one, if
-    they are not empty.
+    to write. Calls with the same `container` and `shared_name` give the same one.
 
     Stateful.
 
@@ -73,8 +72,9 @@ class StatsAggregatorHandleV2(TensorOp[TResource]):
         Attributes:
             container: string. Container of resources that it lies in; the default one
                 where empty.
-            shared_name: string. Name under which several calls share an aggregator;
-                empty for one of its own.
+            shared_name: string. Name under which several calls share an aggregator. If
+                empty, a node of a graph has one of its own, and eager calls with the
+                same attrs share one: give a name.
         """
 
         __slots__ = ("container", "shared_name")
@@ -105,7 +105,7 @@ class StatsAggregatorHandleV2(TensorOp[TResource]):
 
         SetStatsAggregatorDataset adds to it, and StatsAggregatorSetSummaryWriter says
         where to write. Calls with the same `container` and `shared_name` give the same
-        one, if they are not empty.
+        one.
 
         Stateful.
 
@@ -117,7 +117,8 @@ class StatsAggregatorHandleV2(TensorOp[TResource]):
                 container: string. Default "". Container of resources that it lies in;
                     the default one where empty.
                 shared_name: string. Default "". Name under which several calls share an
-                    aggregator; empty for one of its own.
+                    aggregator. If empty, a node of a graph has one of its own, and
+                    eager calls with the same attrs share one: give a name.
 
         Returns:
             handle: resource, `scalar`. Handle of the aggregator.
@@ -173,8 +174,7 @@ def stats_aggregator_handle_v2(
     """Makes an aggregator that writes what data sets record to a summary writer.
 
     SetStatsAggregatorDataset adds to it, and StatsAggregatorSetSummaryWriter says where
-    to write. Calls with the same `container` and `shared_name` give the same one, if
-    they are not empty.
+    to write. Calls with the same `container` and `shared_name` give the same one.
 
     Stateful.
 
@@ -185,7 +185,8 @@ def stats_aggregator_handle_v2(
         container: string. Default "". Container of resources that it lies in; the
             default one where empty.
         shared_name: string. Default "". Name under which several calls share an
-            aggregator; empty for one of its own.
+            aggregator. If empty, a node of a graph has one of its own, and eager calls
+            with the same attrs share one: give a name.
         name: what the op is called in a graph.
 
     Returns:

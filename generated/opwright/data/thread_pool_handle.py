@@ -43,7 +43,7 @@ class ThreadPoolHandle(TensorOp[TResource]):
     """Makes a pool of threads for ThreadPoolDataset.
 
     The pool is a resource: data sets that get its handle share its threads. Calls with
-    the same `container` and `shared_name` give the same pool, if they are not empty.
+    the same `container` and `shared_name` give the same pool.
 
     Stateful.
 
@@ -76,8 +76,9 @@ class ThreadPoolHandle(TensorOp[TResource]):
                 mean one, a negative number sets no limit.
             container: string. Container of resources that it lies in; the default one
                 where empty.
-            shared_name: string. Name under which several calls share a pool; empty for
-                one of its own.
+            shared_name: string. Name under which several calls share a pool. If empty,
+                a node of a graph has one of its own, and eager calls with the same
+                attrs share one: give a name.
         """
 
         __slots__ = ("max_intra_op_parallelism", "container", "shared_name")
@@ -118,8 +119,7 @@ class ThreadPoolHandle(TensorOp[TResource]):
         """Makes a pool of threads for ThreadPoolDataset.
 
         The pool is a resource: data sets that get its handle share its threads. Calls
-        with the same `container` and `shared_name` give the same pool, if they are not
-        empty.
+        with the same `container` and `shared_name` give the same pool.
 
         Stateful.
 
@@ -136,7 +136,8 @@ class ThreadPoolHandle(TensorOp[TResource]):
                 container: string. Default "". Container of resources that it lies in;
                     the default one where empty.
                 shared_name: string. Default "". Name under which several calls share a
-                    pool; empty for one of its own.
+                    pool. If empty, a node of a graph has one of its own, and eager
+                    calls with the same attrs share one: give a name.
 
         Returns:
             handle: resource, `scalar`. Handle of the pool.
@@ -208,7 +209,7 @@ def thread_pool_handle(
     """Makes a pool of threads for ThreadPoolDataset.
 
     The pool is a resource: data sets that get its handle share its threads. Calls with
-    the same `container` and `shared_name` give the same pool, if they are not empty.
+    the same `container` and `shared_name` give the same pool.
 
     Stateful.
 
@@ -223,8 +224,9 @@ def thread_pool_handle(
             1 both mean one, a negative number sets no limit.
         container: string. Default "". Container of resources that it lies in; the
             default one where empty.
-        shared_name: string. Default "". Name under which several calls share a pool;
-            empty for one of its own.
+        shared_name: string. Default "". Name under which several calls share a pool. If
+            empty, a node of a graph has one of its own, and eager calls with the same
+            attrs share one: give a name.
         name: what the op is called in a graph.
 
     Returns:

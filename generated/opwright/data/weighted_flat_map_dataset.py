@@ -66,8 +66,8 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
       floor(w[i] * min over j of n[j] / w[j])
 
     of data set i: as many as the weights allow without taking one twice. Another number
-    of weights than of data sets is refused. DirectedInterleaveDataset mixes the
-    elements.
+    of weights than of data sets is refused, and so are weights that are not positive.
+    DirectedInterleaveDataset mixes the elements.
 
     `N`: at least 2.
 
@@ -139,8 +139,8 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
           floor(w[i] * min over j of n[j] / w[j])
 
         of data set i: as many as the weights allow without taking one twice. Another
-        number of weights than of data sets is refused. DirectedInterleaveDataset mixes
-        the elements.
+        number of weights than of data sets is refused, and so are weights that are not
+        positive. DirectedInterleaveDataset mixes the elements.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -229,8 +229,8 @@ def weighted_flat_map_dataset(
       floor(w[i] * min over j of n[j] / w[j])
 
     of data set i: as many as the weights allow without taking one twice. Another number
-    of weights than of data sets is refused. DirectedInterleaveDataset mixes the
-    elements.
+    of weights than of data sets is refused, and so are weights that are not positive.
+    DirectedInterleaveDataset mixes the elements.
 
     `WeightedFlatMapDataset.create` in the current scope, with
     WeightedFlatMapDataset.Options as keywords.

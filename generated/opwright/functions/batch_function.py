@@ -82,10 +82,11 @@ class BatchFunction(Op):
     `max_batch_size` rows, or when its first caller has waited `batch_timeout_micros`.
     So models serve many small requests at the price of few large ones.
 
-    With `allowed_batch_sizes` batches are padded to the next of these sizes, with rows
-    of which the results are dropped. A call with more rows than the maximum is refused,
-    unless `enable_large_batch_splitting` is set; so is one when the queue is full.
-    tf.nondifferentiable_batch_function makes it.
+    With `allowed_batch_sizes` batches are padded to the next of these sizes, with
+    copies of a row, of which the results are dropped. A call with more rows than
+    `max_batch_size` is refused; so is one when the queue is full. With
+    `enable_large_batch_splitting` the last allowed size may be below that, and `f` gets
+    larger calls in parts. tf.nondifferentiable_batch_function makes it.
 
     Communicates with other devices.
 
@@ -149,8 +150,9 @@ class BatchFunction(Op):
                 "MINIMIZE_TPU_COST_PER_REQUEST". What to do with a batch between two
                 allowed sizes: pad it up, cut it down and leave rows waiting, or what
                 costs least on a TPU.
-            enable_large_batch_splitting: bool. Whether a call with more rows than a
-                batch takes is cut into several.
+            enable_large_batch_splitting: bool. Whether a call with more rows than the
+                last of `allowed_batch_sizes` is cut into several; `max_batch_size`
+                still bounds it.
         """
 
         __slots__ = (
@@ -316,9 +318,10 @@ class BatchFunction(Op):
         large ones.
 
         With `allowed_batch_sizes` batches are padded to the next of these sizes, with
-        rows of which the results are dropped. A call with more rows than the maximum is
-        refused, unless `enable_large_batch_splitting` is set; so is one when the queue
-        is full. tf.nondifferentiable_batch_function makes it.
+        copies of a row, of which the results are dropped. A call with more rows than
+        `max_batch_size` is refused; so is one when the queue is full. With
+        `enable_large_batch_splitting` the last allowed size may be below that, and `f`
+        gets larger calls in parts. tf.nondifferentiable_batch_function makes it.
 
         Communicates with other devices.
 
@@ -334,7 +337,8 @@ class BatchFunction(Op):
                 many rows.
             num_batch_threads: int. How many batches are worked on at once; 0 or less to
                 adapt that, on threads that all queues of the process share.
-            max_batch_size: int. How many rows a batch has at most.
+            max_batch_size: int. How many rows a batch has at most, and a call, whether
+                it is cut or not.
             batch_timeout_micros: int. How long a batch waits for more rows, in
                 microseconds.
             Tout: list(dtype). At least 1 value. Dtypes of what `f` returns.
@@ -370,7 +374,8 @@ class BatchFunction(Op):
                     batch between two allowed sizes: pad it up, cut it down and leave
                     rows waiting, or what costs least on a TPU.
                 enable_large_batch_splitting: bool. Default False. Whether a call with
-                    more rows than a batch takes is cut into several.
+                    more rows than the last of `allowed_batch_sizes` is cut into
+                    several; `max_batch_size` still bounds it.
 
         Returns:
             out_tensors: list of tensors of `Tout`, `n ...`. The caller's rows of what
@@ -506,10 +511,11 @@ def batch_function(
     `max_batch_size` rows, or when its first caller has waited `batch_timeout_micros`.
     So models serve many small requests at the price of few large ones.
 
-    With `allowed_batch_sizes` batches are padded to the next of these sizes, with rows
-    of which the results are dropped. A call with more rows than the maximum is refused,
-    unless `enable_large_batch_splitting` is set; so is one when the queue is full.
-    tf.nondifferentiable_batch_function makes it.
+    With `allowed_batch_sizes` batches are padded to the next of these sizes, with
+    copies of a row, of which the results are dropped. A call with more rows than
+    `max_batch_size` is refused; so is one when the queue is full. With
+    `enable_large_batch_splitting` the last allowed size may be below that, and `f` gets
+    larger calls in parts. tf.nondifferentiable_batch_function makes it.
 
     Communicates with other devices.
 
@@ -524,7 +530,8 @@ def batch_function(
             many rows.
         num_batch_threads: int. How many batches are worked on at once; 0 or less to
             adapt that, on threads that all queues of the process share.
-        max_batch_size: int. How many rows a batch has at most.
+        max_batch_size: int. How many rows a batch has at most, and a call, whether it
+            is cut or not.
         batch_timeout_micros: int. How long a batch waits for more rows, in
             microseconds.
         Tout: list(dtype). At least 1 value. Dtypes of what `f` returns.
@@ -557,7 +564,8 @@ def batch_function(
             between two allowed sizes: pad it up, cut it down and leave rows waiting, or
             what costs least on a TPU.
         enable_large_batch_splitting: bool. Default False. Whether a call with more rows
-            than a batch takes is cut into several.
+            than the last of `allowed_batch_sizes` is cut into several; `max_batch_size`
+            still bounds it.
         name: what the op is called in a graph.
 
     Returns:

@@ -60,8 +60,9 @@ class PartitionedCall(Op):
     may be left out. StatefulPartitionedCall is for all others, RemoteCall runs a
     function elsewhere.
 
-    Arguments of another number or dtype than `f` takes are refused, and so are `Tout`
-    that `f` does not return.
+    Arguments of another number or dtype than `f` takes are refused, and so are other
+    dtypes in `Tout` than `f` returns; if there are more, the outputs that are left over
+    are empty.
 
     Attributes:
         output: list of tensors of `Tout`, `...`. What `f` returns.
@@ -140,7 +141,8 @@ class PartitionedCall(Op):
         RemoteCall runs a function elsewhere.
 
         Arguments of another number or dtype than `f` takes are refused, and so are
-        `Tout` that `f` does not return.
+        other dtypes in `Tout` than `f` returns; if there are more, the outputs that are
+        left over are empty.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -233,8 +235,9 @@ def partitioned_call(
     may be left out. StatefulPartitionedCall is for all others, RemoteCall runs a
     function elsewhere.
 
-    Arguments of another number or dtype than `f` takes are refused, and so are `Tout`
-    that `f` does not return.
+    Arguments of another number or dtype than `f` takes are refused, and so are other
+    dtypes in `Tout` than `f` returns; if there are more, the outputs that are left over
+    are empty.
 
     `PartitionedCall.create` in the current scope, with PartitionedCall.Options as
     keywords.

@@ -61,8 +61,9 @@ class StatefulPartitionedCall(Op):
     read or write variables, draw random numbers or print: a call is never left out nor
     joined with another. PartitionedCall is for functions without such effects.
 
-    Arguments of another number or dtype than `f` takes are refused, and so are `Tout`
-    that `f` does not return.
+    Arguments of another number or dtype than `f` takes are refused, and so are other
+    dtypes in `Tout` than `f` returns; if there are more, the outputs that are left over
+    are empty.
 
     Stateful. Communicates with other devices.
 
@@ -144,7 +145,8 @@ class StatefulPartitionedCall(Op):
         such effects.
 
         Arguments of another number or dtype than `f` takes are refused, and so are
-        `Tout` that `f` does not return.
+        other dtypes in `Tout` than `f` returns; if there are more, the outputs that are
+        left over are empty.
 
         Stateful. Communicates with other devices.
 
@@ -239,8 +241,9 @@ def stateful_partitioned_call(
     read or write variables, draw random numbers or print: a call is never left out nor
     joined with another. PartitionedCall is for functions without such effects.
 
-    Arguments of another number or dtype than `f` takes are refused, and so are `Tout`
-    that `f` does not return.
+    Arguments of another number or dtype than `f` takes are refused, and so are other
+    dtypes in `Tout` than `f` returns; if there are more, the outputs that are left over
+    are empty.
 
     Stateful. Communicates with other devices.
 

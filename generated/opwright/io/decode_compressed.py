@@ -40,8 +40,9 @@ class DecodeCompressed(TensorOp[TString]):
     """Decompresses strings.
 
     Each string is compressed by itself; several streams of GZIP in one string are put
-    together. What is no such stream gives an empty string, or what could be read before
-    the error, and nothing is said: check sizes if it matters. ReadFile reads files.
+    together. What is no such stream is refused, and so is any other word for the
+    compression. But a stream that ends too early gives what could be read, and nothing
+    is said; of several streams of ZLIB only the first is read. ReadFile reads files.
 
     Attributes:
         output: string, `*x`. The data as it was before.
@@ -94,8 +95,9 @@ class DecodeCompressed(TensorOp[TString]):
         """Decompresses strings.
 
         Each string is compressed by itself; several streams of GZIP in one string are
-        put together. What is no such stream gives an empty string, or what could be
-        read before the error, and nothing is said: check sizes if it matters. ReadFile
+        put together. What is no such stream is refused, and so is any other word for
+        the compression. But a stream that ends too early gives what could be read, and
+        nothing is said; of several streams of ZLIB only the first is read. ReadFile
         reads files.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -158,8 +160,9 @@ def decode_compressed(
     """Decompresses strings.
 
     Each string is compressed by itself; several streams of GZIP in one string are put
-    together. What is no such stream gives an empty string, or what could be read before
-    the error, and nothing is said: check sizes if it matters. ReadFile reads files.
+    together. What is no such stream is refused, and so is any other word for the
+    compression. But a stream that ends too early gives what could be read, and nothing
+    is said; of several streams of ZLIB only the first is read. ReadFile reads files.
 
     `DecodeCompressed.create` in the current scope, with DecodeCompressed.Options as
     keywords.

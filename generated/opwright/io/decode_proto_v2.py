@@ -66,14 +66,15 @@ class DecodeProtoV2(Op):
     """Reads fields of serialized protocol buffers, a tensor for each field.
 
     Field f of message m has sizes[m, f] values, which are padded to the most that one
-    message has: with zeros or empty strings, which `sizes` tells from real ones. Fields
-    that are not asked for are passed over. Messages within messages come out as
-    strings, to be decoded in turn, and enums as int32.
+    message has: with the default that the field declares, or else zeros or empty
+    strings; `sizes` tells them from real ones. Fields that are not asked for are passed
+    over. Messages within messages come out as strings, to be decoded in turn, and enums
+    as int32.
 
     Unsigned 32 bit fields may be read as int64 or uint32, and so on: a dtype that
     cannot hold the field, a field that the message does not have, and bytes that are no
-    message are refused. EncodeProto writes; ParseExampleV2 is faster for
-    tf.train.Example.
+    message are refused, and so is an empty batch. EncodeProto writes; ParseExampleV2 is
+    faster for tf.train.Example.
 
     Attributes:
         sizes: int32, `*x len(output_types)`. How many values each field has in each
@@ -156,14 +157,15 @@ class DecodeProtoV2(Op):
         """Reads fields of serialized protocol buffers, a tensor for each field.
 
         Field f of message m has sizes[m, f] values, which are padded to the most that
-        one message has: with zeros or empty strings, which `sizes` tells from real
-        ones. Fields that are not asked for are passed over. Messages within messages
-        come out as strings, to be decoded in turn, and enums as int32.
+        one message has: with the default that the field declares, or else zeros or
+        empty strings; `sizes` tells them from real ones. Fields that are not asked for
+        are passed over. Messages within messages come out as strings, to be decoded in
+        turn, and enums as int32.
 
         Unsigned 32 bit fields may be read as int64 or uint32, and so on: a dtype that
         cannot hold the field, a field that the message does not have, and bytes that
-        are no message are refused. EncodeProto writes; ParseExampleV2 is faster for
-        tf.train.Example.
+        are no message are refused, and so is an empty batch. EncodeProto writes;
+        ParseExampleV2 is faster for tf.train.Example.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -261,14 +263,15 @@ def decode_proto_v2(
     """Reads fields of serialized protocol buffers, a tensor for each field.
 
     Field f of message m has sizes[m, f] values, which are padded to the most that one
-    message has: with zeros or empty strings, which `sizes` tells from real ones. Fields
-    that are not asked for are passed over. Messages within messages come out as
-    strings, to be decoded in turn, and enums as int32.
+    message has: with the default that the field declares, or else zeros or empty
+    strings; `sizes` tells them from real ones. Fields that are not asked for are passed
+    over. Messages within messages come out as strings, to be decoded in turn, and enums
+    as int32.
 
     Unsigned 32 bit fields may be read as int64 or uint32, and so on: a dtype that
     cannot hold the field, a field that the message does not have, and bytes that are no
-    message are refused. EncodeProto writes; ParseExampleV2 is faster for
-    tf.train.Example.
+    message are refused, and so is an empty batch. EncodeProto writes; ParseExampleV2 is
+    faster for tf.train.Example.
 
     `DecodeProtoV2.create` in the current scope, with DecodeProtoV2.Options as keywords.
 

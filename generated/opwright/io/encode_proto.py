@@ -54,8 +54,9 @@ class EncodeProto(TensorOp[TString]):
     """Writes protocol buffers from a tensor for each field.
 
     Message m gets the first sizes[m, f] values of field f; the others are padding.
-    Fields are written in the order of their numbers. A field that is not repeated takes
-    one value at most. Messages within messages are strings that were encoded before.
+    Fields are written in the order of their numbers. A field that is not repeated has
+    one value at most; if more are given, all are written, and who reads the message
+    keeps the last. Messages within messages are strings that were encoded before.
     DecodeProtoV2 is the way back.
 
     A field that the message lacks, dtypes that do not fit it, and sizes that exceed the
@@ -123,7 +124,8 @@ class EncodeProto(TensorOp[TString]):
 
         Message m gets the first sizes[m, f] values of field f; the others are padding.
         Fields are written in the order of their numbers. A field that is not repeated
-        takes one value at most. Messages within messages are strings that were encoded
+        has one value at most; if more are given, all are written, and who reads the
+        message keeps the last. Messages within messages are strings that were encoded
         before. DecodeProtoV2 is the way back.
 
         A field that the message lacks, dtypes that do not fit it, and sizes that exceed
@@ -209,8 +211,9 @@ def encode_proto(
     """Writes protocol buffers from a tensor for each field.
 
     Message m gets the first sizes[m, f] values of field f; the others are padding.
-    Fields are written in the order of their numbers. A field that is not repeated takes
-    one value at most. Messages within messages are strings that were encoded before.
+    Fields are written in the order of their numbers. A field that is not repeated has
+    one value at most; if more are given, all are written, and who reads the message
+    keeps the last. Messages within messages are strings that were encoded before.
     DecodeProtoV2 is the way back.
 
     A field that the message lacks, dtypes that do not fit it, and sizes that exceed the

@@ -160,7 +160,8 @@ class FixedLengthRecordReader(TensorOp[TString]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            record_bytes: int. Length of a record.
+            record_bytes: int. Length of a record, at least 1: 0 is not refused, and
+                gives empty records without end.
             options: merged field by field; the last explicit one wins.
                 header_bytes: int. Default 0. Bytes to skip at the beginning of a file.
                 footer_bytes: int. Default 0. Bytes to leave out at its end.
@@ -262,7 +263,8 @@ def fixed_length_record_reader(
     FixedLengthRecordReader.Options as keywords.
 
     Args:
-        record_bytes: int. Length of a record.
+        record_bytes: int. Length of a record, at least 1: 0 is not refused, and gives
+            empty records without end.
         header_bytes: int. Default 0. Bytes to skip at the beginning of a file.
         footer_bytes: int. Default 0. Bytes to leave out at its end.
         hop_bytes: int. Default 0. Bytes from the start of a record to that of the next;

@@ -88,9 +88,11 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
                 its length.
             container: string. Which container of the device the reader is in; the
                 default one if empty.
-            shared_name: string. The name under which calls share a reader; the op's own
-                name if empty.
-            encoding: string. "ZLIB" or "GZIP"; empty for files that are not compressed.
+            shared_name: string. The name under which calls share a reader. If empty,
+                the node's name stands for it in a graph, and eager calls with the same
+                attrs share one: give a name.
+            encoding: string. "ZLIB" or "GZIP"; with any other word files are read as
+                not compressed.
         """
 
         __slots__ = (
@@ -171,7 +173,8 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            record_bytes: int. Length of a record.
+            record_bytes: int. Length of a record, at least 1: 0 is not refused, and
+                gives empty records without end.
             options: merged field by field; the last explicit one wins.
                 header_bytes: int. Default 0. Bytes to skip at the beginning of a file.
                 footer_bytes: int. Default 0. Bytes to leave out at its end.
@@ -180,9 +183,10 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
                 container: string. Default "". Which container of the device the reader
                     is in; the default one if empty.
                 shared_name: string. Default "". The name under which calls share a
-                    reader; the op's own name if empty.
-                encoding: string. Default "". "ZLIB" or "GZIP"; empty for files that are
-                    not compressed.
+                    reader. If empty, the node's name stands for it in a graph, and
+                    eager calls with the same attrs share one: give a name.
+                encoding: string. Default "". "ZLIB" or "GZIP"; with any other word
+                    files are read as not compressed.
 
         Returns:
             reader_handle: resource, `scalar`. Handle of the reader, for ReaderReadV2
@@ -278,17 +282,19 @@ def fixed_length_record_reader_v2(
     FixedLengthRecordReaderV2.Options as keywords.
 
     Args:
-        record_bytes: int. Length of a record.
+        record_bytes: int. Length of a record, at least 1: 0 is not refused, and gives
+            empty records without end.
         header_bytes: int. Default 0. Bytes to skip at the beginning of a file.
         footer_bytes: int. Default 0. Bytes to leave out at its end.
         hop_bytes: int. Default 0. Bytes from the start of a record to that of the next;
             0 for its length.
         container: string. Default "". Which container of the device the reader is in;
             the default one if empty.
-        shared_name: string. Default "". The name under which calls share a reader; the
-            op's own name if empty.
-        encoding: string. Default "". "ZLIB" or "GZIP"; empty for files that are not
-            compressed.
+        shared_name: string. Default "". The name under which calls share a reader. If
+            empty, the node's name stands for it in a graph, and eager calls with the
+            same attrs share one: give a name.
+        encoding: string. Default "". "ZLIB" or "GZIP"; with any other word files are
+            read as not compressed.
         name: what the op is called in a graph.
 
     Returns:

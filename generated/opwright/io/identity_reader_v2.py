@@ -75,8 +75,9 @@ class IdentityReaderV2(TensorOp[TResource]):
         Attributes:
             container: string. Which container of the device the reader is in; the
                 default one if empty.
-            shared_name: string. The name under which calls share a reader; the op's own
-                name if empty.
+            shared_name: string. The name under which calls share a reader. If empty,
+                the node's name stands for it in a graph, and eager calls with the same
+                attrs share one: give a name.
         """
 
         __slots__ = ("container", "shared_name")
@@ -122,7 +123,8 @@ class IdentityReaderV2(TensorOp[TResource]):
                 container: string. Default "". Which container of the device the reader
                     is in; the default one if empty.
                 shared_name: string. Default "". The name under which calls share a
-                    reader; the op's own name if empty.
+                    reader. If empty, the node's name stands for it in a graph, and
+                    eager calls with the same attrs share one: give a name.
 
         Returns:
             reader_handle: resource, `scalar`. Handle of the reader, for ReaderReadV2
@@ -193,8 +195,9 @@ def identity_reader_v2(
     Args:
         container: string. Default "". Which container of the device the reader is in;
             the default one if empty.
-        shared_name: string. Default "". The name under which calls share a reader; the
-            op's own name if empty.
+        shared_name: string. Default "". The name under which calls share a reader. If
+            empty, the node's name stands for it in a graph, and eager calls with the
+            same attrs share one: give a name.
         name: what the op is called in a graph.
 
     Returns:

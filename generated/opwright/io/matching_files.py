@@ -36,10 +36,10 @@ class MatchingFiles(TensorOp[TString]):
     """Lists the files whose names match patterns.
 
     In a pattern, `*` stands for any characters and `?` for one, but not for `/`;
-    `[a-z]` stands for one of several. Names come sorted, those of all patterns
-    together, and one that several patterns match is there as often. A pattern that
-    matches nothing adds nothing, and is not refused. MatchingFilesDataset makes a data
-    set of them.
+    `[a-z]` stands for one of several. Folders are listed as well. Names come sorted,
+    those of all patterns together, and one that several patterns match is there as
+    often. A pattern that matches nothing adds nothing, and is not refused.
+    MatchingFilesDataset makes a data set of them.
 
     Attributes:
         filenames: string, `_found`. Names of the files.
@@ -69,10 +69,10 @@ class MatchingFiles(TensorOp[TString]):
         """Lists the files whose names match patterns.
 
         In a pattern, `*` stands for any characters and `?` for one, but not for `/`;
-        `[a-z]` stands for one of several. Names come sorted, those of all patterns
-        together, and one that several patterns match is there as often. A pattern that
-        matches nothing adds nothing, and is not refused. MatchingFilesDataset makes a
-        data set of them.
+        `[a-z]` stands for one of several. Folders are listed as well. Names come
+        sorted, those of all patterns together, and one that several patterns match is
+        there as often. A pattern that matches nothing adds nothing, and is not refused.
+        MatchingFilesDataset makes a data set of them.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -110,10 +110,10 @@ def matching_files(
     """Lists the files whose names match patterns.
 
     In a pattern, `*` stands for any characters and `?` for one, but not for `/`;
-    `[a-z]` stands for one of several. Names come sorted, those of all patterns
-    together, and one that several patterns match is there as often. A pattern that
-    matches nothing adds nothing, and is not refused. MatchingFilesDataset makes a data
-    set of them.
+    `[a-z]` stands for one of several. Folders are listed as well. Names come sorted,
+    those of all patterns together, and one that several patterns match is there as
+    often. A pattern that matches nothing adds nothing, and is not refused.
+    MatchingFilesDataset makes a data set of them.
 
     `MatchingFiles.create` in the current scope.
 

@@ -106,7 +106,8 @@ class ReaderReadUpTo(Op):
                 WholeFileReader makes.
             queue_handle: reference to string, `2`. Reference to the queue that names of
                 files come from.
-            num_records: int64, `scalar`. The most records to read.
+            num_records: int64, `scalar`. The most records to read; 0 gives none, and a
+                negative number is not refused, but ends the process.
 
         Returns:
             keys: string, `_read`. Where each record comes from.
@@ -169,7 +170,8 @@ def reader_read_up_to(
             WholeFileReader makes.
         queue_handle: reference to string, `2`. Reference to the queue that names of
             files come from.
-        num_records: int64, `scalar`. The most records to read.
+        num_records: int64, `scalar`. The most records to read; 0 gives none, and a
+            negative number is not refused, but ends the process.
         name: what the op is called in a graph.
 
     Returns:

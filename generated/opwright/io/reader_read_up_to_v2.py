@@ -111,7 +111,8 @@ class ReaderReadUpToV2(Op):
                 TextLineReaderV2 makes.
             queue_handle: resource, `scalar`. Handle of the queue that names of files
                 come from.
-            num_records: int64, `scalar`. The most records to read.
+            num_records: int64, `scalar`. The most records to read; 0 gives none, and a
+                negative number is not refused, but ends the process.
 
         Returns:
             keys: string, `_read`. Where each record comes from.
@@ -173,7 +174,8 @@ def reader_read_up_to_v2(
             makes.
         queue_handle: resource, `scalar`. Handle of the queue that names of files come
             from.
-        num_records: int64, `scalar`. The most records to read.
+        num_records: int64, `scalar`. The most records to read; 0 gives none, and a
+            negative number is not refused, but ends the process.
         name: what the op is called in a graph.
 
     Returns:

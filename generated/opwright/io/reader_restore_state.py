@@ -43,7 +43,8 @@ class ReaderRestoreState(Op):
 
     The reader goes on from there, with the counts that were written. The string has to
     come from ReaderSerializeState of a reader of the same kind, or it is refused. Of
-    TensorFlow's own readers only IdentityReaderV2 can do it, others refuse.
+    TensorFlow's own readers IdentityReaderV2 and WholeFileReaderV2 can do it, others
+    refuse.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
@@ -76,8 +77,8 @@ class ReaderRestoreState(Op):
 
         The reader goes on from there, with the counts that were written. The string has
         to come from ReaderSerializeState of a reader of the same kind, or it is
-        refused. Of TensorFlow's own readers only IdentityReaderV2 can do it, others
-        refuse.
+        refused. Of TensorFlow's own readers IdentityReaderV2 and WholeFileReaderV2 can
+        do it, others refuse.
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
@@ -125,7 +126,8 @@ def reader_restore_state(
 
     The reader goes on from there, with the counts that were written. The string has to
     come from ReaderSerializeState of a reader of the same kind, or it is refused. Of
-    TensorFlow's own readers only IdentityReaderV2 can do it, others refuse.
+    TensorFlow's own readers IdentityReaderV2 and WholeFileReaderV2 can do it, others
+    refuse.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.

@@ -44,7 +44,8 @@ class ReaderRestoreStateV2(Op):
 
     The reader goes on from there, with the counts that were written. The string has to
     come from ReaderSerializeStateV2 of a reader of the same kind, or it is refused. Of
-    TensorFlow's own readers only IdentityReaderV2 can do it, others refuse.
+    TensorFlow's own readers IdentityReaderV2 and WholeFileReaderV2 can do it, others
+    refuse.
 
     Stateful.
 
@@ -74,8 +75,8 @@ class ReaderRestoreStateV2(Op):
 
         The reader goes on from there, with the counts that were written. The string has
         to come from ReaderSerializeStateV2 of a reader of the same kind, or it is
-        refused. Of TensorFlow's own readers only IdentityReaderV2 can do it, others
-        refuse.
+        refused. Of TensorFlow's own readers IdentityReaderV2 and WholeFileReaderV2 can
+        do it, others refuse.
 
         Stateful.
 
@@ -120,7 +121,8 @@ def reader_restore_state_v2(
 
     The reader goes on from there, with the counts that were written. The string has to
     come from ReaderSerializeStateV2 of a reader of the same kind, or it is refused. Of
-    TensorFlow's own readers only IdentityReaderV2 can do it, others refuse.
+    TensorFlow's own readers IdentityReaderV2 and WholeFileReaderV2 can do it, others
+    refuse.
 
     Stateful.
 

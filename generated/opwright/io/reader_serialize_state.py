@@ -36,8 +36,8 @@ class ReaderSerializeState(TensorOp[TString]):
     """Writes down where a reader is, by reference.
 
     The string is a tensorflow.ReaderBaseState, with the counts and the name that the
-    reader is at; ReaderRestoreState takes it. Of TensorFlow's own readers only
-    IdentityReaderV2 can do it, others refuse.
+    reader is at; ReaderRestoreState takes it. Of TensorFlow's own readers
+    IdentityReaderV2 and WholeFileReaderV2 can do it, others refuse.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
@@ -72,8 +72,8 @@ class ReaderSerializeState(TensorOp[TString]):
         """Writes down where a reader is, by reference.
 
         The string is a tensorflow.ReaderBaseState, with the counts and the name that
-        the reader is at; ReaderRestoreState takes it. Of TensorFlow's own readers only
-        IdentityReaderV2 can do it, others refuse.
+        the reader is at; ReaderRestoreState takes it. Of TensorFlow's own readers
+        IdentityReaderV2 and WholeFileReaderV2 can do it, others refuse.
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
@@ -117,8 +117,8 @@ def reader_serialize_state(
     """Writes down where a reader is, by reference.
 
     The string is a tensorflow.ReaderBaseState, with the counts and the name that the
-    reader is at; ReaderRestoreState takes it. Of TensorFlow's own readers only
-    IdentityReaderV2 can do it, others refuse.
+    reader is at; ReaderRestoreState takes it. Of TensorFlow's own readers
+    IdentityReaderV2 and WholeFileReaderV2 can do it, others refuse.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.

@@ -36,8 +36,8 @@ class ReaderSerializeStateV2(TensorOp[TString]):
     """Writes down where a reader is.
 
     The string is a tensorflow.ReaderBaseState, with the counts and the name that the
-    reader is at; ReaderRestoreStateV2 takes it. Of TensorFlow's own readers only
-    IdentityReaderV2 can do it, others refuse.
+    reader is at; ReaderRestoreStateV2 takes it. Of TensorFlow's own readers
+    IdentityReaderV2 and WholeFileReaderV2 can do it, others refuse.
 
     Stateful.
 
@@ -72,7 +72,7 @@ class ReaderSerializeStateV2(TensorOp[TString]):
 
         The string is a tensorflow.ReaderBaseState, with the counts and the name that
         the reader is at; ReaderRestoreStateV2 takes it. Of TensorFlow's own readers
-        only IdentityReaderV2 can do it, others refuse.
+        IdentityReaderV2 and WholeFileReaderV2 can do it, others refuse.
 
         Stateful.
 
@@ -118,8 +118,8 @@ def reader_serialize_state_v2(
     """Writes down where a reader is.
 
     The string is a tensorflow.ReaderBaseState, with the counts and the name that the
-    reader is at; ReaderRestoreStateV2 takes it. Of TensorFlow's own readers only
-    IdentityReaderV2 can do it, others refuse.
+    reader is at; ReaderRestoreStateV2 takes it. Of TensorFlow's own readers
+    IdentityReaderV2 and WholeFileReaderV2 can do it, others refuse.
 
     Stateful.
 

@@ -44,7 +44,8 @@ class TextLineReader(TensorOp[TString]):
     reference of two strings, which ReaderRead and other ops without a number take.
     Apart from that it does what TextLineReaderV2 does: the key of a record is the name
     of the file, a colon and the number of the line, from 1, the value the line without
-    its line break. New calls are refused, eagerly and in graphs.
+    its line break and without carriage returns. New calls are refused, eagerly and in
+    graphs.
 
     TextLineReader was removed in GraphDef version 26. Use TextLineReaderV2. Stateful.
 
@@ -124,7 +125,8 @@ class TextLineReader(TensorOp[TString]):
         is a reference of two strings, which ReaderRead and other ops without a number
         take. Apart from that it does what TextLineReaderV2 does: the key of a record is
         the name of the file, a colon and the number of the line, from 1, the value the
-        line without its line break. New calls are refused, eagerly and in graphs.
+        line without its line break and without carriage returns. New calls are refused,
+        eagerly and in graphs.
 
         TextLineReader was removed in GraphDef version 26. Use TextLineReaderV2.
         Stateful.
@@ -211,7 +213,8 @@ def text_line_reader(
     reference of two strings, which ReaderRead and other ops without a number take.
     Apart from that it does what TextLineReaderV2 does: the key of a record is the name
     of the file, a colon and the number of the line, from 1, the value the line without
-    its line break. New calls are refused, eagerly and in graphs.
+    its line break and without carriage returns. New calls are refused, eagerly and in
+    graphs.
 
     TextLineReader was removed in GraphDef version 26. Use TextLineReaderV2. Stateful.
 

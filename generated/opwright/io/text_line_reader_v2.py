@@ -43,7 +43,7 @@ class TextLineReaderV2(TensorOp[TResource]):
     Readers take names from a queue, and keep the place in the file that they are at:
     ReaderReadV2 gives the next record, with a key, and takes the next name where a file
     ends. Here the key is the name of the file, a colon and the number of the line, from
-    1, the value the line without its line break.
+    1, the value the line without its line break and without carriage returns.
 
     New programs read such files with TextLineDataset, which needs no queue.
 
@@ -78,8 +78,9 @@ class TextLineReaderV2(TensorOp[TResource]):
             skip_header_lines: int. Lines to skip at the beginning of each file.
             container: string. Which container of the device the reader is in; the
                 default one if empty.
-            shared_name: string. The name under which calls share a reader; the op's own
-                name if empty.
+            shared_name: string. The name under which calls share a reader. If empty,
+                the node's name stands for it in a graph, and eager calls with the same
+                attrs share one: give a name.
         """
 
         __slots__ = ("skip_header_lines", "container", "shared_name")
@@ -120,7 +121,8 @@ class TextLineReaderV2(TensorOp[TResource]):
         Readers take names from a queue, and keep the place in the file that they are
         at: ReaderReadV2 gives the next record, with a key, and takes the next name
         where a file ends. Here the key is the name of the file, a colon and the number
-        of the line, from 1, the value the line without its line break.
+        of the line, from 1, the value the line without its line break and without
+        carriage returns.
 
         New programs read such files with TextLineDataset, which needs no queue.
 
@@ -136,7 +138,8 @@ class TextLineReaderV2(TensorOp[TResource]):
                 container: string. Default "". Which container of the device the reader
                     is in; the default one if empty.
                 shared_name: string. Default "". The name under which calls share a
-                    reader; the op's own name if empty.
+                    reader. If empty, the node's name stands for it in a graph, and
+                    eager calls with the same attrs share one: give a name.
 
         Returns:
             reader_handle: resource, `scalar`. Handle of the reader, for ReaderReadV2
@@ -203,7 +206,7 @@ def text_line_reader_v2(
     Readers take names from a queue, and keep the place in the file that they are at:
     ReaderReadV2 gives the next record, with a key, and takes the next name where a file
     ends. Here the key is the name of the file, a colon and the number of the line, from
-    1, the value the line without its line break.
+    1, the value the line without its line break and without carriage returns.
 
     New programs read such files with TextLineDataset, which needs no queue.
 
@@ -216,8 +219,9 @@ def text_line_reader_v2(
         skip_header_lines: int. Default 0. Lines to skip at the beginning of each file.
         container: string. Default "". Which container of the device the reader is in;
             the default one if empty.
-        shared_name: string. Default "". The name under which calls share a reader; the
-            op's own name if empty.
+        shared_name: string. Default "". The name under which calls share a reader. If
+            empty, the node's name stands for it in a graph, and eager calls with the
+            same attrs share one: give a name.
         name: what the op is called in a graph.
 
     Returns:

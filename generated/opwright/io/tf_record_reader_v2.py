@@ -78,8 +78,9 @@ class TFRecordReaderV2(TensorOp[TResource]):
         Attributes:
             container: string. Which container of the device the reader is in; the
                 default one if empty.
-            shared_name: string. The name under which calls share a reader; the op's own
-                name if empty.
+            shared_name: string. The name under which calls share a reader. If empty,
+                the node's name stands for it in a graph, and eager calls with the same
+                attrs share one: give a name.
             compression_type: string. "ZLIB", "GZIP" or "SNAPPY"; empty for files that
                 are not compressed, as which all are read with any other word.
         """
@@ -137,7 +138,8 @@ class TFRecordReaderV2(TensorOp[TResource]):
                 container: string. Default "". Which container of the device the reader
                     is in; the default one if empty.
                 shared_name: string. Default "". The name under which calls share a
-                    reader; the op's own name if empty.
+                    reader. If empty, the node's name stands for it in a graph, and
+                    eager calls with the same attrs share one: give a name.
                 compression_type: string. Default "". "ZLIB", "GZIP" or "SNAPPY"; empty
                     for files that are not compressed, as which all are read with any
                     other word.
@@ -220,8 +222,9 @@ def tf_record_reader_v2(
     Args:
         container: string. Default "". Which container of the device the reader is in;
             the default one if empty.
-        shared_name: string. Default "". The name under which calls share a reader; the
-            op's own name if empty.
+        shared_name: string. Default "". The name under which calls share a reader. If
+            empty, the node's name stands for it in a graph, and eager calls with the
+            same attrs share one: give a name.
         compression_type: string. Default "". "ZLIB", "GZIP" or "SNAPPY"; empty for
             files that are not compressed, as which all are read with any other word.
         name: what the op is called in a graph.

@@ -63,8 +63,8 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
     Keys and values lie in two tensors of buckets, with open addressing: fast, but two
     keys have to be given up, one that marks buckets never used and one that marks those
     whose key was removed. They must differ, and to insert them, or to look for them, is
-    refused. Keys may be vectors: their length is that of `empty_key`. Values may have
-    any shape.
+    refused. Keys may be vectors: their length is that of `empty_key`. Values are
+    scalars or vectors; other shapes are refused.
 
     The table doubles when its keys come to more than `max_load_factor` of its buckets.
     Buckets of removed keys do not count for that, and new keys may take them; but once
@@ -105,7 +105,8 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
         """Optional attributes of AnonymousMutableDenseHashTable.
 
         Attributes:
-            value_shape: shape. Shape of a value; scalars by default.
+            value_shape: shape. Shape of a value, of one dimension at most; scalars by
+                default.
             initial_num_buckets: int. Buckets at the start: a power of 2, 4 at least.
             max_load_factor: float. The share of used buckets from which on the table
                 grows, between 0 and 1.
@@ -156,7 +157,7 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
         two keys have to be given up, one that marks buckets never used and one that
         marks those whose key was removed. They must differ, and to insert them, or to
         look for them, is refused. Keys may be vectors: their length is that of
-        `empty_key`. Values may have any shape.
+        `empty_key`. Values are scalars or vectors; other shapes are refused.
 
         The table doubles when its keys come to more than `max_load_factor` of its
         buckets. Buckets of removed keys do not count for that, and new keys may take
@@ -182,7 +183,8 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
                 removed; another one than `empty_key`.
             value_dtype: dtype. Dtype that values have.
             options: merged field by field; the last explicit one wins.
-                value_shape: shape. Default (). Shape of a value; scalars by default.
+                value_shape: shape. Default (). Shape of a value, of one dimension at
+                    most; scalars by default.
                 initial_num_buckets: int. Default 131072. Buckets at the start: a power
                     of 2, 4 at least.
                 max_load_factor: float. Default 0.8. The share of used buckets from
@@ -264,8 +266,8 @@ def anonymous_mutable_dense_hash_table(
     Keys and values lie in two tensors of buckets, with open addressing: fast, but two
     keys have to be given up, one that marks buckets never used and one that marks those
     whose key was removed. They must differ, and to insert them, or to look for them, is
-    refused. Keys may be vectors: their length is that of `empty_key`. Values may have
-    any shape.
+    refused. Keys may be vectors: their length is that of `empty_key`. Values are
+    scalars or vectors; other shapes are refused.
 
     The table doubles when its keys come to more than `max_load_factor` of its buckets.
     Buckets of removed keys do not count for that, and new keys may take them; but once
@@ -289,7 +291,8 @@ def anonymous_mutable_dense_hash_table(
         deleted_key: `key_dtype`, `*key`. The key that marks a bucket whose key was
             removed; another one than `empty_key`.
         value_dtype: dtype. Dtype that values have.
-        value_shape: shape. Default (). Shape of a value; scalars by default.
+        value_shape: shape. Default (). Shape of a value, of one dimension at most;
+            scalars by default.
         initial_num_buckets: int. Default 131072. Buckets at the start: a power of 2, 4
             at least.
         max_load_factor: float. Default 0.8. The share of used buckets from which on the

@@ -54,8 +54,8 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
 
     Each call makes a table of its own, which lives as long as its handle;
     MutableHashTableOfTensorsV2 makes one that has a name and lives on.
-    MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 tensors of any
-    rank.
+    MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
+    vectors.
 
     Stateful.
 
@@ -122,8 +122,8 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
 
         Each call makes a table of its own, which lives as long as its handle;
         MutableHashTableOfTensorsV2 makes one that has a name and lives on.
-        MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 tensors of any
-        rank.
+        MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
+        vectors.
 
         Stateful.
 
@@ -210,8 +210,8 @@ def anonymous_mutable_hash_table_of_tensors(
 
     Each call makes a table of its own, which lives as long as its handle;
     MutableHashTableOfTensorsV2 makes one that has a name and lives on.
-    MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 tensors of any
-    rank.
+    MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
+    vectors.
 
     Stateful.
 

@@ -51,8 +51,8 @@ class InitializeTable(Op):
     """Fills a table that can be filled once, by reference.
 
     Key i leads to value i. A key that is there twice is refused, unless both have the
-    same value. A table that has been filled before stays as it is: as many keys as it
-    has are taken and ignored, another number is refused.
+    same value, and so are no keys at all. A table that has been filled before stays as
+    it is: as many keys as it has are taken and ignored, another number is refused.
 
     InitializeTableFromTextFile reads a file, InitializeTableFromDataset a data set.
     Tables that may change take LookupTableInsert.
@@ -92,8 +92,9 @@ class InitializeTable(Op):
         """Fills a table that can be filled once, by reference.
 
         Key i leads to value i. A key that is there twice is refused, unless both have
-        the same value. A table that has been filled before stays as it is: as many keys
-        as it has are taken and ignored, another number is refused.
+        the same value, and so are no keys at all. A table that has been filled before
+        stays as it is: as many keys as it has are taken and ignored, another number is
+        refused.
 
         InitializeTableFromTextFile reads a file, InitializeTableFromDataset a data set.
         Tables that may change take LookupTableInsert.
@@ -151,8 +152,8 @@ def initialize_table(
     """Fills a table that can be filled once, by reference.
 
     Key i leads to value i. A key that is there twice is refused, unless both have the
-    same value. A table that has been filled before stays as it is: as many keys as it
-    has are taken and ignored, another number is refused.
+    same value, and so are no keys at all. A table that has been filled before stays as
+    it is: as many keys as it has are taken and ignored, another number is refused.
 
     InitializeTableFromTextFile reads a file, InitializeTableFromDataset a data set.
     Tables that may change take LookupTableInsert.

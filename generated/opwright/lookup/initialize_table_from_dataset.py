@@ -45,8 +45,8 @@ class InitializeTableFromDataset(Op):
 
     Each element has to be a pair of scalars, a key and its value, of the table's
     dtypes. Do not batch them: an element of another form may leave the call waiting
-    forever. The data set has to end. A key that comes twice has to have the same value
-    each time.
+    forever, and one of other dtypes ends the process. The data set has to end. A key
+    that comes twice has to have the same value each time.
 
     InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table that
     has been filled before stays as it is.
@@ -84,8 +84,8 @@ class InitializeTableFromDataset(Op):
 
         Each element has to be a pair of scalars, a key and its value, of the table's
         dtypes. Do not batch them: an element of another form may leave the call waiting
-        forever. The data set has to end. A key that comes twice has to have the same
-        value each time.
+        forever, and one of other dtypes ends the process. The data set has to end. A
+        key that comes twice has to have the same value each time.
 
         InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table
         that has been filled before stays as it is.
@@ -139,8 +139,8 @@ def initialize_table_from_dataset(
 
     Each element has to be a pair of scalars, a key and its value, of the table's
     dtypes. Do not batch them: an element of another form may leave the call waiting
-    forever. The data set has to end. A key that comes twice has to have the same value
-    each time.
+    forever, and one of other dtypes ends the process. The data set has to end. A key
+    that comes twice has to have the same value each time.
 
     InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table that
     has been filled before stays as it is.

@@ -53,8 +53,9 @@ class InitializeTableFromTextFileV2(Op):
 
     Each line is a row of columns. Keys and values are made from columns, counted from
     0, or from the whole line, -2, or its number, -1, which begins at `offset`. Numbers
-    are read as decimals; a column that is no number, or a line that has too few
-    columns, is refused.
+    are read as decimals; a column that is no number, a line that has too few columns or
+    is empty, and a key that comes twice with another value are refused. The number of a
+    line wants int64, the whole line string.
 
     With `vocab_size` that many lines are read, and a file with fewer is refused. A
     table that has been filled before stays as it is. InitializeTableV2 takes tensors
@@ -127,8 +128,9 @@ class InitializeTableFromTextFileV2(Op):
 
         Each line is a row of columns. Keys and values are made from columns, counted
         from 0, or from the whole line, -2, or its number, -1, which begins at `offset`.
-        Numbers are read as decimals; a column that is no number, or a line that has too
-        few columns, is refused.
+        Numbers are read as decimals; a column that is no number, a line that has too
+        few columns or is empty, and a key that comes twice with another value are
+        refused. The number of a line wants int64, the whole line string.
 
         With `vocab_size` that many lines are read, and a file with fewer is refused. A
         table that has been filled before stays as it is. InitializeTableV2 takes
@@ -222,8 +224,9 @@ def initialize_table_from_text_file_v2(
 
     Each line is a row of columns. Keys and values are made from columns, counted from
     0, or from the whole line, -2, or its number, -1, which begins at `offset`. Numbers
-    are read as decimals; a column that is no number, or a line that has too few
-    columns, is refused.
+    are read as decimals; a column that is no number, a line that has too few columns or
+    is empty, and a key that comes twice with another value are refused. The number of a
+    line wants int64, the whole line string.
 
     With `vocab_size` that many lines are read, and a file with fewer is refused. A
     table that has been filled before stays as it is. InitializeTableV2 takes tensors

@@ -51,8 +51,8 @@ class InitializeTableV2(Op):
     """Fills a table that can be filled once.
 
     Key i leads to value i. A key that is there twice is refused, unless both have the
-    same value. A table that has been filled before stays as it is: as many keys as it
-    has are taken and ignored, another number is refused.
+    same value, and so are no keys at all. A table that has been filled before stays as
+    it is: as many keys as it has are taken and ignored, another number is refused.
 
     InitializeTableFromTextFileV2 reads a file, InitializeTableFromDataset a data set.
     Tables that may change take LookupTableInsertV2.
@@ -89,8 +89,9 @@ class InitializeTableV2(Op):
         """Fills a table that can be filled once.
 
         Key i leads to value i. A key that is there twice is refused, unless both have
-        the same value. A table that has been filled before stays as it is: as many keys
-        as it has are taken and ignored, another number is refused.
+        the same value, and so are no keys at all. A table that has been filled before
+        stays as it is: as many keys as it has are taken and ignored, another number is
+        refused.
 
         InitializeTableFromTextFileV2 reads a file, InitializeTableFromDataset a data
         set. Tables that may change take LookupTableInsertV2.
@@ -144,8 +145,8 @@ def initialize_table_v2(
     """Fills a table that can be filled once.
 
     Key i leads to value i. A key that is there twice is refused, unless both have the
-    same value. A table that has been filled before stays as it is: as many keys as it
-    has are taken and ignored, another number is refused.
+    same value, and so are no keys at all. A table that has been filled before stays as
+    it is: as many keys as it has are taken and ignored, another number is refused.
 
     InitializeTableFromTextFileV2 reads a file, InitializeTableFromDataset a data set.
     Tables that may change take LookupTableInsertV2.

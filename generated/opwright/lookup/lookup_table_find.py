@@ -57,8 +57,8 @@ class LookupTableFind(TensorOp[Tout]):
     which then stand in rows.
 
     Tables that can change take one default for all keys, or one for each; HashTable
-    wants one for all. A table that was never filled, or that has other dtypes, is
-    refused.
+    uses one for all: of one for each, which it takes as well, the first counts. A table
+    that was never filled, or that has other dtypes, is refused.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
@@ -107,8 +107,8 @@ class LookupTableFind(TensorOp[Tout]):
         vectors as keys, which then stand in rows.
 
         Tables that can change take one default for all keys, or one for each; HashTable
-        wants one for all. A table that was never filled, or that has other dtypes, is
-        refused.
+        uses one for all: of one for each, which it takes as well, the first counts. A
+        table that was never filled, or that has other dtypes, is refused.
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
@@ -176,8 +176,8 @@ def lookup_table_find(
     which then stand in rows.
 
     Tables that can change take one default for all keys, or one for each; HashTable
-    wants one for all. A table that was never filled, or that has other dtypes, is
-    refused.
+    uses one for all: of one for each, which it takes as well, the first counts. A table
+    that was never filled, or that has other dtypes, is refused.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.

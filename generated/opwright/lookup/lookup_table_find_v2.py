@@ -57,8 +57,8 @@ class LookupTableFindV2(TensorOp[Tout]):
     keys, which then stand in rows.
 
     Tables that can change take one default for all keys, or one for each; HashTableV2
-    wants one for all. A table that was never filled, or that has other dtypes, is
-    refused.
+    uses one for all: of one for each, which it takes as well, the first counts. A table
+    that was never filled, or that has other dtypes, is refused.
 
     Stateful.
 
@@ -105,8 +105,8 @@ class LookupTableFindV2(TensorOp[Tout]):
         vectors as keys, which then stand in rows.
 
         Tables that can change take one default for all keys, or one for each;
-        HashTableV2 wants one for all. A table that was never filled, or that has other
-        dtypes, is refused.
+        HashTableV2 uses one for all: of one for each, which it takes as well, the first
+        counts. A table that was never filled, or that has other dtypes, is refused.
 
         Stateful.
 
@@ -171,8 +171,8 @@ def lookup_table_find_v2(
     keys, which then stand in rows.
 
     Tables that can change take one default for all keys, or one for each; HashTableV2
-    wants one for all. A table that was never filled, or that has other dtypes, is
-    refused.
+    uses one for all: of one for each, which it takes as well, the first counts. A table
+    that was never filled, or that has other dtypes, is refused.
 
     Stateful.
 

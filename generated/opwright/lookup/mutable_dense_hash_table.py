@@ -66,7 +66,7 @@ class MutableDenseHashTable(TensorOp[TString]):
     Keys and values lie in two tensors of buckets, with open addressing: fast, but a key
     has to be given up, here one that marks buckets never used. To insert it, or to look
     for it, is refused. Keys may be vectors: their length is that of `empty_key`. Values
-    may have any shape.
+    are scalars or vectors.
 
     The table doubles when more than `max_load_factor` of its buckets are used. What
     LookupTableExport gives has all buckets, empty ones with their key.
@@ -110,7 +110,8 @@ class MutableDenseHashTable(TensorOp[TString]):
                 empty, it is not shared, or see `use_node_name_sharing`.
             use_node_name_sharing: bool. Whether a table without a `shared_name` is
                 shared under the op's own name.
-            value_shape: shape. Shape of a value; scalars by default.
+            value_shape: shape. Shape of a value, of one dimension at most; scalars by
+                default.
             initial_num_buckets: int. Buckets at the start: a power of 2, 4 at least.
             max_load_factor: float. The share of used buckets from which on the table
                 grows, between 0 and 1.
@@ -184,7 +185,7 @@ class MutableDenseHashTable(TensorOp[TString]):
         Keys and values lie in two tensors of buckets, with open addressing: fast, but a
         key has to be given up, here one that marks buckets never used. To insert it, or
         to look for it, is refused. Keys may be vectors: their length is that of
-        `empty_key`. Values may have any shape.
+        `empty_key`. Values are scalars or vectors.
 
         The table doubles when more than `max_load_factor` of its buckets are used. What
         LookupTableExport gives has all buckets, empty ones with their key.
@@ -213,7 +214,8 @@ class MutableDenseHashTable(TensorOp[TString]):
                     `use_node_name_sharing`.
                 use_node_name_sharing: bool. Default False. Whether a table without a
                     `shared_name` is shared under the op's own name.
-                value_shape: shape. Default (). Shape of a value; scalars by default.
+                value_shape: shape. Default (). Shape of a value, of one dimension at
+                    most; scalars by default.
                 initial_num_buckets: int. Default 131072. Buckets at the start: a power
                     of 2, 4 at least.
                 max_load_factor: float. Default 0.8. The share of used buckets from
@@ -303,7 +305,7 @@ def mutable_dense_hash_table(
     Keys and values lie in two tensors of buckets, with open addressing: fast, but a key
     has to be given up, here one that marks buckets never used. To insert it, or to look
     for it, is refused. Keys may be vectors: their length is that of `empty_key`. Values
-    may have any shape.
+    are scalars or vectors.
 
     The table doubles when more than `max_load_factor` of its buckets are used. What
     LookupTableExport gives has all buckets, empty ones with their key.
@@ -330,7 +332,8 @@ def mutable_dense_hash_table(
             by; if empty, it is not shared, or see `use_node_name_sharing`.
         use_node_name_sharing: bool. Default False. Whether a table without a
             `shared_name` is shared under the op's own name.
-        value_shape: shape. Default (). Shape of a value; scalars by default.
+        value_shape: shape. Default (). Shape of a value, of one dimension at most;
+            scalars by default.
         initial_num_buckets: int. Default 131072. Buckets at the start: a power of 2, 4
             at least.
         max_load_factor: float. Default 0.8. The share of used buckets from which on the

@@ -66,8 +66,8 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
     Keys and values lie in two tensors of buckets, with open addressing: fast, but two
     keys have to be given up, one that marks buckets never used and one that marks those
     whose key was removed. They must differ, and to insert them, or to look for them, is
-    refused. Keys may be vectors: their length is that of `empty_key`. Values may have
-    any shape.
+    refused. Keys may be vectors: their length is that of `empty_key`. Values are
+    scalars or vectors; other shapes are refused.
 
     The table doubles when its keys come to more than `max_load_factor` of its buckets.
     Buckets of removed keys do not count for that, and new keys may take them; but once
@@ -117,7 +117,8 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
                 eager calls with the same attrs have one table: give a name of its own.
             use_node_name_sharing: bool. Whether a table without a `shared_name` is
                 shared under the op's own name.
-            value_shape: shape. Shape of a value; scalars by default.
+            value_shape: shape. Shape of a value, of one dimension at most; scalars by
+                default.
             initial_num_buckets: int. Buckets at the start: a power of 2, 4 at least.
             max_load_factor: float. The share of used buckets from which on the table
                 grows, between 0 and 1.
@@ -193,7 +194,7 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
         two keys have to be given up, one that marks buckets never used and one that
         marks those whose key was removed. They must differ, and to insert them, or to
         look for them, is refused. Keys may be vectors: their length is that of
-        `empty_key`. Values may have any shape.
+        `empty_key`. Values are scalars or vectors; other shapes are refused.
 
         The table doubles when its keys come to more than `max_load_factor` of its
         buckets. Buckets of removed keys do not count for that, and new keys may take
@@ -229,7 +230,8 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
                     one table: give a name of its own.
                 use_node_name_sharing: bool. Default False. Whether a table without a
                     `shared_name` is shared under the op's own name.
-                value_shape: shape. Default (). Shape of a value; scalars by default.
+                value_shape: shape. Default (). Shape of a value, of one dimension at
+                    most; scalars by default.
                 initial_num_buckets: int. Default 131072. Buckets at the start: a power
                     of 2, 4 at least.
                 max_load_factor: float. Default 0.8. The share of used buckets from
@@ -323,8 +325,8 @@ def mutable_dense_hash_table_v2(
     Keys and values lie in two tensors of buckets, with open addressing: fast, but two
     keys have to be given up, one that marks buckets never used and one that marks those
     whose key was removed. They must differ, and to insert them, or to look for them, is
-    refused. Keys may be vectors: their length is that of `empty_key`. Values may have
-    any shape.
+    refused. Keys may be vectors: their length is that of `empty_key`. Values are
+    scalars or vectors; other shapes are refused.
 
     The table doubles when its keys come to more than `max_load_factor` of its buckets.
     Buckets of removed keys do not count for that, and new keys may take them; but once
@@ -357,7 +359,8 @@ def mutable_dense_hash_table_v2(
             eager calls with the same attrs have one table: give a name of its own.
         use_node_name_sharing: bool. Default False. Whether a table without a
             `shared_name` is shared under the op's own name.
-        value_shape: shape. Default (). Shape of a value; scalars by default.
+        value_shape: shape. Default (). Shape of a value, of one dimension at most;
+            scalars by default.
         initial_num_buckets: int. Default 131072. Buckets at the start: a power of 2, 4
             at least.
         max_load_factor: float. Default 0.8. The share of used buckets from which on the

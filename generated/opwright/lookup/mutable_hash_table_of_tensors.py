@@ -61,8 +61,8 @@ class MutableHashTableOfTensors(TensorOp[TString]):
 
     The handle is a reference of two strings, which works in graphs alone, and with
     those LookupTable ops that have no number: MutableHashTableOfTensorsV2 has taken its
-    place. MutableHashTable has scalars as values, MutableDenseHashTable tensors of any
-    rank.
+    place. MutableHashTable has scalars as values, MutableDenseHashTable scalars or
+    vectors.
 
     Stateful.
 
@@ -154,8 +154,8 @@ class MutableHashTableOfTensors(TensorOp[TString]):
 
         The handle is a reference of two strings, which works in graphs alone, and with
         those LookupTable ops that have no number: MutableHashTableOfTensorsV2 has taken
-        its place. MutableHashTable has scalars as values, MutableDenseHashTable tensors
-        of any rank.
+        its place. MutableHashTable has scalars as values, MutableDenseHashTable scalars
+        or vectors.
 
         Stateful.
 
@@ -259,8 +259,8 @@ def mutable_hash_table_of_tensors(
 
     The handle is a reference of two strings, which works in graphs alone, and with
     those LookupTable ops that have no number: MutableHashTableOfTensorsV2 has taken its
-    place. MutableHashTable has scalars as values, MutableDenseHashTable tensors of any
-    rank.
+    place. MutableHashTable has scalars as values, MutableDenseHashTable scalars or
+    vectors.
 
     Stateful.
 

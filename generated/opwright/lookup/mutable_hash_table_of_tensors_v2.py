@@ -63,8 +63,8 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
     the same, and are refused otherwise; its kind and all else are those of the first
     call. It lives until the device's resources are cleared;
     AnonymousMutableHashTableOfTensors makes one that goes with its handle.
-    MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 tensors of any
-    rank.
+    MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
+    vectors.
 
     Stateful.
 
@@ -160,8 +160,8 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
         are the same, and are refused otherwise; its kind and all else are those of the
         first call. It lives until the device's resources are cleared;
         AnonymousMutableHashTableOfTensors makes one that goes with its handle.
-        MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 tensors of any
-        rank.
+        MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
+        vectors.
 
         Stateful.
 
@@ -270,8 +270,8 @@ def mutable_hash_table_of_tensors_v2(
     the same, and are refused otherwise; its kind and all else are those of the first
     call. It lives until the device's resources are cleared;
     AnonymousMutableHashTableOfTensors makes one that goes with its handle.
-    MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 tensors of any
-    rank.
+    MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
+    vectors.
 
     Stateful.
 

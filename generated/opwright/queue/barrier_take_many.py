@@ -67,8 +67,9 @@ class BarrierTakeMany(Op):
     Entries come out in the order of the insertions that their keys came with first.
     Each output has a row for each entry. This waits until there are enough complete
     ones; once the barrier is closed and cannot have them any more it raises
-    tf.errors.OutOfRangeError, unless `allow_small_batch` lets it give those that are
-    left.
+    tf.errors.OutOfRangeError. With `allow_small_batch`, a closed barrier gives the
+    complete ones that there are at once, and raises that error if there is none:
+    entries that could still be completed are not waited for.
 
     `wait_for_incomplete` has no effect, and a `timeout_ms` other than -1 is refused.
 
@@ -108,8 +109,8 @@ class BarrierTakeMany(Op):
         """Optional attributes of BarrierTakeMany.
 
         Attributes:
-            allow_small_batch: bool. Whether fewer come out of a closed barrier that has
-                no more.
+            allow_small_batch: bool. Whether fewer come out of a closed barrier, without
+                waiting for those that are incomplete.
             wait_for_incomplete: bool. Has no effect: the kernel does not read it.
             timeout_ms: int. Only -1 works, which waits for good; any other number is
                 refused.
@@ -159,8 +160,9 @@ class BarrierTakeMany(Op):
         Entries come out in the order of the insertions that their keys came with first.
         Each output has a row for each entry. This waits until there are enough complete
         ones; once the barrier is closed and cannot have them any more it raises
-        tf.errors.OutOfRangeError, unless `allow_small_batch` lets it give those that
-        are left.
+        tf.errors.OutOfRangeError. With `allow_small_batch`, a closed barrier gives the
+        complete ones that there are at once, and raises that error if there is none:
+        entries that could still be completed are not waited for.
 
         `wait_for_incomplete` has no effect, and a `timeout_ms` other than -1 is
         refused.
@@ -175,7 +177,7 @@ class BarrierTakeMany(Op):
                 an entry.
             options: merged field by field; the last explicit one wins.
                 allow_small_batch: bool. Default False. Whether fewer come out of a
-                    closed barrier that has no more.
+                    closed barrier, without waiting for those that are incomplete.
                 wait_for_incomplete: bool. Default False. Has no effect: the kernel does
                     not read it.
                 timeout_ms: int. Default -1. Only -1 works, which waits for good; any
@@ -257,8 +259,9 @@ def barrier_take_many(
     Entries come out in the order of the insertions that their keys came with first.
     Each output has a row for each entry. This waits until there are enough complete
     ones; once the barrier is closed and cannot have them any more it raises
-    tf.errors.OutOfRangeError, unless `allow_small_batch` lets it give those that are
-    left.
+    tf.errors.OutOfRangeError. With `allow_small_batch`, a closed barrier gives the
+    complete ones that there are at once, and raises that error if there is none:
+    entries that could still be completed are not waited for.
 
     `wait_for_incomplete` has no effect, and a `timeout_ms` other than -1 is refused.
 
@@ -271,7 +274,7 @@ def barrier_take_many(
         component_types: list(dtype). At least 1 value. Dtypes of the components of an
             entry.
         allow_small_batch: bool. Default False. Whether fewer come out of a closed
-            barrier that has no more.
+            barrier, without waiting for those that are incomplete.
         wait_for_incomplete: bool. Default False. Has no effect: the kernel does not
             read it.
         timeout_ms: int. Default -1. Only -1 works, which waits for good; any other

@@ -58,8 +58,9 @@ class QueueEnqueueMany(Op):
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueue puts in a
-    single element.
+    Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends the
+    process, if the queue was made without shapes. QueueEnqueue puts in a single
+    element.
 
     `Tcomponents`: at least 1 value.
 
@@ -121,8 +122,9 @@ class QueueEnqueueMany(Op):
         in one after the other, in order; where the queue is full, this waits until each
         has found room. No rows put in nothing.
 
-        Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueue puts
-        in a single element.
+        Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends
+        the process, if the queue was made without shapes. QueueEnqueue puts in a single
+        element.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -194,8 +196,9 @@ def queue_enqueue_many(
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueue puts in a
-    single element.
+    Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends the
+    process, if the queue was made without shapes. QueueEnqueue puts in a single
+    element.
 
     `QueueEnqueueMany.create` in the current scope, with QueueEnqueueMany.Options as
     keywords: the operation in a graph, None eagerly.

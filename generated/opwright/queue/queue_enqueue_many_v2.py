@@ -57,8 +57,9 @@ class QueueEnqueueManyV2(Op):
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueueV2 puts in
-    a single element.
+    Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends the
+    process, if the queue was made without shapes. QueueEnqueueV2 puts in a single
+    element.
 
     Stateful.
 
@@ -118,8 +119,9 @@ class QueueEnqueueManyV2(Op):
         in one after the other, in order; where the queue is full, this waits until each
         has found room. No rows put in nothing.
 
-        Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueueV2
-        puts in a single element.
+        Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends
+        the process, if the queue was made without shapes. QueueEnqueueV2 puts in a
+        single element.
 
         Stateful.
 
@@ -188,8 +190,9 @@ def queue_enqueue_many_v2(
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. QueueEnqueueV2 puts in
-    a single element.
+    Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends the
+    process, if the queue was made without shapes. QueueEnqueueV2 puts in a single
+    element.
 
     Stateful.
 

@@ -58,9 +58,9 @@ class ImageSummary(TensorOp[TString]):
     """Makes a summary of images.
 
     Images are stored as PNG. Those of uint8 stay as they are. Of others each image is
-    scaled by itself: without negative numbers its largest becomes 255 and 0 stays 0;
-    with them, 0 becomes 128 and the largest magnitude 127 away from it. Pixels that are
-    nan or infinite get `bad_color`.
+    scaled by itself: without negative numbers its largest becomes 255 and 0 stays 0,
+    unless all are tiny; with them, 0 becomes 128 and the largest magnitude 127 away
+    from it. Pixels that are nan or infinite get `bad_color`.
 
     At most `max_images` are kept, as `tag`/image/0 and so on, or `tag`/image where that
     is 1. Other channels than 1, 3 or 4 are refused.
@@ -132,8 +132,8 @@ class ImageSummary(TensorOp[TString]):
 
         Images are stored as PNG. Those of uint8 stay as they are. Of others each image
         is scaled by itself: without negative numbers its largest becomes 255 and 0
-        stays 0; with them, 0 becomes 128 and the largest magnitude 127 away from it.
-        Pixels that are nan or infinite get `bad_color`.
+        stays 0, unless all are tiny; with them, 0 becomes 128 and the largest magnitude
+        127 away from it. Pixels that are nan or infinite get `bad_color`.
 
         At most `max_images` are kept, as `tag`/image/0 and so on, or `tag`/image where
         that is 1. Other channels than 1, 3 or 4 are refused.
@@ -214,9 +214,9 @@ def image_summary(
     """Makes a summary of images.
 
     Images are stored as PNG. Those of uint8 stay as they are. Of others each image is
-    scaled by itself: without negative numbers its largest becomes 255 and 0 stays 0;
-    with them, 0 becomes 128 and the largest magnitude 127 away from it. Pixels that are
-    nan or infinite get `bad_color`.
+    scaled by itself: without negative numbers its largest becomes 255 and 0 stays 0,
+    unless all are tiny; with them, 0 becomes 128 and the largest magnitude 127 away
+    from it. Pixels that are nan or infinite get `bad_color`.
 
     At most `max_images` are kept, as `tag`/image/0 and so on, or `tag`/image where that
     is 1. Other channels than 1, 3 or 4 are refused.

@@ -45,8 +45,8 @@ class WriteGraphSummaryInputs(OpInputs):
 class WriteGraphSummary(Op):
     """Writes a graph to a file of events.
 
-    TensorBoard draws the graph of a file. Whether the string is one, is not checked
-    here.
+    TensorBoard draws the graph of a file. A string that is no serialized GraphDef is
+    refused.
 
     The event goes to the writer's queue, and to the file when that is full, now and
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
@@ -87,8 +87,8 @@ class WriteGraphSummary(Op):
     ) -> WriteGraphSummary:
         """Writes a graph to a file of events.
 
-        TensorBoard draws the graph of a file. Whether the string is one, is not checked
-        here.
+        TensorBoard draws the graph of a file. A string that is no serialized GraphDef
+        is refused.
 
         The event goes to the writer's queue, and to the file when that is full, now and
         then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
@@ -142,8 +142,8 @@ def write_graph_summary(
 ) -> Operation | None:
     """Writes a graph to a file of events.
 
-    TensorBoard draws the graph of a file. Whether the string is one, is not checked
-    here.
+    TensorBoard draws the graph of a file. A string that is no serialized GraphDef is
+    refused.
 
     The event goes to the writer's queue, and to the file when that is full, now and
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written

@@ -66,10 +66,11 @@ class TensorListConcat(Op, Generic[ElementDtype]):
     sizes, and a scalar is refused. `lengths` are their first sizes: TensorListSplit
     makes the same list again.
 
-    Elements that are still to be set count as zeros if the list, `element_shape` or
-    other elements say their shape in full, and are refused otherwise;
-    TensorListConcatV2 takes their first sizes as an input. TensorListStack makes a new
-    axis instead.
+    Elements that are still to be set count as zeros of the shape that the others have.
+    If there are no others, or `element_shape` is given, they are refused;
+    TensorListConcatV2 takes them, and their first sizes as an input. An empty list
+    needs `element_shape`, whatever the list says. TensorListStack makes a new axis
+    instead.
 
     Attributes:
         tensor: `element_dtype`, `_n *e[1:]`. The elements, one behind the other.
@@ -133,10 +134,11 @@ class TensorListConcat(Op, Generic[ElementDtype]):
         sizes, and a scalar is refused. `lengths` are their first sizes: TensorListSplit
         makes the same list again.
 
-        Elements that are still to be set count as zeros if the list, `element_shape` or
-        other elements say their shape in full, and are refused otherwise;
-        TensorListConcatV2 takes their first sizes as an input. TensorListStack makes a
-        new axis instead.
+        Elements that are still to be set count as zeros of the shape that the others
+        have. If there are no others, or `element_shape` is given, they are refused;
+        TensorListConcatV2 takes them, and their first sizes as an input. An empty list
+        needs `element_shape`, whatever the list says. TensorListStack makes a new axis
+        instead.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -212,10 +214,11 @@ def tensor_list_concat(
     sizes, and a scalar is refused. `lengths` are their first sizes: TensorListSplit
     makes the same list again.
 
-    Elements that are still to be set count as zeros if the list, `element_shape` or
-    other elements say their shape in full, and are refused otherwise;
-    TensorListConcatV2 takes their first sizes as an input. TensorListStack makes a new
-    axis instead.
+    Elements that are still to be set count as zeros of the shape that the others have.
+    If there are no others, or `element_shape` is given, they are refused;
+    TensorListConcatV2 takes them, and their first sizes as an input. An empty list
+    needs `element_shape`, whatever the list says. TensorListStack makes a new axis
+    instead.
 
     `TensorListConcat.create` in the current scope, with TensorListConcat.Options as
     keywords.

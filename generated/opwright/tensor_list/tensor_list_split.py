@@ -55,10 +55,10 @@ class TensorListSplit(TensorOp[TVariant]):
     to the number of rows. TensorListConcat joins them again, TensorListFromTensor makes
     an element of each row.
 
-    A scalar is refused, and an `element_shape` that the parts do not fit: begin it with
-    -1 where lengths differ. A list is a value, like any tensor: no op changes the one
-    that it gets, each gives a new one back. No elements are copied for that, unless
-    both are used further.
+    A scalar is refused, and an `element_shape` whose other sizes the parts do not fit;
+    the first is not compared: begin it with -1 where lengths differ. A list is a value,
+    like any tensor: no op changes the one that it gets, each gives a new one back. No
+    elements are copied for that, unless both are used further.
 
     `shape_type`: int32 or int64.
 
@@ -99,10 +99,10 @@ class TensorListSplit(TensorOp[TVariant]):
         come to the number of rows. TensorListConcat joins them again,
         TensorListFromTensor makes an element of each row.
 
-        A scalar is refused, and an `element_shape` that the parts do not fit: begin it
-        with -1 where lengths differ. A list is a value, like any tensor: no op changes
-        the one that it gets, each gives a new one back. No elements are copied for
-        that, unless both are used further.
+        A scalar is refused, and an `element_shape` whose other sizes the parts do not
+        fit; the first is not compared: begin it with -1 where lengths differ. A list is
+        a value, like any tensor: no op changes the one that it gets, each gives a new
+        one back. No elements are copied for that, unless both are used further.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -158,10 +158,10 @@ def tensor_list_split(
     to the number of rows. TensorListConcat joins them again, TensorListFromTensor makes
     an element of each row.
 
-    A scalar is refused, and an `element_shape` that the parts do not fit: begin it with
-    -1 where lengths differ. A list is a value, like any tensor: no op changes the one
-    that it gets, each gives a new one back. No elements are copied for that, unless
-    both are used further.
+    A scalar is refused, and an `element_shape` whose other sizes the parts do not fit;
+    the first is not compared: begin it with -1 where lengths differ. A list is a value,
+    like any tensor: no op changes the one that it gets, each gives a new one back. No
+    elements are copied for that, unless both are used further.
 
     `TensorListSplit.create` in the current scope.
 

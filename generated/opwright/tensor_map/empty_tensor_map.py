@@ -35,8 +35,8 @@ class EmptyTensorMap(TensorOp[TVariant]):
 
     TensorMapInsert adds entries, TensorMapLookup reads them. A map is a value, like any
     tensor: no op changes the one that it gets, each gives a new one back. Keys are
-    tensors, equal where dtype, shape and all elements are; values may be of any dtypes
-    and shapes.
+    tensors, equal where dtype, shape and all elements are, bit by bit, so that nan
+    finds nan, and -0.0 not 0.0; values may be of any dtypes and shapes.
 
     Dtypes are not part of the map, but of the ops on it. For a table that many steps
     share, take MutableHashTableV2.
@@ -69,8 +69,8 @@ class EmptyTensorMap(TensorOp[TVariant]):
 
         TensorMapInsert adds entries, TensorMapLookup reads them. A map is a value, like
         any tensor: no op changes the one that it gets, each gives a new one back. Keys
-        are tensors, equal where dtype, shape and all elements are; values may be of any
-        dtypes and shapes.
+        are tensors, equal where dtype, shape and all elements are, bit by bit, so that
+        nan finds nan, and -0.0 not 0.0; values may be of any dtypes and shapes.
 
         Dtypes are not part of the map, but of the ops on it. For a table that many
         steps share, take MutableHashTableV2.
@@ -109,8 +109,8 @@ def empty_tensor_map(*, name: str | None = None, **_unknown: Never) -> Output[TV
 
     TensorMapInsert adds entries, TensorMapLookup reads them. A map is a value, like any
     tensor: no op changes the one that it gets, each gives a new one back. Keys are
-    tensors, equal where dtype, shape and all elements are; values may be of any dtypes
-    and shapes.
+    tensors, equal where dtype, shape and all elements are, bit by bit, so that nan
+    finds nan, and -0.0 not 0.0; values may be of any dtypes and shapes.
 
     Dtypes are not part of the map, but of the ops on it. For a table that many steps
     share, take MutableHashTableV2.

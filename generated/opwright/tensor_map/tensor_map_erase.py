@@ -51,7 +51,8 @@ class TensorMapErase(TensorOp[TVariant]):
 
     A key that is not there is refused. A map is a value, like any tensor: no op changes
     the one that it gets, each gives a new one back. Keys are tensors, equal where
-    dtype, shape and all elements are; values may be of any dtypes and shapes.
+    dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0 not
+    0.0; values may be of any dtypes and shapes.
 
     `value_dtype` says what the entry has; nothing compares it.
 
@@ -91,7 +92,8 @@ class TensorMapErase(TensorOp[TVariant]):
 
         A key that is not there is refused. A map is a value, like any tensor: no op
         changes the one that it gets, each gives a new one back. Keys are tensors, equal
-        where dtype, shape and all elements are; values may be of any dtypes and shapes.
+        where dtype, shape and all elements are, bit by bit, so that nan finds nan, and
+        -0.0 not 0.0; values may be of any dtypes and shapes.
 
         `value_dtype` says what the entry has; nothing compares it.
 
@@ -154,7 +156,8 @@ def tensor_map_erase(
 
     A key that is not there is refused. A map is a value, like any tensor: no op changes
     the one that it gets, each gives a new one back. Keys are tensors, equal where
-    dtype, shape and all elements are; values may be of any dtypes and shapes.
+    dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0 not
+    0.0; values may be of any dtypes and shapes.
 
     `value_dtype` says what the entry has; nothing compares it.
 

@@ -49,8 +49,9 @@ class TensorMapHasKey(TensorOp[TBool]):
 
     A key of another dtype or shape is another key, so that 1 is not found where 1.0 is.
     A map is a value, like any tensor: no op changes the one that it gets, each gives a
-    new one back. Keys are tensors, equal where dtype, shape and all elements are;
-    values may be of any dtypes and shapes.
+    new one back. Keys are tensors, equal where dtype, shape and all elements are, bit
+    by bit, so that nan finds nan, and -0.0 not 0.0; values may be of any dtypes and
+    shapes.
 
     Attributes:
         has_key: bool, `scalar`. Whether there is such an entry.
@@ -85,7 +86,8 @@ class TensorMapHasKey(TensorOp[TBool]):
         A key of another dtype or shape is another key, so that 1 is not found where 1.0
         is. A map is a value, like any tensor: no op changes the one that it gets, each
         gives a new one back. Keys are tensors, equal where dtype, shape and all
-        elements are; values may be of any dtypes and shapes.
+        elements are, bit by bit, so that nan finds nan, and -0.0 not 0.0; values may be
+        of any dtypes and shapes.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -131,8 +133,9 @@ def tensor_map_has_key(
 
     A key of another dtype or shape is another key, so that 1 is not found where 1.0 is.
     A map is a value, like any tensor: no op changes the one that it gets, each gives a
-    new one back. Keys are tensors, equal where dtype, shape and all elements are;
-    values may be of any dtypes and shapes.
+    new one back. Keys are tensors, equal where dtype, shape and all elements are, bit
+    by bit, so that nan finds nan, and -0.0 not 0.0; values may be of any dtypes and
+    shapes.
 
     `TensorMapHasKey.create` in the current scope.
 

@@ -50,8 +50,9 @@ class TensorMapInsert(TensorOp[TVariant]):
     """Adds an entry to a map, or replaces that of the same key.
 
     A map is a value, like any tensor: no op changes the one that it gets, each gives a
-    new one back. Keys are tensors, equal where dtype, shape and all elements are;
-    values may be of any dtypes and shapes. Gradients reach the value.
+    new one back. Keys are tensors, equal where dtype, shape and all elements are, bit
+    by bit, so that nan finds nan, and -0.0 not 0.0; values may be of any dtypes and
+    shapes. Gradients reach the value.
 
     A value that replaces another may have another dtype and shape than it.
 
@@ -92,7 +93,8 @@ class TensorMapInsert(TensorOp[TVariant]):
 
         A map is a value, like any tensor: no op changes the one that it gets, each
         gives a new one back. Keys are tensors, equal where dtype, shape and all
-        elements are; values may be of any dtypes and shapes. Gradients reach the value.
+        elements are, bit by bit, so that nan finds nan, and -0.0 not 0.0; values may be
+        of any dtypes and shapes. Gradients reach the value.
 
         A value that replaces another may have another dtype and shape than it.
 
@@ -142,8 +144,9 @@ def tensor_map_insert(
     """Adds an entry to a map, or replaces that of the same key.
 
     A map is a value, like any tensor: no op changes the one that it gets, each gives a
-    new one back. Keys are tensors, equal where dtype, shape and all elements are;
-    values may be of any dtypes and shapes. Gradients reach the value.
+    new one back. Keys are tensors, equal where dtype, shape and all elements are, bit
+    by bit, so that nan finds nan, and -0.0 not 0.0; values may be of any dtypes and
+    shapes. Gradients reach the value.
 
     A value that replaces another may have another dtype and shape than it.
 

@@ -54,7 +54,8 @@ class TensorMapLookup(TensorOp[ValueDtype]):
     A key that is not there is refused, which TensorMapHasKey can tell before; so is
     another `value_dtype` than the value has. A map is a value, like any tensor: no op
     changes the one that it gets, each gives a new one back. Keys are tensors, equal
-    where dtype, shape and all elements are; values may be of any dtypes and shapes.
+    where dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0
+    not 0.0; values may be of any dtypes and shapes.
 
     Attributes:
         value: `value_dtype`, `...`. The value, as it was inserted.
@@ -92,8 +93,8 @@ class TensorMapLookup(TensorOp[ValueDtype]):
         A key that is not there is refused, which TensorMapHasKey can tell before; so is
         another `value_dtype` than the value has. A map is a value, like any tensor: no
         op changes the one that it gets, each gives a new one back. Keys are tensors,
-        equal where dtype, shape and all elements are; values may be of any dtypes and
-        shapes.
+        equal where dtype, shape and all elements are, bit by bit, so that nan finds
+        nan, and -0.0 not 0.0; values may be of any dtypes and shapes.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -154,7 +155,8 @@ def tensor_map_lookup(
     A key that is not there is refused, which TensorMapHasKey can tell before; so is
     another `value_dtype` than the value has. A map is a value, like any tensor: no op
     changes the one that it gets, each gives a new one back. Keys are tensors, equal
-    where dtype, shape and all elements are; values may be of any dtypes and shapes.
+    where dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0
+    not 0.0; values may be of any dtypes and shapes.
 
     `TensorMapLookup.create` in the current scope.
 

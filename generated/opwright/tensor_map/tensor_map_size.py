@@ -37,7 +37,8 @@ class TensorMapSize(TensorOp[TInt32]):
 
     Replacing an entry does not change the number. A map is a value, like any tensor: no
     op changes the one that it gets, each gives a new one back. Keys are tensors, equal
-    where dtype, shape and all elements are; values may be of any dtypes and shapes.
+    where dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0
+    not 0.0; values may be of any dtypes and shapes.
 
     Attributes:
         size: int32, `scalar`. How many entries there are.
@@ -68,8 +69,8 @@ class TensorMapSize(TensorOp[TInt32]):
 
         Replacing an entry does not change the number. A map is a value, like any
         tensor: no op changes the one that it gets, each gives a new one back. Keys are
-        tensors, equal where dtype, shape and all elements are; values may be of any
-        dtypes and shapes.
+        tensors, equal where dtype, shape and all elements are, bit by bit, so that nan
+        finds nan, and -0.0 not 0.0; values may be of any dtypes and shapes.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -108,7 +109,8 @@ def tensor_map_size(
 
     Replacing an entry does not change the number. A map is a value, like any tensor: no
     op changes the one that it gets, each gives a new one back. Keys are tensors, equal
-    where dtype, shape and all elements are; values may be of any dtypes and shapes.
+    where dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0
+    not 0.0; values may be of any dtypes and shapes.
 
     `TensorMapSize.create` in the current scope.
 

@@ -48,8 +48,9 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
     Runs on every host after CollateTPUEmbeddingMemory. It builds the program for the
     host's embedding cores and starts the software that feeds them.
 
-    InvalidArgument: `config` does not parse. Its mode should be INFERENCE, TRAINING or
-    BACKWARD_PASS_ONLY; the CPU and the GPU take an unspecified one for TRAINING.
+    InvalidArgument: `config` does not parse; while a graph is built that is Internal.
+    There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY; eager calls on
+    the CPU and the GPU take an unspecified one for TRAINING.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -97,8 +98,9 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
         Runs on every host after CollateTPUEmbeddingMemory. It builds the program for
         the host's embedding cores and starts the software that feeds them.
 
-        InvalidArgument: `config` does not parse. Its mode should be INFERENCE, TRAINING
-        or BACKWARD_PASS_ONLY; the CPU and the GPU take an unspecified one for TRAINING.
+        InvalidArgument: `config` does not parse; while a graph is built that is
+        Internal. There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY;
+        eager calls on the CPU and the GPU take an unspecified one for TRAINING.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -163,8 +165,9 @@ def configure_tpu_embedding_host(
     Runs on every host after CollateTPUEmbeddingMemory. It builds the program for the
     host's embedding cores and starts the software that feeds them.
 
-    InvalidArgument: `config` does not parse. Its mode should be INFERENCE, TRAINING or
-    BACKWARD_PASS_ONLY; the CPU and the GPU take an unspecified one for TRAINING.
+    InvalidArgument: `config` does not parse; while a graph is built that is Internal.
+    There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY; eager calls on
+    the CPU and the GPU take an unspecified one for TRAINING.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

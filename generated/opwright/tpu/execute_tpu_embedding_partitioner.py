@@ -42,8 +42,9 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
     partitions the tables and computes how much device memory they need. Most programs
     run ConfigureTPUEmbedding, which stands for this op and its successors.
 
-    InvalidArgument: `config` does not parse. Its mode should be INFERENCE, TRAINING or
-    BACKWARD_PASS_ONLY; the CPU and the GPU take an unspecified one for TRAINING.
+    InvalidArgument: `config` does not parse; while a graph is built that is Internal.
+    There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY; eager calls on
+    the CPU and the GPU take an unspecified one for TRAINING.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -84,8 +85,9 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
         partitions the tables and computes how much device memory they need. Most
         programs run ConfigureTPUEmbedding, which stands for this op and its successors.
 
-        InvalidArgument: `config` does not parse. Its mode should be INFERENCE, TRAINING
-        or BACKWARD_PASS_ONLY; the CPU and the GPU take an unspecified one for TRAINING.
+        InvalidArgument: `config` does not parse; while a graph is built that is
+        Internal. There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY;
+        eager calls on the CPU and the GPU take an unspecified one for TRAINING.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -138,8 +140,9 @@ def execute_tpu_embedding_partitioner(
     partitions the tables and computes how much device memory they need. Most programs
     run ConfigureTPUEmbedding, which stands for this op and its successors.
 
-    InvalidArgument: `config` does not parse. Its mode should be INFERENCE, TRAINING or
-    BACKWARD_PASS_ONLY; the CPU and the GPU take an unspecified one for TRAINING.
+    InvalidArgument: `config` does not parse; while a graph is built that is Internal.
+    There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY; eager calls on
+    the CPU and the GPU take an unspecified one for TRAINING.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -69,7 +69,9 @@ class LoadAllTPUEmbeddingParameters(Op):
 
     InvalidArgument: `config` does not parse, has another number of tables or a table
     without an optimizer; a tensor does not have its table's shape, or is not empty
-    where the table has no such slot; `shard_id` is not below `num_shards`.
+    where the table has no such slot; `shard_id` is not below `num_shards`. While a
+    graph is built, a `config` that does not parse or has another number of tables is
+    Internal instead.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -138,6 +140,8 @@ class LoadAllTPUEmbeddingParameters(Op):
         InvalidArgument: `config` does not parse, has another number of tables or a
         table without an optimizer; a tensor does not have its table's shape, or is not
         empty where the table has no such slot; `shard_id` is not below `num_shards`.
+        While a graph is built, a `config` that does not parse or has another number of
+        tables is Internal instead.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -263,7 +267,9 @@ def load_all_tpu_embedding_parameters(
 
     InvalidArgument: `config` does not parse, has another number of tables or a table
     without an optimizer; a tensor does not have its table's shape, or is not empty
-    where the table has no such slot; `shard_id` is not below `num_shards`.
+    where the table has no such slot; `shard_id` is not below `num_shards`. While a
+    graph is built, a `config` that does not parse or has another number of tables is
+    Internal instead.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -69,7 +69,8 @@ class RetrieveAllTPUEmbeddingParameters(Op):
     % num_shards equal to `shard_id`, otherwise a contiguous range.
 
     InvalidArgument: `config` does not parse, has another number of tables or a table
-    without an optimizer; `shard_id` is not below `num_shards`.
+    without an optimizer; `shard_id` is not below `num_shards`. While a graph is built,
+    a `config` that does not parse or has another number of tables is Internal instead.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -165,7 +166,9 @@ class RetrieveAllTPUEmbeddingParameters(Op):
         with id % num_shards equal to `shard_id`, otherwise a contiguous range.
 
         InvalidArgument: `config` does not parse, has another number of tables or a
-        table without an optimizer; `shard_id` is not below `num_shards`.
+        table without an optimizer; `shard_id` is not below `num_shards`. While a graph
+        is built, a `config` that does not parse or has another number of tables is
+        Internal instead.
 
         Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 
@@ -285,7 +288,8 @@ def retrieve_all_tpu_embedding_parameters(
     % num_shards equal to `shard_id`, otherwise a contiguous range.
 
     InvalidArgument: `config` does not parse, has another number of tables or a table
-    without an optimizer; `shard_id` is not below `num_shards`.
+    without an optimizer; `shard_id` is not below `num_shards`. While a graph is built,
+    a `config` that does not parse or has another number of tables is Internal instead.
 
     Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
 

@@ -84,8 +84,8 @@ class TPUPartitionedCall(Op):
         """Optional attributes of TPUPartitionedCall.
 
         Attributes:
-            autotuner_thresh: int. Calls after which the way to transfer arguments is
-                settled by measuring; 0 does not measure.
+            autotuner_thresh: int. Threshold of XLA's autotuner of fusions where the
+                function is compiled; 0 leaves the autotuner off.
         """
 
         __slots__ = ("autotuner_thresh",)
@@ -133,8 +133,8 @@ class TPUPartitionedCall(Op):
             Tout: list(dtype). Dtypes of the function's results.
             f: func. What is run.
             options: merged field by field; the last explicit one wins.
-                autotuner_thresh: int. Default 0. Calls after which the way to transfer
-                    arguments is settled by measuring; 0 does not measure.
+                autotuner_thresh: int. Default 0. Threshold of XLA's autotuner of
+                    fusions where the function is compiled; 0 leaves the autotuner off.
 
         Returns:
             output: list of tensors of `Tout`, `...`. Results of the function.
@@ -208,8 +208,8 @@ def tpu_partitioned_call(
         device_ordinal: int32, `...`. Number of the core, counted on this host from 0.
         Tout: list(dtype). Dtypes of the function's results.
         f: func. What is run.
-        autotuner_thresh: int. Default 0. Calls after which the way to transfer
-            arguments is settled by measuring; 0 does not measure.
+        autotuner_thresh: int. Default 0. Threshold of XLA's autotuner of fusions where
+            the function is compiled; 0 leaves the autotuner off.
         name: what the op is called in a graph.
 
     Returns:

@@ -71,7 +71,7 @@ class TPUPartitionedInputV2(TensorOp[T]):
 
     OP_NAME = "TPUPartitionedInputV2"
     SHAPES = {
-        "inputs": "where((*x,), len(x) == 2)",
+        "inputs": "where((*x,), len(partition_dims) == 0 or len(x) == len(partition_dims))",
         "output": "(*dims(len(x)),)",
     }
     __slots__ = ("output",)
@@ -124,8 +124,8 @@ class TPUPartitionedInputV2(TensorOp[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            inputs: list of `N` tensors, each `T`, `*x where len(x) == 2`. The part on
-                each core, in their order.
+            inputs: list of `N` tensors, each `T`, `*x where len(partition_dims) == 0 or
+                len(x) == len(partition_dims)`. The part on each core, in their order.
             partition_dims: list(int). Cuts of each axis; empty for copies.
             options: merged field by field; the last explicit one wins.
                 is_packed: bool. Default False. Whether one packed tensor, with a part
@@ -196,8 +196,8 @@ def tpu_partitioned_input_v2(
     TPUPartitionedInputV2.Options as keywords.
 
     Args:
-        inputs: list of `N` tensors, each `T`, `*x where len(x) == 2`. The part on each
-            core, in their order.
+        inputs: list of `N` tensors, each `T`, `*x where len(partition_dims) == 0 or
+            len(x) == len(partition_dims)`. The part on each core, in their order.
         partition_dims: list(int). Cuts of each axis; empty for copies.
         is_packed: bool. Default False. Whether one packed tensor, with a part on each
             device, stands for all of them.

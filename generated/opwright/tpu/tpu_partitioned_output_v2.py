@@ -50,7 +50,7 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
     rewrite, and computes nothing itself. Each number must divide its axis.
 
     Attributes:
-        output: list of `num_splits` tensors, each `T`, `dims(2)`. The part on each
+        output: list of `num_splits` tensors, each `T`, `dims(len(x))`. The part on each
             core, in their order: each axis divided by its cuts.
 
     Example:
@@ -61,8 +61,8 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
 
     OP_NAME = "TPUPartitionedOutputV2"
     SHAPES = {
-        "inputs": "where((m, n), n % 2 == 0)",
-        "output": "(*dims(2),)",
+        "inputs": "where((*x,), len(partition_dims) == 0 or len(x) == len(partition_dims))",
+        "output": "(*dims(len(x)),)",
     }
     __slots__ = ("output",)
     output: list[Output[T]]
@@ -91,14 +91,15 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            inputs: `T`, `m n where n%2 == 0`. The tensor as a whole.
+            inputs: `T`, `*x where len(partition_dims) == 0 or len(x) ==
+                len(partition_dims)`. The tensor as a whole.
             num_splits: int. At least 1. Logical cores that it is spread over: the
                 product of the cuts.
             partition_dims: list(int). Cuts of each axis; empty for copies.
 
         Returns:
-            output: list of `num_splits` tensors, each `T`, `dims(2)`. The part on each
-                core, in their order: each axis divided by its cuts.
+            output: list of `num_splits` tensors, each `T`, `dims(len(x))`. The part on
+                each core, in their order: each axis divided by its cuts.
 
         Raises:
             OpError: the op refuses an argument.
@@ -152,14 +153,15 @@ def tpu_partitioned_output_v2(
     `TPUPartitionedOutputV2.create` in the current scope.
 
     Args:
-        inputs: `T`, `m n where n%2 == 0`. The tensor as a whole.
+        inputs: `T`, `*x where len(partition_dims) == 0 or len(x) ==
+            len(partition_dims)`. The tensor as a whole.
         num_splits: int. At least 1. Logical cores that it is spread over: the product
             of the cuts.
         partition_dims: list(int). Cuts of each axis; empty for copies.
         name: what the op is called in a graph.
 
     Returns:
-        output: list of `num_splits` tensors, each `T`, `dims(2)`. The part on each
+        output: list of `num_splits` tensors, each `T`, `dims(len(x))`. The part on each
             core, in their order: each axis divided by its cuts.
 
     Raises:

@@ -58,9 +58,10 @@ class AssignVariableOp(Op):
     mode, and within tf.function, calls keep their order.
 
     The variable takes over the tensor's buffer where it can, so nothing is copied. The
-    first write makes the variable that a handle stands for. Another dtype is refused;
-    another shape is taken, unless `validate_shape` is set or inference knows better,
-    and is what the variable has from then on.
+    first write makes the variable that a handle stands for. Another dtype than the
+    variable has is refused, though an eager first write is not compared with the
+    handle; another shape is taken, unless `validate_shape` is set or inference knows
+    better, and is what the variable has from then on.
 
     Stateful.
 
@@ -120,8 +121,9 @@ class AssignVariableOp(Op):
         order.
 
         The variable takes over the tensor's buffer where it can, so nothing is copied.
-        The first write makes the variable that a handle stands for. Another dtype is
-        refused; another shape is taken, unless `validate_shape` is set or inference
+        The first write makes the variable that a handle stands for. Another dtype than
+        the variable has is refused, though an eager first write is not compared with
+        the handle; another shape is taken, unless `validate_shape` is set or inference
         knows better, and is what the variable has from then on.
 
         Stateful.
@@ -192,9 +194,10 @@ def assign_variable_op(
     mode, and within tf.function, calls keep their order.
 
     The variable takes over the tensor's buffer where it can, so nothing is copied. The
-    first write makes the variable that a handle stands for. Another dtype is refused;
-    another shape is taken, unless `validate_shape` is set or inference knows better,
-    and is what the variable has from then on.
+    first write makes the variable that a handle stands for. Another dtype than the
+    variable has is refused, though an eager first write is not compared with the
+    handle; another shape is taken, unless `validate_shape` is set or inference knows
+    better, and is what the variable has from then on.
 
     Stateful.
 

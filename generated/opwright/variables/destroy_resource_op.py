@@ -41,8 +41,10 @@ class DestroyResourceOp(Op):
 
     Its name is free from then on, and the memory too, once no op uses it any more; the
     handle stays and leads nowhere, so that reads fail and a write makes a new variable.
-    All sorts of resources are destroyed so: variables, tables, queues, iterators. A
-    tf.Variable does that by itself when Python lets go of it.
+    All sorts of resources with a name are destroyed so: variables, tables, queues,
+    iterators. Those without one, which ops called Anonymous and tf.Variable in eager
+    mode make, live as long as a copy of their handle: for them it does nothing, without
+    an error.
 
     Stateful.
 
@@ -94,8 +96,10 @@ class DestroyResourceOp(Op):
 
         Its name is free from then on, and the memory too, once no op uses it any more;
         the handle stays and leads nowhere, so that reads fail and a write makes a new
-        variable. All sorts of resources are destroyed so: variables, tables, queues,
-        iterators. A tf.Variable does that by itself when Python lets go of it.
+        variable. All sorts of resources with a name are destroyed so: variables,
+        tables, queues, iterators. Those without one, which ops called Anonymous and
+        tf.Variable in eager mode make, live as long as a copy of their handle: for them
+        it does nothing, without an error.
 
         Stateful.
 
@@ -158,8 +162,10 @@ def destroy_resource_op(
 
     Its name is free from then on, and the memory too, once no op uses it any more; the
     handle stays and leads nowhere, so that reads fail and a write makes a new variable.
-    All sorts of resources are destroyed so: variables, tables, queues, iterators. A
-    tf.Variable does that by itself when Python lets go of it.
+    All sorts of resources with a name are destroyed so: variables, tables, queues,
+    iterators. Those without one, which ops called Anonymous and tf.Variable in eager
+    mode make, live as long as a copy of their handle: for them it does nothing, without
+    an error.
 
     Stateful.
 

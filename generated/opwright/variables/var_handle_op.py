@@ -90,8 +90,9 @@ class VarHandleOp(TensorOp[TResource]):
         Attributes:
             container: string. Container that the variable is in; empty for the default
                 one.
-            shared_name: string. Name of the variable in its container; empty takes the
-                name of the op.
+            shared_name: string. Name of the variable in its container. If empty, the
+                node's name stands for it in a graph, and eager calls all mean one
+                variable.
             debug_name: string. Name that error messages show where the variable itself
                 has none.
             allowed_devices: list(string). Has no meaning any more; leave it empty.
@@ -160,8 +161,9 @@ class VarHandleOp(TensorOp[TResource]):
             options: merged field by field; the last explicit one wins.
                 container: string. Default "". Container that the variable is in; empty
                     for the default one.
-                shared_name: string. Default "". Name of the variable in its container;
-                    empty takes the name of the op.
+                shared_name: string. Default "". Name of the variable in its container.
+                    If empty, the node's name stands for it in a graph, and eager calls
+                    all mean one variable.
                 debug_name: string. Default "". Name that error messages show where the
                     variable itself has none.
                 allowed_devices: list(string). Default (). Has no meaning any more;
@@ -256,8 +258,9 @@ def var_handle_op(
         shape: shape. Sizes that its values have, each of them open with None or -1.
         container: string. Default "". Container that the variable is in; empty for the
             default one.
-        shared_name: string. Default "". Name of the variable in its container; empty
-            takes the name of the op.
+        shared_name: string. Default "". Name of the variable in its container. If
+            empty, the node's name stands for it in a graph, and eager calls all mean
+            one variable.
         debug_name: string. Default "". Name that error messages show where the variable
             itself has none.
         allowed_devices: list(string). Default (). Has no meaning any more; leave it

@@ -55,8 +55,9 @@ class Variable(TensorOp[Dtype]):
     """Makes a reference variable; VariableV2 takes its place.
 
     The same as VariableV2, but for one thing: a shape of no dimensions counts as
-    unknown, so that the variable takes any shape from its first Assign. Only old graphs
-    have it.
+    unknown when the graph is built. When it runs, the variable is a scalar all the
+    same, and Assign gives it another shape only without `validate_shape`. Only old
+    graphs have it.
 
     Stateful.
 
@@ -123,7 +124,8 @@ class Variable(TensorOp[Dtype]):
         """Makes a reference variable; VariableV2 takes its place.
 
         The same as VariableV2, but for one thing: a shape of no dimensions counts as
-        unknown, so that the variable takes any shape from its first Assign. Only old
+        unknown when the graph is built. When it runs, the variable is a scalar all the
+        same, and Assign gives it another shape only without `validate_shape`. Only old
         graphs have it.
 
         Stateful.
@@ -132,7 +134,8 @@ class Variable(TensorOp[Dtype]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            shape: shape. Sizes of the variable; none for any.
+            shape: shape. Sizes of the variable; none for a scalar, of which inference
+                says nothing.
             dtype: dtype. Dtype of its elements.
             options: merged field by field; the last explicit one wins.
                 container: string. Default "". Container that the variable is in; empty
@@ -204,15 +207,17 @@ def variable(
     """Makes a reference variable; VariableV2 takes its place.
 
     The same as VariableV2, but for one thing: a shape of no dimensions counts as
-    unknown, so that the variable takes any shape from its first Assign. Only old graphs
-    have it.
+    unknown when the graph is built. When it runs, the variable is a scalar all the
+    same, and Assign gives it another shape only without `validate_shape`. Only old
+    graphs have it.
 
     Stateful.
 
     `Variable.create` in the current scope, with Variable.Options as keywords.
 
     Args:
-        shape: shape. Sizes of the variable; none for any.
+        shape: shape. Sizes of the variable; none for a scalar, of which inference says
+            nothing.
         dtype: dtype. Dtype of its elements.
         container: string. Default "". Container that the variable is in; empty for the
             default one.

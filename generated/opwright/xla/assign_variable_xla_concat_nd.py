@@ -77,7 +77,7 @@ class AssignVariableXlaConcatND(Op):
     OP_NAME = "AssignVariableXlaConcatND"
     SHAPES = {
         "resource": "(...,)",
-        "inputs": "(m, n)",
+        "inputs": "where((*x,), len(x) == len(num_concats))",
     }
     __slots__ = ()
     Inputs = AssignVariableXlaConcatNDInputs
@@ -131,8 +131,8 @@ class AssignVariableXlaConcatND(Op):
         Args:
             scope: graph, name, device and control dependencies of the op.
             resource: resource, `...`. Handle of the variable.
-            inputs: list of `N` tensors, each `T`, `m n`. The blocks, in row-major
-                order.
+            inputs: list of `N` tensors, each `T`,
+                `*x where len(x) == len(num_concats)`. The blocks, in row-major order.
             num_concats: list(int). Blocks along each axis; their product is the number
                 of inputs.
             options: merged field by field; the last explicit one wins.
@@ -205,7 +205,8 @@ def assign_variable_xla_concat_nd(
 
     Args:
         resource: resource, `...`. Handle of the variable.
-        inputs: list of `N` tensors, each `T`, `m n`. The blocks, in row-major order.
+        inputs: list of `N` tensors, each `T`, `*x where len(x) == len(num_concats)`.
+            The blocks, in row-major order.
         num_concats: list(int). Blocks along each axis; their product is the number of
             inputs.
         paddings: list(int). Default (). Elements to take off the end of each axis;

@@ -65,7 +65,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
     Stateful.
 
     Attributes:
-        outputs: list of `N` tensors, each `T`, `dims(2)`. The blocks, in row-major
+        outputs: list of `N` tensors, each `T`, `dims(len(v))`. The blocks, in row-major
             order.
 
     Example:
@@ -76,8 +76,8 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
 
     OP_NAME = "ReadVariableXlaSplitND"
     SHAPES = {
-        "resource": "where(of((), (m, n)), n % 2 == 0)",
-        "outputs": "(*dims(2),)",
+        "resource": "where(of((), (*v,)), len(v) == len(num_splits))",
+        "outputs": "(*dims(len(v)),)",
     }
     __slots__ = ("outputs",)
     outputs: list[Output[T]]
@@ -131,7 +131,8 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            resource: resource, `scalar of m n where n%2 == 0`. Handle of the variable.
+            resource: resource, `scalar of *v where len(v) == len(num_splits)`. Handle
+                of the variable.
             T: dtype. Kind of elements that the variable holds.
             N: int. At least 1. Blocks that come out: the product of `num_splits`.
             num_splits: list(int). Parts along each axis.
@@ -140,8 +141,8 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
                     empty for none.
 
         Returns:
-            outputs: list of `N` tensors, each `T`, `dims(2)`. The blocks, in row-major
-                order.
+            outputs: list of `N` tensors, each `T`, `dims(len(v))`. The blocks, in
+                row-major order.
 
         Raises:
             OpError: the op refuses an argument.
@@ -211,7 +212,8 @@ def read_variable_xla_split_nd(
     ReadVariableXlaSplitND.Options as keywords.
 
     Args:
-        resource: resource, `scalar of m n where n%2 == 0`. Handle of the variable.
+        resource: resource, `scalar of *v where len(v) == len(num_splits)`. Handle of
+            the variable.
         T: dtype. Kind of elements that the variable holds.
         N: int. At least 1. Blocks that come out: the product of `num_splits`.
         num_splits: list(int). Parts along each axis.
@@ -220,7 +222,7 @@ def read_variable_xla_split_nd(
         name: what the op is called in a graph.
 
     Returns:
-        outputs: list of `N` tensors, each `T`, `dims(2)`. The blocks, in row-major
+        outputs: list of `N` tensors, each `T`, `dims(len(v))`. The blocks, in row-major
             order.
 
     Raises:

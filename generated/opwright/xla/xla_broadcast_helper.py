@@ -59,8 +59,8 @@ class XlaBroadcastHelper(Op, Generic[T]):
 
     XLA aligns the tensor of lower rank with axes of the other that `broadcast_dims`
     names, where NumPy takes the last ones. It gets axes of size 1 at all other places;
-    sizes of 1 are not repeated yet. With equal ranks, or a scalar, the list has to be
-    empty.
+    sizes of 1 are not repeated yet, and sizes are not compared. With equal ranks, or a
+    scalar, the list may be empty; else it has to ascend.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -106,8 +106,8 @@ class XlaBroadcastHelper(Op, Generic[T]):
 
         XLA aligns the tensor of lower rank with axes of the other that `broadcast_dims`
         names, where NumPy takes the last ones. It gets axes of size 1 at all other
-        places; sizes of 1 are not repeated yet. With equal ranks, or a scalar, the list
-        has to be empty.
+        places; sizes of 1 are not repeated yet, and sizes are not compared. With equal
+        ranks, or a scalar, the list may be empty; else it has to ascend.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -161,8 +161,8 @@ def xla_broadcast_helper(
 
     XLA aligns the tensor of lower rank with axes of the other that `broadcast_dims`
     names, where NumPy takes the last ones. It gets axes of size 1 at all other places;
-    sizes of 1 are not repeated yet. With equal ranks, or a scalar, the list has to be
-    empty.
+    sizes of 1 are not repeated yet, and sizes are not compared. With equal ranks, or a
+    scalar, the list may be empty; else it has to ascend.
 
     `XlaBroadcastHelper.create` in the current scope.
 

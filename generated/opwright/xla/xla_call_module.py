@@ -65,8 +65,8 @@ class XlaCallModule(Op):
 
     What jax2tf makes of a JAX function: `module` is MLIR, as text or bytecode, whose
     main function is compiled for the device and run. Shapes that it left open follow
-    from those of the arguments. Each `version` says what the attrs mean; 9 is the
-    newest for most purposes.
+    from those of the arguments. Each `version` says what the attrs mean; TensorFlow
+    2.21 takes 4 to 10 and refuses others.
 
     Where `platforms` does not have the device the call is refused, unless a check is
     disabled.
@@ -109,7 +109,8 @@ class XlaCallModule(Op):
             function_list: list(func). Functions of TensorFlow that the program calls.
             has_token_input_output: bool. Whether the main function takes and returns a
                 token first; before version 9.
-            disabled_checks: list(string). Names of safety checks that are left out.
+            disabled_checks: list(string). Names of safety checks that are left out,
+                such as "platform".
             use_shardy_partitioner: bool. TensorFlow 2.20 brought it. Whether the Shardy
                 partitioner cuts the program up.
         """
@@ -184,8 +185,8 @@ class XlaCallModule(Op):
 
         What jax2tf makes of a JAX function: `module` is MLIR, as text or bytecode,
         whose main function is compiled for the device and run. Shapes that it left open
-        follow from those of the arguments. Each `version` says what the attrs mean; 9
-        is the newest for most purposes.
+        follow from those of the arguments. Each `version` says what the attrs mean;
+        TensorFlow 2.21 takes 4 to 10 and refuses others.
 
         Where `platforms` does not have the device the call is refused, unless a check
         is disabled.
@@ -212,7 +213,7 @@ class XlaCallModule(Op):
                 has_token_input_output: bool. Default False. Whether the main function
                     takes and returns a token first; before version 9.
                 disabled_checks: list(string). Default (). Names of safety checks that
-                    are left out.
+                    are left out, such as "platform".
                 use_shardy_partitioner: bool. Default False. Whether the Shardy
                     partitioner cuts the program up.
 
@@ -309,8 +310,8 @@ def xla_call_module(
 
     What jax2tf makes of a JAX function: `module` is MLIR, as text or bytecode, whose
     main function is compiled for the device and run. Shapes that it left open follow
-    from those of the arguments. Each `version` says what the attrs mean; 9 is the
-    newest for most purposes.
+    from those of the arguments. Each `version` says what the attrs mean; TensorFlow
+    2.21 takes 4 to 10 and refuses others.
 
     Where `platforms` does not have the device the call is refused, unless a check is
     disabled.
@@ -334,7 +335,7 @@ def xla_call_module(
         has_token_input_output: bool. Default False. Whether the main function takes and
             returns a token first; before version 9.
         disabled_checks: list(string). Default (). Names of safety checks that are left
-            out.
+            out, such as "platform".
         use_shardy_partitioner: bool. Default False. Whether the Shardy partitioner cuts
             the program up.
         name: what the op is called in a graph.

@@ -57,7 +57,7 @@ class XlaConcatND(TensorOp[T]):
     `N`: at least 1.
 
     Attributes:
-        output: `T`, `dims(2)`. The tensor that they make.
+        output: `T`, `dims(len(x))`. The tensor that they make.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -67,8 +67,8 @@ class XlaConcatND(TensorOp[T]):
 
     OP_NAME = "XlaConcatND"
     SHAPES = {
-        "inputs": "(m, n)",
-        "output": "(*dims(2),)",
+        "inputs": "where((*x,), len(x) == len(num_concats))",
+        "output": "(*dims(len(x)),)",
     }
     __slots__ = ("output",)
     output: Output[T]
@@ -120,8 +120,8 @@ class XlaConcatND(TensorOp[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            inputs: list of `N` tensors, each `T`, `m n`. The blocks, in row-major
-                order.
+            inputs: list of `N` tensors, each `T`,
+                `*x where len(x) == len(num_concats)`. The blocks, in row-major order.
             num_concats: list(int). Blocks along each axis; their product is the number
                 of inputs.
             options: merged field by field; the last explicit one wins.
@@ -129,7 +129,7 @@ class XlaConcatND(TensorOp[T]):
                     axis; empty for none.
 
         Returns:
-            output: `T`, `dims(2)`. The tensor that they make.
+            output: `T`, `dims(len(x))`. The tensor that they make.
 
         Raises:
             OpError: the op refuses an argument.
@@ -191,7 +191,8 @@ def xla_concat_nd(
     `XlaConcatND.create` in the current scope, with XlaConcatND.Options as keywords.
 
     Args:
-        inputs: list of `N` tensors, each `T`, `m n`. The blocks, in row-major order.
+        inputs: list of `N` tensors, each `T`, `*x where len(x) == len(num_concats)`.
+            The blocks, in row-major order.
         num_concats: list(int). Blocks along each axis; their product is the number of
             inputs.
         paddings: list(int). Default (). Elements to take off the end of each axis;
@@ -199,7 +200,7 @@ def xla_concat_nd(
         name: what the op is called in a graph.
 
     Returns:
-        output: `T`, `dims(2)`. The tensor that they make.
+        output: `T`, `dims(len(x))`. The tensor that they make.
 
     Raises:
         OpError: the op refuses an argument.

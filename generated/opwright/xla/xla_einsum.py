@@ -56,8 +56,10 @@ class XlaEinsum(TensorOp[T]):
 
     A letter that a factor has twice stands for its diagonal, one that the result has
     twice puts the values on a diagonal of zeros, and "..." stands for any axes. Tensors
-    must be two, sizes of a letter equal (1 is not broadcast), and the arrow has to be
-    there; Einsum takes any number of tensors, broadcasts, and has more dtypes.
+    must be two, and the arrow has to be there. Sizes of a letter must be equal: graphs
+    refuse others, while eager calls repeat a size of 1, and sum unlike sizes each by
+    itself, which is never meant. Einsum takes any number of tensors, broadcasts, and
+    has more dtypes.
 
     `T`: complex64, bfloat16 or float32.
 
@@ -96,9 +98,10 @@ class XlaEinsum(TensorOp[T]):
 
         A letter that a factor has twice stands for its diagonal, one that the result
         has twice puts the values on a diagonal of zeros, and "..." stands for any axes.
-        Tensors must be two, sizes of a letter equal (1 is not broadcast), and the arrow
-        has to be there; Einsum takes any number of tensors, broadcasts, and has more
-        dtypes.
+        Tensors must be two, and the arrow has to be there. Sizes of a letter must be
+        equal: graphs refuse others, while eager calls repeat a size of 1, and sum
+        unlike sizes each by itself, which is never meant. Einsum takes any number of
+        tensors, broadcasts, and has more dtypes.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -150,8 +153,10 @@ def xla_einsum(
 
     A letter that a factor has twice stands for its diagonal, one that the result has
     twice puts the values on a diagonal of zeros, and "..." stands for any axes. Tensors
-    must be two, sizes of a letter equal (1 is not broadcast), and the arrow has to be
-    there; Einsum takes any number of tensors, broadcasts, and has more dtypes.
+    must be two, and the arrow has to be there. Sizes of a letter must be equal: graphs
+    refuse others, while eager calls repeat a size of 1, and sum unlike sizes each by
+    itself, which is never meant. Einsum takes any number of tensors, broadcasts, and
+    has more dtypes.
 
     `XlaEinsum.create` in the current scope.
 

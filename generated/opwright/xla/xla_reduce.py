@@ -77,7 +77,7 @@ class XlaReduce(TensorOp[T]):
 
     OP_NAME = "XlaReduce"
     SHAPES = {
-        "input": "where((*x,), len(dimensions_to_reduce) <= 1 and len(x) >= 2)",
+        "input": "where((*x,), len(x) >= 1)",
         "init_value": "()",
         "output": "(*remove(x, dimensions_to_reduce),)",
     }
@@ -111,8 +111,7 @@ class XlaReduce(TensorOp[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            input: `T`, `*x where len(dimensions_to_reduce) <= 1 and len(x) >= 2`. What
-                is reduced.
+            input: `T`, `*x where len(x) >= 1`. What is reduced.
             init_value: `T`, `scalar`. Where the combination starts: the neutral
                 element.
             dimensions_to_reduce: list(int). Axes that are combined, from 0.
@@ -180,8 +179,7 @@ def xla_reduce(
     `XlaReduce.create` in the current scope.
 
     Args:
-        input: `T`, `*x where len(dimensions_to_reduce) <= 1 and len(x) >= 2`. What is
-            reduced.
+        input: `T`, `*x where len(x) >= 1`. What is reduced.
         init_value: `T`, `scalar`. Where the combination starts: the neutral element.
         dimensions_to_reduce: list(int). Axes that are combined, from 0.
         reducer: func. Combines two scalars.

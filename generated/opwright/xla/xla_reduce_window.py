@@ -135,7 +135,8 @@ class XlaReduceWindow(TensorOp[T]):
                 tensor, 1 for no gaps.
             window_dilations: `Tindices`, `len(x)`. Steps between neighbours of the
                 window, 1 for no gaps.
-            padding: `Tindices`, `len(x) 2`. Elements before and after, along each axis.
+            padding: `Tindices`, `len(x) 2`. Elements before and after, along each axis;
+                a negative number ends the process.
             computation: func. Combines two scalars.
 
         Returns:
@@ -222,7 +223,8 @@ def xla_reduce_window(
             for no gaps.
         window_dilations: `Tindices`, `len(x)`. Steps between neighbours of the window,
             1 for no gaps.
-        padding: `Tindices`, `len(x) 2`. Elements before and after, along each axis.
+        padding: `Tindices`, `len(x) 2`. Elements before and after, along each axis; a
+            negative number ends the process.
         computation: func. Combines two scalars.
         name: what the op is called in a graph.
 

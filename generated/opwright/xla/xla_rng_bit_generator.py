@@ -152,7 +152,7 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
             algorithm: int32, `scalar`. 1 for Philox, 2 for ThreeFry, 3 for what suits
                 the device.
             initial_state: uint64, `k`. State to draw from: two numbers for ThreeFry,
-                three for Philox.
+                two or three for Philox.
             shape: `Tshape`, `_`. Sizes of what is drawn.
             dtype: dtype, one of uint8, int8, int32, int64, uint32, uint64. Default
                 uint64. Kind of integers, all of whose bits are random.
@@ -237,8 +237,8 @@ def xla_rng_bit_generator(
     Args:
         algorithm: int32, `scalar`. 1 for Philox, 2 for ThreeFry, 3 for what suits the
             device.
-        initial_state: uint64, `k`. State to draw from: two numbers for ThreeFry, three
-            for Philox.
+        initial_state: uint64, `k`. State to draw from: two numbers for ThreeFry, two or
+            three for Philox.
         shape: `Tshape`, `_`. Sizes of what is drawn.
         dtype: dtype, one of uint8, int8, int32, int64, uint32, uint64. Default uint64.
             Kind of integers, all of whose bits are random.

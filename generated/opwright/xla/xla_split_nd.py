@@ -55,7 +55,7 @@ class XlaSplitND(Op, Generic[T]):
     not call it. Split and SplitV cut along one axis.
 
     Attributes:
-        outputs: list of `N` tensors, each `T`, `dims(2)`. The blocks, in row-major
+        outputs: list of `N` tensors, each `T`, `dims(len(x))`. The blocks, in row-major
             order.
 
     Example:
@@ -66,8 +66,8 @@ class XlaSplitND(Op, Generic[T]):
 
     OP_NAME = "XlaSplitND"
     SHAPES = {
-        "input": "where((m, n), n % 2 == 0)",
-        "outputs": "(*dims(2),)",
+        "input": "where((*x,), len(x) == len(num_splits))",
+        "outputs": "(*dims(len(x)),)",
     }
     __slots__ = ("outputs",)
     outputs: list[Output[T]]
@@ -119,7 +119,7 @@ class XlaSplitND(Op, Generic[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            input: `T`, `m n where n%2 == 0`. What is cut up.
+            input: `T`, `*x where len(x) == len(num_splits)`. What is cut up.
             N: int. At least 1. Blocks that come out: the product of `num_splits`.
             num_splits: list(int). Parts along each axis.
             options: merged field by field; the last explicit one wins.
@@ -127,8 +127,8 @@ class XlaSplitND(Op, Generic[T]):
                     empty for none.
 
         Returns:
-            outputs: list of `N` tensors, each `T`, `dims(2)`. The blocks, in row-major
-                order.
+            outputs: list of `N` tensors, each `T`, `dims(len(x))`. The blocks, in
+                row-major order.
 
         Raises:
             OpError: the op refuses an argument.
@@ -193,7 +193,7 @@ def xla_split_nd(
     `XlaSplitND.create` in the current scope, with XlaSplitND.Options as keywords.
 
     Args:
-        input: `T`, `m n where n%2 == 0`. What is cut up.
+        input: `T`, `*x where len(x) == len(num_splits)`. What is cut up.
         N: int. At least 1. Blocks that come out: the product of `num_splits`.
         num_splits: list(int). Parts along each axis.
         paddings: list(int). Default (). Zeros to put behind each axis first; empty for
@@ -201,7 +201,7 @@ def xla_split_nd(
         name: what the op is called in a graph.
 
     Returns:
-        outputs: list of `N` tensors, each `T`, `dims(2)`. The blocks, in row-major
+        outputs: list of `N` tensors, each `T`, `dims(len(x))`. The blocks, in row-major
             order.
 
     Raises:

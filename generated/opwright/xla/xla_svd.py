@@ -61,7 +61,8 @@ class XlaSvd(Op, Generic[T]):
       A = u * diag(s) * transpose(v)
 
     by Jacobi's method, as XLA has it, until what is off the diagonal is below
-    `epsilon`, or `max_iter` sweeps are done. Svd needs no such numbers, and takes
+    `epsilon`, or `max_iter` sweeps are done. u and v are square: of each, as many
+    columns count here as there are values in s. Svd needs no such numbers, and takes
     complex matrices.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
@@ -112,8 +113,9 @@ class XlaSvd(Op, Generic[T]):
           A = u * diag(s) * transpose(v)
 
         by Jacobi's method, as XLA has it, until what is off the diagonal is below
-        `epsilon`, or `max_iter` sweeps are done. Svd needs no such numbers, and takes
-        complex matrices.
+        `epsilon`, or `max_iter` sweeps are done. u and v are square: of each, as many
+        columns count here as there are values in s. Svd needs no such numbers, and
+        takes complex matrices.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -188,7 +190,8 @@ def xla_svd(
       A = u * diag(s) * transpose(v)
 
     by Jacobi's method, as XLA has it, until what is off the diagonal is below
-    `epsilon`, or `max_iter` sweeps are done. Svd needs no such numbers, and takes
+    `epsilon`, or `max_iter` sweeps are done. u and v are square: of each, as many
+    columns count here as there are values in s. Svd needs no such numbers, and takes
     complex matrices.
 
     `XlaSvd.create` in the current scope.

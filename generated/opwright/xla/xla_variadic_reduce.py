@@ -85,7 +85,7 @@ class XlaVariadicReduce(Op, Generic[T]):
 
     OP_NAME = "XlaVariadicReduce"
     SHAPES = {
-        "input": "where((*x,), len(x) >= 2)",
+        "input": "where((*x,), len(x) >= 1)",
         "init_value": "()",
         "output": "(*remove(x, dimensions_to_reduce),)",
     }
@@ -119,7 +119,7 @@ class XlaVariadicReduce(Op, Generic[T]):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            input: list of `N` tensors, each `T`, `*x where len(x) >= 2`. Tensors to
+            input: list of `N` tensors, each `T`, `*x where len(x) >= 1`. Tensors to
                 combine, all of one shape.
             init_value: list of `N` tensors, each `T`, `scalar`. Where each combination
                 starts: a neutral element.
@@ -192,7 +192,7 @@ def xla_variadic_reduce(
     `XlaVariadicReduce.create` in the current scope.
 
     Args:
-        input: list of `N` tensors, each `T`, `*x where len(x) >= 2`. Tensors to
+        input: list of `N` tensors, each `T`, `*x where len(x) >= 1`. Tensors to
             combine, all of one shape.
         init_value: list of `N` tensors, each `T`, `scalar`. Where each combination
             starts: a neutral element.

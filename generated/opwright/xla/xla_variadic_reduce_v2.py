@@ -73,7 +73,7 @@ class XlaVariadicReduceV2(Op):
 
     OP_NAME = "XlaVariadicReduceV2"
     SHAPES = {
-        "inputs": "where((*x,), len(x) >= 2)",
+        "inputs": "where((*x,), len(x) >= 1)",
         "init_values": "()",
         "outputs": "(*remove(x, dimensions_to_reduce),)",
     }
@@ -106,7 +106,7 @@ class XlaVariadicReduceV2(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            inputs: list of tensors of `T`, `*x where len(x) >= 2`. Tensors to combine,
+            inputs: list of tensors of `T`, `*x where len(x) >= 1`. Tensors to combine,
                 all of one shape.
             init_values: list of tensors of `T`, `scalar`. Where each combination
                 starts: a neutral element.
@@ -177,7 +177,7 @@ def xla_variadic_reduce_v2(
     `XlaVariadicReduceV2.create` in the current scope.
 
     Args:
-        inputs: list of tensors of `T`, `*x where len(x) >= 2`. Tensors to combine, all
+        inputs: list of tensors of `T`, `*x where len(x) >= 1`. Tensors to combine, all
             of one shape.
         init_values: list of tensors of `T`, `scalar`. Where each combination starts: a
             neutral element.

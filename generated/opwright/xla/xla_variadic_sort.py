@@ -107,7 +107,8 @@ class XlaVariadicSort(Op):
             scope: graph, name, device and control dependencies of the op.
             inputs: list of tensors of `T`, `*x`. Tensors to bring into order, the keys
                 first.
-            dimension: int32, `scalar`. Axis to sort along, a constant.
+            dimension: int32, `scalar`. Axis to sort along, a constant; a negative one
+                counts from the last.
             comparator: func. Tells of two elements of each tensor whether the first
                 place comes before.
             is_stable: bool. Whether places that neither comes before the other keep
@@ -177,7 +178,8 @@ def xla_variadic_sort(
     Args:
         inputs: list of tensors of `T`, `*x`. Tensors to bring into order, the keys
             first.
-        dimension: int32, `scalar`. Axis to sort along, a constant.
+        dimension: int32, `scalar`. Axis to sort along, a constant; a negative one
+            counts from the last.
         comparator: func. Tells of two elements of each tensor whether the first place
             comes before.
         is_stable: bool. Whether places that neither comes before the other keep their

@@ -62,10 +62,12 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
     gets its part. By `auto_shard_policy`, a number of
     tf.data.experimental.AutoShardPolicy:
 
-    - 1, FILE: each worker reads other files; refused where there are none.
+    - 1, FILE: each worker reads other files; refused where there are none. With
+      fewer files than workers, reading fails.
     - 2, DATA: ShardDataset at the end, so that all workers read everything.
-    - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards.
-    - 0, AUTO: by files where there are any, and by data otherwise.
+    - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards; without
+      one, all workers get everything. By other policies reading such one fails.
+    - 0, AUTO: by files where there are any, even if too few, and by data otherwise.
     - -1, OFF: no division, all workers get everything.
 
     This is the name that AutoShardDataset had before TensorFlow 2.0, kept for graphs of
@@ -134,10 +136,12 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
         `num_workers` gets its part. By `auto_shard_policy`, a number of
         tf.data.experimental.AutoShardPolicy:
 
-        - 1, FILE: each worker reads other files; refused where there are none.
+        - 1, FILE: each worker reads other files; refused where there are none. With
+          fewer files than workers, reading fails.
         - 2, DATA: ShardDataset at the end, so that all workers read everything.
-        - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards.
-        - 0, AUTO: by files where there are any, and by data otherwise.
+        - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards; without
+          one, all workers get everything. By other policies reading such one fails.
+        - 0, AUTO: by files where there are any, even if too few, and by data otherwise.
         - -1, OFF: no division, all workers get everything.
 
         This is the name that AutoShardDataset had before TensorFlow 2.0, kept for
@@ -228,10 +232,12 @@ def experimental_auto_shard_dataset(
     gets its part. By `auto_shard_policy`, a number of
     tf.data.experimental.AutoShardPolicy:
 
-    - 1, FILE: each worker reads other files; refused where there are none.
+    - 1, FILE: each worker reads other files; refused where there are none. With
+      fewer files than workers, reading fails.
     - 2, DATA: ShardDataset at the end, so that all workers read everything.
-    - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards.
-    - 0, AUTO: by files where there are any, and by data otherwise.
+    - 3, HINT: at a ShardDataset of the input that has SHARD_HINT of shards; without
+      one, all workers get everything. By other policies reading such one fails.
+    - 0, AUTO: by files where there are any, even if too few, and by data otherwise.
     - -1, OFF: no division, all workers get everything.
 
     This is the name that AutoShardDataset had before TensorFlow 2.0, kept for graphs of

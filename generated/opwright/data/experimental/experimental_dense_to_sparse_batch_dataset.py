@@ -71,9 +71,9 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
-        >>> sparse = experimental_dense_to_sparse_batch_dataset(
-        ...     ragged, 3, [4], [tf.variant], [[3]])
-        >>> parts = opwright.data.dataset_to_single_element(sparse, [tf.variant], [[3]])
+        >>> spec = {"output_types": [tf.variant], "output_shapes": [None]}
+        >>> sparse = experimental_dense_to_sparse_batch_dataset(ragged, 3, [4], **spec)
+        >>> parts = opwright.data.dataset_to_single_element(sparse, **spec)
         >>> i, values, shape = opwright.sparse.deserialize_sparse(parts[0], tf.int64)
         >>> i.numpy()[:3].tolist(), values.numpy(), shape.numpy()
         ([[0, 0], [1, 0], [1, 1]], array([0, 0, 1, 0, 1, 2]), array([3, 4]))
@@ -124,7 +124,8 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
             row_shape: int64, `r`. The shape of a row, at least that of each element; -1
                 for the largest size in the batch.
             output_types: list(dtype). At least 1 value. One dtype, tf.variant.
-            output_shapes: list(shape). At least 1 value. One shape, `[3]`.
+            output_shapes: list(shape). At least 1 value. One shape, None: that of each
+                variant is `[3]`, but an iterator refuses that.
 
         Returns:
             handle: variant, `scalar`. The data set of sparse batches.
@@ -134,9 +135,9 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
 
         Example:
             >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
-            >>> sparse = experimental_dense_to_sparse_batch_dataset(
-            ...     ragged, 3, [4], [tf.variant], [[3]])
-            >>> parts = opwright.data.dataset_to_single_element(sparse, [tf.variant], [[3]])
+            >>> spec = {"output_types": [tf.variant], "output_shapes": [None]}
+            >>> sparse = experimental_dense_to_sparse_batch_dataset(ragged, 3, [4], **spec)
+            >>> parts = opwright.data.dataset_to_single_element(sparse, **spec)
             >>> i, values, shape = opwright.sparse.deserialize_sparse(parts[0], tf.int64)
             >>> i.numpy()[:3].tolist(), values.numpy(), shape.numpy()
             ([[0, 0], [1, 0], [1, 1]], array([0, 0, 1, 0, 1, 2]), array([3, 4]))
@@ -200,7 +201,8 @@ def experimental_dense_to_sparse_batch_dataset(
         row_shape: int64, `r`. The shape of a row, at least that of each element; -1 for
             the largest size in the batch.
         output_types: list(dtype). At least 1 value. One dtype, tf.variant.
-        output_shapes: list(shape). At least 1 value. One shape, `[3]`.
+        output_shapes: list(shape). At least 1 value. One shape, None: that of each
+            variant is `[3]`, but an iterator refuses that.
         name: what the op is called in a graph.
 
     Returns:
@@ -211,9 +213,9 @@ def experimental_dense_to_sparse_batch_dataset(
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
-        >>> sparse = experimental_dense_to_sparse_batch_dataset(
-        ...     ragged, 3, [4], [tf.variant], [[3]])
-        >>> parts = opwright.data.dataset_to_single_element(sparse, [tf.variant], [[3]])
+        >>> spec = {"output_types": [tf.variant], "output_shapes": [None]}
+        >>> sparse = experimental_dense_to_sparse_batch_dataset(ragged, 3, [4], **spec)
+        >>> parts = opwright.data.dataset_to_single_element(sparse, **spec)
         >>> i, values, shape = opwright.sparse.deserialize_sparse(parts[0], tf.int64)
         >>> i.numpy()[:3].tolist(), values.numpy(), shape.numpy()
         ([[0, 0], [1, 0], [1, 1]], array([0, 0, 1, 0, 1, 2]), array([3, 4]))

@@ -40,8 +40,8 @@ class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
     """Makes an aggregator of what data sets record.
 
     SetStatsAggregatorDataset adds to it, StatsAggregatorSummary reads it as a summary.
-    Calls with the same `container` and `shared_name` give the same one, if they are not
-    empty. StatsAggregatorHandleV2 makes one that writes summaries itself.
+    Calls with the same `container` and `shared_name` give the same one.
+    StatsAggregatorHandleV2 makes one that writes summaries itself.
 
     This is the name that StatsAggregatorHandle had before TensorFlow 2.0, kept for
     graphs of that time; new programs use StatsAggregatorHandle, which runs the same
@@ -76,8 +76,9 @@ class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
         Attributes:
             container: string. Container of resources that it lies in; the default one
                 where empty.
-            shared_name: string. Name under which several calls share an aggregator;
-                empty for one of its own.
+            shared_name: string. Name under which several calls share an aggregator. If
+                empty, a node of a graph has one of its own, and eager calls with the
+                same attrs share one: give a name.
         """
 
         __slots__ = ("container", "shared_name")
@@ -107,9 +108,8 @@ class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
         """Makes an aggregator of what data sets record.
 
         SetStatsAggregatorDataset adds to it, StatsAggregatorSummary reads it as a
-        summary. Calls with the same `container` and `shared_name` give the same one, if
-        they are not empty. StatsAggregatorHandleV2 makes one that writes summaries
-        itself.
+        summary. Calls with the same `container` and `shared_name` give the same one.
+        StatsAggregatorHandleV2 makes one that writes summaries itself.
 
         This is the name that StatsAggregatorHandle had before TensorFlow 2.0, kept for
         graphs of that time; new programs use StatsAggregatorHandle, which runs the same
@@ -125,7 +125,8 @@ class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
                 container: string. Default "". Container of resources that it lies in;
                     the default one where empty.
                 shared_name: string. Default "". Name under which several calls share an
-                    aggregator; empty for one of its own.
+                    aggregator. If empty, a node of a graph has one of its own, and
+                    eager calls with the same attrs share one: give a name.
 
         Returns:
             handle: resource, `scalar`. Handle of the aggregator.
@@ -182,8 +183,8 @@ def experimental_stats_aggregator_handle(
     """Makes an aggregator of what data sets record.
 
     SetStatsAggregatorDataset adds to it, StatsAggregatorSummary reads it as a summary.
-    Calls with the same `container` and `shared_name` give the same one, if they are not
-    empty. StatsAggregatorHandleV2 makes one that writes summaries itself.
+    Calls with the same `container` and `shared_name` give the same one.
+    StatsAggregatorHandleV2 makes one that writes summaries itself.
 
     This is the name that StatsAggregatorHandle had before TensorFlow 2.0, kept for
     graphs of that time; new programs use StatsAggregatorHandle, which runs the same
@@ -198,7 +199,8 @@ def experimental_stats_aggregator_handle(
         container: string. Default "". Container of resources that it lies in; the
             default one where empty.
         shared_name: string. Default "". Name under which several calls share an
-            aggregator; empty for one of its own.
+            aggregator. If empty, a node of a graph has one of its own, and eager calls
+            with the same attrs share one: give a name.
         name: what the op is called in a graph.
 
     Returns:

@@ -43,7 +43,7 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
     """Makes a pool of threads for ThreadPoolDataset.
 
     The pool is a resource: data sets that get its handle share its threads. Calls with
-    the same `container` and `shared_name` give the same pool, if they are not empty.
+    the same `container` and `shared_name` give the same pool.
 
     This is the name that ThreadPoolHandle had before TensorFlow 2.0, kept for graphs of
     that time; new programs use ThreadPoolHandle, which runs the same kernel.
@@ -79,8 +79,9 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
                 mean one, a negative number sets no limit.
             container: string. Container of resources that it lies in; the default one
                 where empty.
-            shared_name: string. Name under which several calls share a pool; empty for
-                one of its own.
+            shared_name: string. Name under which several calls share a pool. If empty,
+                a node of a graph has one of its own, and eager calls with the same
+                attrs share one: give a name.
         """
 
         __slots__ = ("max_intra_op_parallelism", "container", "shared_name")
@@ -121,8 +122,7 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
         """Makes a pool of threads for ThreadPoolDataset.
 
         The pool is a resource: data sets that get its handle share its threads. Calls
-        with the same `container` and `shared_name` give the same pool, if they are not
-        empty.
+        with the same `container` and `shared_name` give the same pool.
 
         This is the name that ThreadPoolHandle had before TensorFlow 2.0, kept for
         graphs of that time; new programs use ThreadPoolHandle, which runs the same
@@ -143,7 +143,8 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
                 container: string. Default "". Container of resources that it lies in;
                     the default one where empty.
                 shared_name: string. Default "". Name under which several calls share a
-                    pool; empty for one of its own.
+                    pool. If empty, a node of a graph has one of its own, and eager
+                    calls with the same attrs share one: give a name.
 
         Returns:
             handle: resource, `scalar`. Handle of the pool.
@@ -215,7 +216,7 @@ def experimental_thread_pool_handle(
     """Makes a pool of threads for ThreadPoolDataset.
 
     The pool is a resource: data sets that get its handle share its threads. Calls with
-    the same `container` and `shared_name` give the same pool, if they are not empty.
+    the same `container` and `shared_name` give the same pool.
 
     This is the name that ThreadPoolHandle had before TensorFlow 2.0, kept for graphs of
     that time; new programs use ThreadPoolHandle, which runs the same kernel.
@@ -233,8 +234,9 @@ def experimental_thread_pool_handle(
             1 both mean one, a negative number sets no limit.
         container: string. Default "". Container of resources that it lies in; the
             default one where empty.
-        shared_name: string. Default "". Name under which several calls share a pool;
-            empty for one of its own.
+        shared_name: string. Default "". Name under which several calls share a pool. If
+            empty, a node of a graph has one of its own, and eager calls with the same
+            attrs share one: give a name.
         name: what the op is called in a graph.
 
     Returns:
