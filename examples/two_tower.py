@@ -202,8 +202,9 @@ def run_hosts(settings: Settings, folder: Path, count: int, console: Console) ->
         raise RefusedError(
             "training stopped; --resume goes on from the last whole epoch"
         )
-    kinds = list(next(iter(sent.values())))
-    table = Table("host", *(f"{kind} sent" for kind in kinds))
+    # Words travel where a host refuses a batch.
+    kinds = [kind for kind in next(iter(sent.values())) if kind != "words"]
+    table = Table("sent by", *kinds)
     for host, numbers in sorted(sent.items()):
         table.add_row(str(host), *(f"{numbers[kind]:,}" for kind in kinds))
     console.print(table)

@@ -38,9 +38,9 @@ class EncodeWav(TensorOp[TString]):
 
     Samples become integers of 16 bits, 32768 times as large and rounded, halves away
     from 0, and what 16 bits cannot hold is cut off: so 1 becomes 32767, and -1 is
-    -32768. A header with the rate and the number of channels goes in front. A rate or a
-    number of channels that is 0 is refused, no samples make a file of the header alone.
-    DecodeWav reads it.
+    -32768. A header with the rate and the number of channels goes in front. A rate
+    or a number of channels that is 0 is refused, no samples make a file of the
+    header alone. DecodeWav reads it.
 
     Attributes:
         contents: string, `scalar`. The file as bytes.
@@ -73,9 +73,9 @@ class EncodeWav(TensorOp[TString]):
 
         Samples become integers of 16 bits, 32768 times as large and rounded, halves away
         from 0, and what 16 bits cannot hold is cut off: so 1 becomes 32767, and -1 is
-        -32768. A header with the rate and the number of channels goes in front. A rate or a
-        number of channels that is 0 is refused, no samples make a file of the header alone.
-        DecodeWav reads it.
+        -32768. A header with the rate and the number of channels goes in front. A rate
+        or a number of channels that is 0 is refused, no samples make a file of the
+        header alone. DecodeWav reads it.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -121,9 +121,9 @@ def encode_wav(
 
     Samples become integers of 16 bits, 32768 times as large and rounded, halves away
     from 0, and what 16 bits cannot hold is cut off: so 1 becomes 32767, and -1 is
-    -32768. A header with the rate and the number of channels goes in front. A rate or a
-    number of channels that is 0 is refused, no samples make a file of the header alone.
-    DecodeWav reads it.
+    -32768. A header with the rate and the number of channels goes in front. A rate
+    or a number of channels that is 0 is refused, no samples make a file of the
+    header alone. DecodeWav reads it.
 
     `EncodeWav.create` in the current scope.
 

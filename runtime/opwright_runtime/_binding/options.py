@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 
 from typing_extensions import dataclass_transform
 
@@ -134,7 +134,7 @@ class OpOptions:
     if not TYPE_CHECKING:
         # Hidden from type checkers, which would let every name pass.
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(
                 f"{type(self).__qualname__} has no {name}; it has "
                 f"{', '.join(self.__slots__)}, and a with_...() of each"

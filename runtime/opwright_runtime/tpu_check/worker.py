@@ -34,7 +34,7 @@ def main(hlo: str, *wanted: str) -> None:
         print(json.dumps(compile_for(topology, hlo)), file=answers, flush=True)
 
 
-def compile_for(topology: str, hlo: str) -> dict[str, Any]:
+def compile_for(topology: str, hlo: str) -> dict[str, object]:
     """What came of it: sizes and estimates, or an error; and the seconds it took."""
     device: Any = topologies.get_topology_desc(topology, platform="tpu").devices[0]
     start = time.monotonic()
@@ -48,7 +48,7 @@ def compile_for(topology: str, hlo: str) -> dict[str, Any]:
                 xla_client.DeviceList((device,)),
                 xla_client.CompileOptions(),
             )
-        found: dict[str, Any] = _facts(executable)
+        found = _facts(executable)
     except Exception as error:
         found = {"error": str(error)}
     found["seconds"] = time.monotonic() - start
@@ -79,7 +79,7 @@ def _bytecode(module: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _facts(executable: Any) -> dict[str, Any]:
+def _facts(executable: Any) -> dict[str, object]:
     memory = executable.get_compiled_memory_stats()
     cost = executable.cost_analysis()
     return {
