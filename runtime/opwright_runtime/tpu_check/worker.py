@@ -48,7 +48,7 @@ def compile_for(topology: str, hlo: str) -> dict[str, object]:
                 xla_client.DeviceList((device,)),
                 xla_client.CompileOptions(),
             )
-        found = _facts(executable)
+        found: dict[str, object] = _facts(executable)
     except Exception as error:
         found = {"error": str(error)}
     found["seconds"] = time.monotonic() - start
