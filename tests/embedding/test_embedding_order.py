@@ -18,6 +18,7 @@ from opwright.tpu import (
     EnqueueTPUEmbeddingArbitraryTensorBatch,
     RecvTPUEmbeddingActivations,
     SendTPUEmbeddingGradients,
+    embedding_step,
     shutdown_distributed_tpu,
 )
 from support.embedding_cases import (
@@ -201,6 +202,35 @@ def test_inference_between_steps(pipelined: bool) -> None:
         enqueue(run.system, run.lookups[0], "inference")
         run.check(receive(run.system, proto), 0, 4)
         run.check_tables(4)
+
+
+def test_lookups_that_begin_before_they_are_received() -> None:
+    """Of batches so large that threads share them; a write in between comes first."""
+    wide = System(
+        [Table(40, 160, optimizer("adagrad")), Table(30, 64, combiner="mean")],
+        [Feature(0, (900,)), Feature(1, (500,), "sparse"), Feature(0, (700,), "dense")],
+    )
+    run, other = Run(wide, 4), Run(wide, 1, seed=1)
+    with configured(wide) as proto:
+        load(wide, other.tables)
+        enqueue(wide, run.lookups[0], "inference")
+        load(wide, run.tables)
+        run.check(receive(wide, proto), 0, 0)
+        all_found = []
+        for i in range(3):
+            enqueue(wide, run.lookups[i])
+            all_found.append(receive(wide, proto))
+            send(wide, proto, run.gradients[i])
+        with pytest.raises(RuntimeError, match="as planned"), embedding_step():
+            enqueue(wide, run.lookups[0])
+            raise RuntimeError("as planned")
+        enqueue(wide, run.lookups[3], "inference")
+        all_found.append(receive(wide, proto))
+        run.check_tables(3)
+        # What was received is the program's alone.
+        for i, found in enumerate(all_found):
+            run.check(found, i, i)
+        enqueue(wide, run.lookups[1])  # Nobody receives it.
 
 
 @pytest.mark.parametrize("pipelined", [False, True])

@@ -5,9 +5,22 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <new>
 
 namespace opwright {
+
+// Tasks that other threads have begun with while the caller does something else.
+class Background {
+ public:
+  virtual ~Background() = default;
+
+  // Does the tasks that nobody has begun and waits for the others; throws what they threw.
+  // False if it was stopped.
+  virtual bool Finish() = 0;
+  // Leaves out the tasks that nobody has begun and waits for the others.
+  virtual void Stop() = 0;
+};
 
 class ExecutionContext {
  public:
@@ -19,6 +32,13 @@ class ExecutionContext {
   // Runs task(0) ... task(count - 1) in any order, some of them at once, and returns
   // after the last. What a task throws, it throws when no task runs any more.
   virtual void For(int64_t count, const std::function<void(int64_t)>& task) = 0;
+
+  // Begins with the same on other threads and returns; null where there are none. Whoever
+  // holds it finishes or stops it before what the task works with is gone.
+  virtual std::shared_ptr<Background> Begin(int64_t /*count*/,
+                                            std::function<void(int64_t)> /*task*/) {
+    return nullptr;
+  }
 
   // Memory aligned to 64 bytes that lives as long as this; throws std::bad_alloc.
   virtual void* Allocate(size_t bytes) = 0;

@@ -106,7 +106,8 @@ Status Engine::RefuseBackwardOnly(int64_t core, const CallRef& call) const {
 }
 
 Engine::Ticket Engine::Enqueue(ExecutionContext* exec, int64_t core, Batch batch,
-                               OnRoom on_room, const CallRef& call) {
+                               OnRoom on_room, const CallRef& call,
+                               const std::function<Room()>& make_room) {
   const auto kept = std::make_shared<const Batch>(std::move(batch));
   const auto refuse = [&] {
     Status status = RefuseIfClosed();
@@ -117,14 +118,19 @@ Engine::Ticket Engine::Enqueue(ExecutionContext* exec, int64_t core, Batch batch
   Calls calls;
   Ticket ticket = 0;
   Status status;
+  bool next = false;
   {
     // Before others are asked for what it needs.
     std::unique_lock<std::mutex> lock(mutex_);
     status = refuse();
+    next = WouldBeNext(core, *kept);
   }
   PreparedRef prepared;
   try {
     if (status.ok()) prepared = store_->PrepareAhead(exec, kept);
+    if (status.ok() && !prepared && next && make_room) {
+      prepared = store_->LookUpAhead(exec, kept, make_room);
+    }
   } catch (const std::bad_alloc&) {
     // It is prepared when it is its turn.
   }
@@ -232,11 +238,12 @@ std::string Engine::WhatFor(Ticket ticket) {
   return "";
 }
 
-Status Engine::Lookup(ExecutionContext* exec, const Turn& turn, float* const* outputs) {
-  Status status;
+Status Engine::Lookup(ExecutionContext* exec, const Turn& turn, float* const* outputs,
+                      Status wrong) {
+  Status status = std::move(wrong);
   PreparedRef prepared = turn.prepared;
   try {
-    if (!prepared) {
+    if (status.ok() && !prepared) {
       StatusOr<PreparedRef> made = store_->Prepare(exec, turn.batch);
       status = made.status();
       if (status.ok()) prepared = *std::move(made);
@@ -599,6 +606,11 @@ Status Engine::Update(ExecutionContext* exec, std::unique_lock<std::mutex>* lock
   steps_.pop_front();
   ++applied_;
   return {};
+}
+
+bool Engine::WouldBeNext(int64_t core, const Batch& batch) const {
+  return batch.mode != Mode::kBackwardOnly && queues_[core].empty() && senders_.empty() &&
+         steps_.empty() && !writing_ && claims_ == 0;
 }
 
 Engine::Queue::const_iterator Engine::Next(int64_t core, const CallRef& call) const {

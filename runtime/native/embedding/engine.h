@@ -38,9 +38,6 @@
 
 namespace opwright::embedding {
 
-// Keeps the memory of gradients alive.
-using Owner = std::shared_ptr<const void>;
-
 class Engine {
  public:
   // Batches that a core's queue holds before Enqueue has to wait.
@@ -67,9 +64,10 @@ class Engine {
   using OnRoom = std::function<void(Status)>;
   using Ticket = int64_t;  // Of a call that waits; 0: it did not have to.
 
-  // Appends a checked batch to a core's queue, once there is room.
+  // Appends a checked batch to a core's queue, once there is room. With memory for its
+  // activations, its lookup may begin before it is received.
   Ticket Enqueue(ExecutionContext* exec, int64_t core, Batch batch, OnRoom on_room,
-                 const CallRef& call = {});
+                 const CallRef& call = {}, const std::function<Room()>& make_room = {});
   // Asks for the next batch of a core.
   Ticket Receive(ExecutionContext* exec, int64_t core, OnTurn on_turn,
                  const CallRef& call = {});
@@ -81,8 +79,10 @@ class Engine {
   std::string WhatFor(Ticket ticket);
 
   // Looks up a batch whose turn it is, outputs as in TableStore, and goes on with what waited
-  // for that. Refused, the batch is the next one of its core again.
-  Status Lookup(ExecutionContext* exec, const Turn& turn, float* const* outputs);
+  // for that. Refused, or with something else that is `wrong`, the batch is the next one of
+  // its core again.
+  Status Lookup(ExecutionContext* exec, const Turn& turn, float* const* outputs,
+                Status wrong = {});
 
   // The gradients of the oldest step of a core that lacks them, and one learning rate a tag.
   // `values` are checked and, with `owner`, kept until the update. That may come at once: if
@@ -164,6 +164,8 @@ class Engine {
   void AdmitReceivers(Calls* calls, bool* more);
   void AdmitSenders(Calls* calls, bool* more);
 
+  // Whether a batch that comes now is looked up next, in the tables as they are.
+  bool WouldBeNext(int64_t core, const Batch& batch) const;
   // The batch that a call receives next, or the end.
   Queue::const_iterator Next(int64_t core, const CallRef& call) const;
   static bool HasOwn(const Queue& queue, const CallRef& call);

@@ -42,6 +42,11 @@ class Recorder : public TableStore {
     if (!status.ok()) return status;
     return std::make_shared<const PreparedBatch>(std::move(batch));
   }
+  PreparedRef LookUpAhead(ExecutionContext*, std::shared_ptr<const Batch> batch,
+                          const std::function<Room()>&) override {
+    told_->log.push_back("ahead " + std::to_string(batch->features[0].indices[0]));
+    return nullptr;
+  }
   Status Lookup(ExecutionContext*, const PreparedBatch& batch, float* const*) override {
     told_->log.push_back("lookup " + Number(batch));
     return std::exchange(told_->lookup, Status());
@@ -116,7 +121,7 @@ struct Bed {
           ++answer->times;
           answer->status = std::move(status);
         },
-        call);
+        call, make_room);
     return answer;
   }
   AnswerRef Receive(int64_t core, const CallRef& call = {}) {
@@ -162,6 +167,7 @@ struct Bed {
   Configuration configuration;
   std::shared_ptr<Recorder::Told> told = std::make_shared<Recorder::Told>();
   std::shared_ptr<Engine> engine;
+  std::function<Room()> make_room;
   const float gradient = 1;
 };
 
@@ -504,11 +510,52 @@ TEST(Engine, WhatWasAbandonedIsTold) {
   EXPECT_ERROR(one.Send(0), kPrecondition, "1 batch was dropped");
 }
 
+// What is looked up next, in the tables as they are.
+TEST(Engine, LookupsBeginAhead) {
+  Bed bed;
+  bed.make_room = [] { return Room(); };
+  bed.Enqueue(0, 1);
+  bed.Enqueue(0, 2);  // The first is next.
+  bed.LogIs({"ahead 1"});
+  bed.Step(0);
+  bed.Step(0);
+  bed.LogIs({"lookup 1", "update 1", "lookup 2", "update 2"});
+  bed.Enqueue(0, 3);
+  EXPECT_OK(bed.Lookup(*bed.Receive(0)));
+  bed.Enqueue(0, 4);  // An update comes first.
+  EXPECT_OK(bed.Send(0));
+  bed.Step(0);
+  bed.LogIs({"ahead 3", "lookup 3", "update 3", "lookup 4", "update 4"});
+  bed.Enqueue(0, 5, {}, Mode::kInference);
+  EXPECT_OK(bed.Lookup(*bed.Receive(0)));
+  bed.Enqueue(0, 6, {}, Mode::kBackwardOnly);
+  bed.LogIs({"ahead 5", "lookup 5"});
+  // Of each core.
+  Bed two(2);
+  two.make_room = bed.make_room;
+  two.Enqueue(0, 1);
+  two.Enqueue(1, 2);
+  two.LogIs({"ahead 1", "ahead 2"});
+}
+
+// What is wrong with where a lookup should go leaves the batch where it was.
+TEST(Engine, ALookupThatGoesNowhereIsTheNextOne) {
+  Bed bed;
+  bed.Enqueue(0, 1);
+  EXPECT_ERROR(bed.engine->Lookup(&bed.exec, bed.Receive(0)->turn, nullptr,
+                                  ResourceExhaustedError("no memory for outputs")),
+               StatusCode::kResourceExhausted, "no memory for outputs");
+  bed.LogIs({});
+  bed.Step(0);
+  bed.LogIs({"lookup 1", "update 1"});
+}
+
 TEST(Engine, RandomStepsAreInOrder) {
   Pool pool(3);
   ForEachIsa([&] {
     for (int64_t round = 0; round < testing::Rounds(12); ++round) {
-      StepsAreInOrder(testing::Seed(), pool, MakeCpuTableStore(), [] {});
+      // However little there is to look up, it begins before it is received.
+      StepsAreInOrder(testing::Seed(), pool, MakeCpuTableStore(/*few_bytes=*/0), [] {});
     }
   });
 }

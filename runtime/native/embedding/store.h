@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,6 +16,15 @@
 #include "embedding/batch.h"
 
 namespace opwright::embedding {
+
+// Keeps memory alive.
+using Owner = std::shared_ptr<const void>;
+
+// Memory for a batch's activations, by feature.
+struct Room {
+  std::vector<float*> outputs;
+  Owner owner;
+};
 
 // A batch as a store looks it up and updates with it: on a GPU, with a copy of its ids there.
 class PreparedBatch {
@@ -27,6 +37,8 @@ class PreparedBatch {
   const Batch& batch() const { return *batch_; }
   // Whether it was refused for good: nothing will come of it.
   virtual bool over() const { return false; }
+  // Where its activations go already, for a lookup to go on with; null: nowhere yet.
+  virtual const Room* room() const { return nullptr; }
 
  private:
   const std::shared_ptr<const Batch> batch_;
@@ -58,6 +70,12 @@ class TableStore {
   // The same before it is the batch's turn, if there is something to gain and room for it;
   // else null, and Prepare comes later.
   virtual PreparedRef PrepareAhead(ExecutionContext*, std::shared_ptr<const Batch>) {
+    return nullptr;
+  }
+  // Begins with the lookup of a batch whose turn comes next, if there are threads for that;
+  // else null. What a write to the tables then makes stale, Lookup looks up again.
+  virtual PreparedRef LookUpAhead(ExecutionContext*, std::shared_ptr<const Batch>,
+                                  const std::function<Room()>& /*make_room*/) {
     return nullptr;
   }
 
@@ -94,6 +112,10 @@ class TableStore {
   virtual Status CheckUpdates(bool wait) = 0;
 };
 
-std::unique_ptr<TableStore> MakeCpuTableStore();
+// To wake a thread takes as long as to look up so many bytes.
+constexpr int64_t kFewLookupBytes = 256 << 10;
+
+// Threads share what takes more than `few_bytes`.
+std::unique_ptr<TableStore> MakeCpuTableStore(int64_t few_bytes = kFewLookupBytes);
 
 }  // namespace opwright::embedding

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "base/execution_context.h"
+#include "base/tasks.h"
 
 namespace opwright {
 
@@ -76,26 +76,16 @@ class PoolContext : public ExecutionContext {
   int Threads() const override { return pool_.size(); }
 
   void For(int64_t count, const std::function<void(int64_t)>& task) override {
-    struct Shared {
-      std::atomic<int64_t> next{0};
-      std::mutex mutex;
-      std::condition_variable changed;
-      int64_t left;
-    };
-    auto shared = std::make_shared<Shared>();
-    shared->left = count;
-    const auto* const run = &task;
-    const auto work = [shared, run, count] {
-      for (int64_t i; (i = shared->next.fetch_add(1)) < count;) {
-        (*run)(i);
-        std::lock_guard<std::mutex> lock(shared->mutex);
-        if (--shared->left == 0) shared->changed.notify_all();
-      }
-    };
-    for (int i = 1; i < Threads() && i < count; ++i) pool_.Schedule(work);
-    work();
-    std::unique_lock<std::mutex> lock(shared->mutex);
-    shared->changed.wait(lock, [&] { return shared->left == 0; });
+    const auto tasks = std::make_shared<Tasks>(count, std::cref(task));
+    Tasks::Help(tasks, std::min<int64_t>(Threads(), count) - 1, pool_);
+    tasks->Finish();
+  }
+
+  std::shared_ptr<Background> Begin(int64_t count, std::function<void(int64_t)> task) override {
+    if (Threads() < 2) return nullptr;
+    auto tasks = std::make_shared<Tasks>(count, std::move(task));
+    Tasks::Help(tasks, std::min<int64_t>(Threads() - 1, count), pool_);
+    return tasks;
   }
 
   void* Allocate(size_t bytes) override {

@@ -1,17 +1,16 @@
 // The execution context of a TensorFlow op: its device's thread pool and its allocator.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
+#include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "base/execution_context.h"
+#include "base/tasks.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/lib/core/threadpool.h"
 
@@ -29,17 +28,17 @@ class DeviceContext : public ExecutionContext {
   // what nobody else has taken, so a pool full of callers cannot block itself. What a task
   // throws is thrown here, once none runs any more; tasks that have not begun are left out.
   void For(int64_t count, const std::function<void(int64_t)>& task) override {
-    auto shared = std::make_shared<Shared>(count, &task);
-    const int64_t helpers = std::min<int64_t>(Threads(), count) - 1;
-    try {
-      for (int64_t i = 0; i < helpers; ++i) {
-        workers_->Schedule([shared] { shared->Work(); });
-      }
-    } catch (const std::bad_alloc&) {  // Then with fewer of them.
-    }
-    shared->Work();
-    shared->Wait();
-    if (shared->thrown) std::rethrow_exception(shared->thrown);
+    const auto tasks = std::make_shared<Tasks>(count, std::cref(task));
+    Tasks::Help(tasks, std::min<int64_t>(Threads(), count) - 1, *workers_);
+    tasks->Finish();
+  }
+
+  std::shared_ptr<Background> Begin(int64_t count, std::function<void(int64_t)> task) override {
+    const int64_t helpers = std::min<int64_t>(Threads() - 1, count);
+    if (helpers < 1) return nullptr;
+    auto tasks = std::make_shared<Tasks>(count, std::move(task));
+    Tasks::Help(tasks, helpers, *workers_);
+    return tasks;
   }
 
   // Small requests share a block; the first ones need none.
@@ -77,52 +76,6 @@ class DeviceContext : public ExecutionContext {
     attributes.set_on_host(true);
     return attributes;
   }
-
-  struct Shared {
-    Shared(int64_t tasks, const std::function<void(int64_t)>* run) : count(tasks), task(run) {}
-
-    // Once no task is left, `task` may be gone: it is only used for one taken before.
-    void Work() {
-      int64_t did = 0;
-      for (int64_t i; (i = next.fetch_add(1)) < count; ++did) {
-        if (!failed) Try(i);
-      }
-      if (did > 0 && done.fetch_add(did) + did == count) {
-        std::lock_guard<std::mutex> lock(mutex);
-        finished.notify_all();
-      }
-    }
-
-    void Try(int64_t i) {
-      try {
-        (*task)(i);
-      } catch (...) {
-        std::lock_guard<std::mutex> lock(mutex);
-        if (!failed.exchange(true)) thrown = std::current_exception();
-      }
-    }
-
-    void Wait() {
-      // The others finish at about the same time: look a few times before sleeping.
-      for (int i = 0; i < 8000; ++i) {
-        if (done.load() == count) return;
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#endif
-      }
-      std::unique_lock<std::mutex> lock(mutex);
-      finished.wait(lock, [this] { return done.load() == count; });
-    }
-
-    const int64_t count;
-    const std::function<void(int64_t)>* const task;
-    std::atomic<int64_t> next{0};
-    std::atomic<int64_t> done{0};
-    std::atomic<bool> failed{false};
-    std::exception_ptr thrown;
-    std::mutex mutex;
-    std::condition_variable finished;
-  };
 
   tensorflow::OpKernelContext* const context_;
   tensorflow::thread::ThreadPool* const workers_;

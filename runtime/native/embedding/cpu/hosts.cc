@@ -170,11 +170,11 @@ class HostsStore : public TableStore {
       const size_t t = static_cast<size_t>(whole_->features[f].table);
       const TableConfig& table = whole_->tables[t];
       const Bags& bags = batch.of_items[f];
-      lookups.push_back({items[t], table.dimension, table.dimension, &bags, bags.indices.get(),
-                         table.quantization.enabled ? &table.quantization : nullptr,
-                         outputs[f]});
+      lookups.push_back(
+          {items[t], table.dimension, table.dimension, false, &bags, bags.indices.get(),
+           table.quantization.enabled ? &table.quantization : nullptr, outputs[f]});
     }
-    LookUpFeatures(exec, lookups);
+    LookUpFeatures(exec, std::move(lookups));
     return {};
   }
 

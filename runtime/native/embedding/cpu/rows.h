@@ -26,6 +26,7 @@ struct TableRows {
 struct LookupCall {
   const float* table;
   int64_t stride, dimension;
+  bool near;  // The table is so small that its rows are in a cache of the core, mostly.
   const int64_t* offsets;
   const int64_t* indices;
   const float* per_sample_weights;  // Or null: ones.
@@ -71,12 +72,13 @@ const RowKernels& SelectRowKernels();
 struct FeatureLookup {
   const float* table;
   int64_t stride, dimension;
+  bool near;  // As in LookupCall.
   const Bags* bags;
   const int64_t* indices;
   const Quantization* quantization;  // Or null.
   float* out;                        // [samples, dimension]
 };
-void LookUpFeatures(ExecutionContext* exec, const std::vector<FeatureLookup>& features);
+void LookUpFeatures(ExecutionContext* exec, std::vector<FeatureLookup> features);
 
 // Refuses gradients, by feature, that are not finite.
 Status CheckFinite(ExecutionContext* exec, const Configuration& configuration,

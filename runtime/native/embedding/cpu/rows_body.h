@@ -89,6 +89,7 @@ struct Quantized {
 
 // Rows are asked for before they are summed. Memory is kept busiest by requests spread evenly
 // among the sums: lines of the row that comes `rows` ids later.
+template <int kLevel>
 struct Ahead {
   int64_t rows, ids_end;
   bool aligned;  // Rows begin with a line.
@@ -98,8 +99,8 @@ struct Ahead {
     const int64_t next = i + rows < ids_end ? i + rows : i;
     const float* const row = call.table + call.indices[next] * call.stride + from;
     constexpr int kInLine = kLine / sizeof(float);
-    for (int k = 0; k < kFloats; k += kInLine) Prefetch<OPWRIGHT_AHEAD_LEVEL>(row + k);
-    if (!aligned) Prefetch<OPWRIGHT_AHEAD_LEVEL>(row + kFloats - 1);
+    for (int k = 0; k < kFloats; k += kInLine) Prefetch<kLevel>(row + k);
+    if (!aligned) Prefetch<kLevel>(row + kFloats - 1);
   }
 };
 
@@ -107,7 +108,7 @@ struct Ahead {
 // `from + last`: it may share columns with what is before it, whose sums are the same twice.
 // Loops over the sums are unrolled before anything else: to GCC they are an array in memory as
 // long as one of them is a loop.
-template <int N, int kVectors, class Read>
+template <int N, int kVectors, class Read, class Ahead>
 inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, int64_t sample,
                 int64_t from, int64_t last) {
   const auto at = [=](int v) { return v < kVectors - 1 ? v * N : last; };
@@ -117,7 +118,7 @@ inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, in
   const int64_t end = call.offsets[sample + 1];
   for (int64_t i = call.offsets[sample]; i < end; ++i) {
     const float* const row = call.table + call.indices[i] * call.stride + from;
-    ahead.Ask<N * kVectors>(call, i, from);
+    ahead.template Ask<N * kVectors>(call, i, from);
     if (call.per_sample_weights) {
       const float weight = call.per_sample_weights[i];
 #pragma GCC unroll 16
@@ -134,7 +135,7 @@ inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, in
 }
 
 // Columns that fill no vector, in halves.
-template <int N, class Read>
+template <int N, class Read, class Ahead>
 inline void Narrow(const LookupCall& call, const Read& read, const Ahead& ahead, int64_t sample,
                    int64_t from) {
   if constexpr (N > 0) {
@@ -148,7 +149,7 @@ inline void Narrow(const LookupCall& call, const Read& read, const Ahead& ahead,
 
 // All samples of rows of kLast vectors, the last of them whole, behind what fills all sums. A
 // call of a function for each of a short row's sums would take longer than they do.
-template <int kLast, class Read>
+template <int kLast, class Read, class Ahead>
 void Bags(const LookupCall& call, const Read& read, const Ahead& ahead) {
   constexpr int64_t kFull = OPWRIGHT_ACCUMULATORS * kLanes;
   const int64_t full = call.dimension / kFull * kFull;
@@ -162,7 +163,7 @@ void Bags(const LookupCall& call, const Read& read, const Ahead& ahead) {
   }
 }
 
-template <class Read, int... kLast>
+template <class Read, class Ahead, int... kLast>
 void LookupAhead(const LookupCall& call, const Read& read, const Ahead& ahead,
                  std::integer_sequence<int, kLast...>) {
   if (call.dimension < kLanes) {
@@ -172,18 +173,28 @@ void LookupAhead(const LookupCall& call, const Read& read, const Ahead& ahead,
     return;
   }
   static constexpr void (*kByLast[])(const LookupCall&, const Read&,
-                                     const Ahead&) = {Bags<kLast, Read>...};
+                                     const Ahead&) = {Bags<kLast, Read, Ahead>...};
   const int64_t rest = call.dimension % (OPWRIGHT_ACCUMULATORS * kLanes);
   kByLast[(rest + kLanes - 1) / kLanes](call, read, ahead);
 }
 
-template <class Read>
-void LookupWith(const LookupCall& call, const Read& read) {
+template <int kLevel, class Read>
+void LookupFrom(const LookupCall& call, const Read& read, int64_t bytes, int64_t rows) {
   const int64_t row_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
   LookupAhead(call, read,
-              Ahead{RowsAhead(OPWRIGHT_AHEAD_BYTES, row_bytes, 8, OPWRIGHT_AHEAD_ROWS),
-                    call.offsets[call.end], Aligned(call.table, call.stride)},
+              Ahead<kLevel>{RowsAhead(bytes, row_bytes, 8, rows), call.offsets[call.end],
+                            Aligned(call.table, call.stride)},
               std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS + 1>());
+}
+
+template <class Read>
+void LookupWith(const LookupCall& call, const Read& read) {
+  // What is in the second level already need not be asked for there.
+  if (OPWRIGHT_AHEAD_LEVEL > 1 && call.near) {
+    LookupFrom<1>(call, read, 6 << 10, 32);
+  } else {
+    LookupFrom<OPWRIGHT_AHEAD_LEVEL>(call, read, OPWRIGHT_AHEAD_BYTES, OPWRIGHT_AHEAD_ROWS);
+  }
 }
 
 void Lookup(const LookupCall& call) {

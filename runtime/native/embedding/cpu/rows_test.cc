@@ -82,6 +82,7 @@ TEST(Rows, LookupsAtOddWidths) {
         const Floats out(samples * width, random.Below(4));
         LookupCall call = CallOf(ids, table, stride, width, out.get());
         const bool weighted = random.Below(2), scaled = random.Below(2);
+        call.near = random.Below(2);
         if (weighted) call.per_sample_weights = ids.weights.data();
         if (scaled) call.scales = ids.scales.data();
         // In two parts, as threads do it.

@@ -5,8 +5,13 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "embedding/cpu/rows.h"
 #include "embedding/store.h"
@@ -199,50 +204,108 @@ std::optional<Outside> FindOutside(ExecutionContext& exec, Range range, int64_t 
   return Outside{at, values[at]};
 }
 
-void LookUpFeatures(ExecutionContext* exec, const std::vector<FeatureLookup>& features) {
-  struct Task {
-    int64_t feature, first, end;
-  };
-  constexpr int64_t kBytes = 128 << 10;
-  // To wake a thread takes as long as to look up so much.
-  constexpr int64_t kFewBytes = 256 << 10;
-  std::vector<Task> tasks;
-  int64_t all_bytes = 0;
-  for (size_t f = 0; f < features.size(); ++f) {
-    const Bags& bags = *features[f].bags;
-    // A sample costs its rows and its output.
-    const int64_t bytes = (bags.count() + bags.samples) * features[f].dimension * 4;
-    const int64_t parts = std::min(bags.samples, bytes / kBytes + 1);
-    all_bytes += bytes;
-    for (int64_t i = 0; i < parts; ++i) {
-      tasks.push_back(
-          {static_cast<int64_t>(f), bags.samples * i / parts, bags.samples * (i + 1) / parts});
+namespace {
+
+// The lookups of a batch, in parts that are done one by one.
+class LookupParts {
+ public:
+  explicit LookupParts(std::vector<FeatureLookup> features) : features_(std::move(features)) {
+    constexpr int64_t kBytes = 128 << 10;
+    for (size_t f = 0; f < features_.size(); ++f) {
+      const Bags& bags = *features_[f].bags;
+      // A sample costs its rows and its output.
+      const int64_t bytes = (bags.count() + bags.samples) * features_[f].dimension * 4;
+      const int64_t parts = std::min(bags.samples, bytes / kBytes + 1);
+      bytes_ += bytes;
+      for (int64_t i = 0; i < parts; ++i) {
+        parts_.push_back({static_cast<int64_t>(f), bags.samples * i / parts,
+                          bags.samples * (i + 1) / parts});
+      }
     }
   }
-  const RowKernels& kernels = SelectRowKernels();
-  const auto look_up = [&](int64_t i) {
-    const Task& task = tasks[i];
-    const FeatureLookup& feature = features[task.feature];
+
+  int64_t count() const { return static_cast<int64_t>(parts_.size()); }
+  int64_t bytes() const { return bytes_; }
+  void SetOutputs(const std::vector<float*>& outputs) {
+    for (size_t f = 0; f < features_.size(); ++f) features_[f].out = outputs[f];
+  }
+
+  void operator()(int64_t i) const {
+    const Part& part = parts_[i];
+    const FeatureLookup& feature = features_[part.feature];
     LookupCall call;
     call.table = feature.table;
     call.stride = feature.stride;
     call.dimension = feature.dimension;
+    call.near = feature.near;
     call.offsets = feature.bags->offsets.get();
     call.indices = feature.indices;
     call.per_sample_weights = feature.bags->per_sample_weights.get();
     call.scales = feature.bags->scales.get();
-    call.first = task.first;
-    call.end = task.end;
+    call.first = part.first;
+    call.end = part.end;
     call.quantization = feature.quantization;
     call.out = feature.out;
-    kernels.lookup(call);
-  };
-  const int64_t count = static_cast<int64_t>(tasks.size());
-  if (all_bytes <= kFewBytes) {
-    for (int64_t i = 0; i < count; ++i) look_up(i);
-  } else {
-    exec->For(count, look_up);
+    kernels_->lookup(call);
   }
+
+ private:
+  struct Part {
+    int64_t feature, first, end;
+  };
+
+  std::vector<FeatureLookup> features_;
+  std::vector<Part> parts_;
+  int64_t bytes_ = 0;
+  const RowKernels* const kernels_ = &SelectRowKernels();
+};
+
+void LookUp(ExecutionContext* exec, const LookupParts& lookups, int64_t few_bytes) {
+  if (lookups.bytes() <= few_bytes) {
+    for (int64_t i = 0; i < lookups.count(); ++i) lookups(i);
+  } else {
+    exec->For(lookups.count(), std::cref(lookups));
+  }
+}
+
+// A batch whose lookup has begun.
+class BegunBatch : public PreparedBatch {
+ public:
+  BegunBatch(std::shared_ptr<const Batch> batch, Room room)
+      : PreparedBatch(std::move(batch)), room_(std::move(room)) {}
+  ~BegunBatch() override {
+    if (background_) background_->Stop();
+  }
+
+  // Null: it has not.
+  std::shared_ptr<Background> Begin(ExecutionContext* exec, LookupParts lookups) {
+    lookups.SetOutputs(room_.outputs);
+    const auto shared = std::make_shared<const LookupParts>(std::move(lookups));
+    background_ = exec->Begin(shared->count(), [shared](int64_t i) { (*shared)(i); });
+    return background_;
+  }
+
+  const Room* room() const override { return room_.owner ? &room_ : nullptr; }
+
+  // Whether its activations are in these outputs. Its room is let go: it is found once.
+  bool Finish(float* const* outputs) const {
+    const bool here =
+        room_.owner && std::equal(room_.outputs.begin(), room_.outputs.end(), outputs);
+    if (!here) background_->Stop();
+    const bool done = here && background_->Finish();
+    room_ = {};
+    return done;
+  }
+
+ private:
+  mutable Room room_;
+  std::shared_ptr<Background> background_;
+};
+
+}  // namespace
+
+void LookUpFeatures(ExecutionContext* exec, std::vector<FeatureLookup> features) {
+  LookUp(exec, LookupParts(std::move(features)), kFewLookupBytes);
 }
 
 Status CheckFinite(ExecutionContext* exec, const Configuration& configuration,
@@ -265,6 +328,9 @@ namespace {
 
 class CpuTableStore : public TableStore {
  public:
+  explicit CpuTableStore(int64_t few_bytes) : few_bytes_(few_bytes) {}
+  ~CpuTableStore() override { const Writing none_is_left(this); }
+
   Status Allocate(const Configuration& configuration) override {
     configuration_ = &configuration;
     for (size_t i = 0; i < configuration.tables.size(); ++i) {
@@ -281,6 +347,7 @@ class CpuTableStore : public TableStore {
                                       " slots take " + std::to_string(bytes / (1 << 30)) +
                                       " GiB, more than there is");
       }
+      bytes_ += table.config.rows * table.rows.stride * int64_t{sizeof(float)};
       tables_.push_back(std::move(table));
     }
     return {};
@@ -288,6 +355,7 @@ class CpuTableStore : public TableStore {
 
   Status Write(ExecutionContext* exec, int64_t t, int64_t slot, const Shard& rows,
                const float* from) override {
+    const Writing writing(this);
     const Table& table = tables_[t];
     const int64_t dimension = table.config.dimension;
     ForRows(exec, rows.count, dimension, [&](int64_t first, int64_t end) {
@@ -316,23 +384,36 @@ class CpuTableStore : public TableStore {
     return PreparedRef(std::make_shared<const PreparedBatch>(std::move(batch)));
   }
 
+  PreparedRef LookUpAhead(ExecutionContext* exec, std::shared_ptr<const Batch> batch,
+                          const std::function<Room()>& make_room) override {
+    LookupParts lookups(LookupsOf(*batch));
+    if (lookups.bytes() <= few_bytes_ || exec->Threads() < 2) return nullptr;
+    Room room = make_room();
+    if (!room.owner) return nullptr;
+    const auto begun = std::make_shared<BegunBatch>(std::move(batch), std::move(room));
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (writing_) return nullptr;
+    ahead_.erase(std::remove_if(ahead_.begin(), ahead_.end(),
+                                [](const auto& one) { return one.expired(); }),
+                 ahead_.end());
+    std::weak_ptr<Background>& one = ahead_.emplace_back();
+    one = begun->Begin(exec, std::move(lookups));
+    return one.expired() ? nullptr : begun;
+  }
+
   Status Lookup(ExecutionContext* exec, const PreparedBatch& prepared,
                 float* const* outputs) override {
-    const std::vector<Bags>& features = prepared.batch().features;
-    std::vector<FeatureLookup> lookups;
-    for (size_t f = 0; f < features.size(); ++f) {
-      const Table& table = TableOf(f);
-      const Quantization& quantization = table.config.quantization;
-      lookups.push_back({table.rows.weights, table.rows.stride, table.config.dimension,
-                         &features[f], features[f].indices.get(),
-                         quantization.enabled ? &quantization : nullptr, outputs[f]});
-    }
-    LookUpFeatures(exec, lookups);
+    const auto* const begun = dynamic_cast<const BegunBatch*>(&prepared);
+    if (begun && begun->Finish(outputs)) return {};
+    LookupParts lookups(LookupsOf(prepared.batch()));
+    lookups.SetOutputs({outputs, outputs + prepared.batch().features.size()});
+    LookUp(exec, lookups, few_bytes_);
     return {};
   }
 
   Status Update(ExecutionContext* exec, const std::vector<CoreGradients>& cores,
                 const std::vector<float>& rates) override {
+    const Writing writing(this);
     try {
       UpdateRows(exec, cores, rates);
       return {};
@@ -349,6 +430,44 @@ class CpuTableStore : public TableStore {
   Status CheckUpdates(bool) override { return {}; }
 
  private:
+  // While there is one no lookup begins ahead, and those that have begun are stale.
+  class Writing {
+   public:
+    explicit Writing(CpuTableStore* store) : store_(store) {
+      std::vector<std::weak_ptr<Background>> stale;
+      {
+        std::lock_guard<std::mutex> lock(store_->mutex_);
+        store_->writing_ = true;
+        stale.swap(store_->ahead_);
+      }
+      for (const auto& one : stale) {
+        if (const auto background = one.lock()) background->Stop();
+      }
+    }
+    Writing(const Writing&) = delete;
+    ~Writing() {
+      std::lock_guard<std::mutex> lock(store_->mutex_);
+      store_->writing_ = false;
+    }
+
+   private:
+    CpuTableStore* const store_;
+  };
+
+  // By feature; the outputs are still to be set.
+  std::vector<FeatureLookup> LookupsOf(const Batch& batch) const {
+    std::vector<FeatureLookup> lookups;
+    for (size_t f = 0; f < batch.features.size(); ++f) {
+      const Table& table = TableOf(f);
+      const Quantization& quantization = table.config.quantization;
+      lookups.push_back({table.rows.weights, table.rows.stride, table.config.dimension,
+                         bytes_ <= kNearBytes, &batch.features[f],
+                         batch.features[f].indices.get(),
+                         quantization.enabled ? &quantization : nullptr, nullptr});
+    }
+    return lookups;
+  }
+
   // Throws std::bad_alloc before anything has changed.
   void UpdateRows(ExecutionContext* exec, const std::vector<CoreGradients>& cores,
                   const std::vector<float>& rates) {
@@ -545,12 +664,22 @@ class CpuTableStore : public TableStore {
     }
   }
 
+  // Of rows that lookups read, together: so much is in the caches of the cores after a while.
+  static constexpr int64_t kNearBytes = 16 << 20;
+
+  const int64_t few_bytes_;
   const Configuration* configuration_ = nullptr;
   std::vector<Table> tables_;
+  int64_t bytes_ = 0;  // Of all tables, those that lookups read.
+  std::mutex mutex_;
+  bool writing_ = false;
+  std::vector<std::weak_ptr<Background>> ahead_;  // Lookups that have begun.
 };
 
 }  // namespace
 
-std::unique_ptr<TableStore> MakeCpuTableStore() { return std::make_unique<CpuTableStore>(); }
+std::unique_ptr<TableStore> MakeCpuTableStore(int64_t few_bytes) {
+  return std::make_unique<CpuTableStore>(few_bytes);
+}
 
 }  // namespace opwright::embedding

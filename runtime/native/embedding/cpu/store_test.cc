@@ -177,6 +177,59 @@ TEST(Store, ManyIdsAreSummedByRow) {
   }
 }
 
+// What began before a write is looked up again after it; what is never asked for, or in other
+// places than it was begun for, is stopped.
+TEST(Store, LookupsThatBeganSeeEveryWrite) {
+  Pool pool(3);
+  PoolContext exec(pool);
+  Random random{testing::Seed()};
+  const Large large(random);
+  for (int64_t round = 0; round < testing::Rounds(40); ++round) {
+    auto store = MakeCpuTableStore(/*few_bytes=*/0);
+    EXPECT_OK(store->Allocate(large.configuration));
+    float value = 1;
+    const auto write = [&] {
+      const std::vector<float> values(5000 * 3, ++value);
+      EXPECT_OK(store->Write(&exec, 0, -1, {5000, 0, 1}, values.data()));
+    };
+    std::vector<float> out(7500 * 3), other(7500 * 3);
+    float* const others[] = {other.data(), other.data() + 7000 * 3};
+    write();
+    const auto gone = std::make_shared<int>();
+    const PreparedRef begun =
+        store->LookUpAhead(&exec, std::make_shared<const Batch>(Clone(large.batch)),
+                           [&] { return Room{{out.data(), out.data() + 7000 * 3}, gone}; });
+    EXPECT(begun != nullptr);
+    const bool writes = random.Below(2), elsewhere = random.Below(3) == 0;
+    if (writes) write();
+    if (random.Below(8) == 0) {  // Nobody receives it, and the tables go before it.
+      store.reset();
+      continue;
+    }
+    const std::vector<float*> to =
+        elsewhere ? std::vector<float*>{others[0], others[1]} : begun->room()->outputs;
+    EXPECT_OK(store->Lookup(&exec, *begun, to.data()));
+    EXPECT(begun->room() == nullptr);
+    EXPECT_EQ(gone.use_count(), 1);
+    for (int64_t f = 0; f < 2; ++f) {
+      const Bags& bags = large.batch.features[static_cast<size_t>(f)];
+      for (int64_t s = 0; s < bags.samples; ++s) {
+        const double count = static_cast<double>(bags.offsets[s + 1] - bags.offsets[s]);
+        double sum = 0;
+        for (int64_t i = bags.offsets[s]; i < bags.offsets[s + 1]; ++i) {
+          sum += bags.per_sample_weights ? bags.per_sample_weights[i] : 1.0;
+        }
+        const double scale = bags.scales ? bags.scales[s] : 1.0;
+        const float found = to[static_cast<size_t>(f)][s * 3];
+        EXPECT(count > 0 ? Near(static_cast<float>(value * sum * scale), found) : found == 0);
+      }
+    }
+    // Once found, a batch is looked up like any other.
+    EXPECT_OK(store->Lookup(&exec, *begun, others));
+    EXPECT_EQ(other[0], to[0][0]);
+  }
+}
+
 // Rows that nobody looked up move too, if the table says so.
 TEST(Store, EveryRow) {
   Pool pool(3);

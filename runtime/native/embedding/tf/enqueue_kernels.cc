@@ -24,6 +24,7 @@ using tensorflow::OpInputList;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
+using tensorflow::TensorShape;
 using tensorflow::tstring;
 
 Ints IntsOf(const Tensor& tensor) {
@@ -136,7 +137,7 @@ class EnqueueOp : public AsyncOpKernel {
                            [resume = std::move(resume)](const Status& status) {
                              resume([status](ExecutionContext*) { return status; });
                            },
-                           call);
+                           call, [&] { return MakeRoom(context, engine->configuration()); });
                      });
     };
     const std::vector<Input*> to_fetch = ToFetch(context, *engine, inputs.get());
@@ -263,7 +264,7 @@ class EnqueueOp : public AsyncOpKernel {
       }
     };
     // To wake threads costs more than to copy this many ids.
-    constexpr int64_t kFewIds = 100000;
+    constexpr int64_t kFewIds = 8000;
     Checked ids = 0;
     for (const Input& input : inputs->list) ids += input.on_device ? 0 : input.lookups.ids.size;
     const int64_t features = static_cast<int64_t>(batch->features.size());
@@ -277,6 +278,23 @@ class EnqueueOp : public AsyncOpKernel {
     }
     if (batch->on_device()) batch->owner = inputs;
     return absl::OkStatus();
+  }
+
+  // Tensors that RecvTPUEmbeddingActivations will return; none, if memory is short.
+  static Room MakeRoom(OpKernelContext* context, const Configuration& configuration) {
+    const auto tensors = std::make_shared<std::vector<Tensor>>(configuration.features.size());
+    Room room;
+    int64_t feature = 0;
+    for (Tensor& tensor : *tensors) {
+      TensorShape shape;
+      if (!ActivationsShape(configuration, feature++, &shape).ok() ||
+          !context->allocate_temp(tensorflow::DT_FLOAT, shape, &tensor).ok()) {
+        return {};
+      }
+      room.outputs.push_back(tensor.flat<float>().data());
+    }
+    room.owner = tensors;
+    return room;
   }
 
   StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,

@@ -2,6 +2,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/checked.h"
 #include "base/tf/device_context.h"
 #include "base/tf/register.h"
 #include "base/tf/status.h"
@@ -20,13 +21,6 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
-
-absl::Status ShapeOf(const Configuration& configuration, int64_t feature, TensorShape* shape) {
-  const FeatureConfig& config = configuration.features[static_cast<size_t>(feature)];
-  std::vector<int64_t> sizes = config.shape;
-  sizes.push_back(configuration.tables[static_cast<size_t>(config.table)].dimension);
-  return TensorShape::BuildTensorShape(sizes, shape);
-}
 
 absl::Status CheckCount(const char* name, int64_t count, const Configuration& configuration) {
   const int64_t features = static_cast<int64_t>(configuration.features.size());
@@ -49,14 +43,6 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
         context, CheckCount("num_outputs", context->num_outputs(), configuration), done);
     const int64_t core = CoreOfDevice(context);
     OP_REQUIRES_OK_ASYNC(context, ToAbsl(engine->CheckCore(core)), done);
-    std::vector<float*> outputs(context->num_outputs());
-    for (int i = 0; i < context->num_outputs(); ++i) {
-      TensorShape shape;
-      OP_REQUIRES_OK_ASYNC(context, ShapeOf(configuration, i, &shape), done);
-      Tensor* output;
-      OP_REQUIRES_OK_ASYNC(context, context->allocate_output(i, shape, &output), done);
-      outputs[i] = output->flat<float>().data();
-    }
     FindEndedCalls();
     const CallRef call = CallOf(context);
     RunOp(context, std::move(done), [=](const DoneCallback& done) {
@@ -67,12 +53,45 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
                 [=, resume = std::move(resume)](const Status& status,
                                                 const Engine::Turn& turn) {
                   resume([=](ExecutionContext* exec) {
-                    return status.ok() ? engine->Lookup(exec, turn, outputs.data()) : status;
+                    return status.ok() ? LookUp(context, engine.get(), exec, turn) : status;
                   });
                 },
                 call);
           });
     });
+  }
+
+ private:
+  static Status LookUp(OpKernelContext* context, Engine* engine, ExecutionContext* exec,
+                       const Engine::Turn& turn) {
+    std::vector<float*> outputs;
+    const absl::Status made =
+        MakeOutputs(context, engine->configuration(), turn.prepared.get(), &outputs);
+    return engine->Lookup(
+        exec, turn, outputs.data(),
+        made.ok() ? Status() : ResourceExhaustedError(std::string(made.message())));
+  }
+
+  // The op's outputs: those that its lookup fills already, if it has begun.
+  static absl::Status MakeOutputs(OpKernelContext* context, const Configuration& configuration,
+                                  const PreparedBatch* prepared, std::vector<float*>* outputs) {
+    const Room* const room = prepared ? prepared->room() : nullptr;
+    if (room) {
+      const auto& tensors = *static_cast<const std::vector<Tensor>*>(room->owner.get());
+      for (int i = 0; i < context->num_outputs(); ++i) {
+        context->set_output(i, ItemOf(tensors, i));
+      }
+      *outputs = room->outputs;
+      return absl::OkStatus();
+    }
+    for (int i = 0; i < context->num_outputs(); ++i) {
+      TensorShape shape;
+      TF_RETURN_IF_ERROR(ActivationsShape(configuration, i, &shape));
+      Tensor* output;
+      TF_RETURN_IF_ERROR(context->allocate_output(i, shape, &output));
+      outputs->push_back(output->flat<float>().data());
+    }
+    return absl::OkStatus();
   }
 };
 
@@ -109,7 +128,7 @@ class SendOp : public ConfiguredOp<AsyncOpKernel> {
     std::vector<const float*> values;
     for (int i = 0; i < gradients.size(); ++i) {
       TensorShape shape;
-      TF_RETURN_IF_ERROR(ShapeOf(configuration, i, &shape));
+      TF_RETURN_IF_ERROR(ActivationsShape(configuration, i, &shape));
       if (gradients[i].shape() != shape) {
         return Invalid("inputs[" + std::to_string(i) + "]",
                        "the gradient of " + DescribeFeature(configuration, i) +

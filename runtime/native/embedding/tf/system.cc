@@ -172,6 +172,14 @@ bool System::Fits(absl::string_view config) const {
          message.SerializeAsString() == canonical_;
 }
 
+absl::Status ActivationsShape(const Configuration& configuration, int64_t feature,
+                              tensorflow::TensorShape* shape) {
+  const FeatureConfig& config = ItemOf(configuration.features, feature);
+  std::vector<int64_t> sizes = config.shape;
+  sizes.push_back(ItemOf(configuration.tables, config.table).dimension);
+  return tensorflow::TensorShape::BuildTensorShape(sizes, shape);
+}
+
 int64_t CoreOfDevice(tensorflow::OpKernelContext* context) {
   return DeviceOf(context).gpu.empty() ? context->device()->parsed_name().id : 0;
 }

@@ -104,6 +104,10 @@ void RunOp(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::Done
   });
 }
 
+// The shape of a feature's activations, and of their gradient.
+absl::Status ActivationsShape(const Configuration& configuration, int64_t feature,
+                              tensorflow::TensorShape* shape);
+
 // The core that an op works for, of those in the configuration: the number of its device, if
 // that is not a GPU, where there is one core.
 int64_t CoreOfDevice(tensorflow::OpKernelContext* context);

@@ -1,0 +1,75 @@
+// Tasks that are begun, finished, stopped and thrown out of.
+#include "base/tasks.h"
+
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "base/testing/pool.h"
+#include "base/testing/testing.h"
+
+namespace opwright {
+namespace {
+
+constexpr int64_t kCount = 300;
+
+TEST(Tasks, EachIsDoneOnce) {
+  Pool pool(3);
+  PoolContext exec(pool);
+  for (int64_t round = 0; round < testing::Rounds(50); ++round) {
+    std::vector<std::atomic<int>> times(kCount);
+    const auto begun = exec.Begin(kCount, [&](int64_t i) { ++times[static_cast<size_t>(i)]; });
+    EXPECT(begun != nullptr);
+    EXPECT(begun->Finish());
+    exec.For(kCount, [&](int64_t i) { ++times[static_cast<size_t>(i)]; });
+    for (const auto& one : times) EXPECT_EQ(one.load(), 2);
+  }
+}
+
+TEST(Tasks, OneThreadBeginsNothing) {
+  Pool pool(1);
+  PoolContext exec(pool);
+  EXPECT(exec.Begin(kCount, [](int64_t) {}) == nullptr);
+}
+
+// What they work with may go once they are stopped, by whomever, before or while they run.
+TEST(Tasks, NoneRunsOnceStopped) {
+  Pool pool(3);
+  PoolContext exec(pool);
+  for (int64_t round = 0; round < testing::Rounds(200); ++round) {
+    auto times = std::make_unique<std::vector<std::atomic<int>>>(kCount);
+    auto& all = *times;
+    const auto begun = exec.Begin(kCount, [&](int64_t i) { ++all[static_cast<size_t>(i)]; });
+    std::thread other([&] { begun->Stop(); });
+    if (round % 2) begun->Stop();
+    other.join();
+    for (const auto& one : *times) EXPECT(one.load() <= 1);
+    times.reset();
+    EXPECT(!begun->Finish());
+    begun->Stop();
+  }
+}
+
+TEST(Tasks, WhatOneThrowsIsThrown) {
+  Pool pool(3);
+  PoolContext exec(pool);
+  for (int64_t round = 0; round < testing::Rounds(20); ++round) {
+    const auto task = [](int64_t i) {
+      if (i == 7) throw std::runtime_error("seven");
+    };
+    const auto begun = exec.Begin(kCount, task);
+    int caught = 0;
+    for (const bool begins : {true, false}) {
+      try {
+        begins ? static_cast<void>(begun->Finish()) : exec.For(kCount, task);
+      } catch (const std::runtime_error& error) {
+        EXPECT_EQ(std::string(error.what()), "seven");
+        ++caught;
+      }
+    }
+    EXPECT_EQ(caught, 2);
+  }
+}
+
+}  // namespace
+}  // namespace opwright
