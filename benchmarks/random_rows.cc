@@ -14,6 +14,8 @@
 
 constexpr long kLine = 64;
 constexpr int kRounds = 9;
+constexpr long kAhead[] = {0, 4, 8, 16, 32, 64};  // Rows.
+constexpr int kDistances = sizeof kAhead / sizeof kAhead[0];
 
 struct Share {
   const char* table;
@@ -22,14 +24,16 @@ struct Share {
   long count;
 };
 
-// Reads a float of every line of each row; asks for the lines of the row `ahead` later.
+// Reads a float of every line of each row; asks for the lines of the row `ahead` later, into
+// the first or the second level of the cache.
+template <int kLevel>
 static float Read(const Share& share, long ahead) {
   float sums[8] = {};
   for (long i = 0; i < share.count; ++i) {
     const char* const row = share.table + share.offsets[i];
     const char* const next = share.table + share.offsets[std::min(i + ahead, share.count - 1)];
     for (long at = 0, k = 0; at < share.row_bytes; at += kLine, ++k) {
-      if (ahead) __builtin_prefetch(next + at);
+      if (ahead) __builtin_prefetch(next + at, 0, 4 - kLevel);
       sums[k % 8] += *reinterpret_cast<const float*>(row + at);
     }
   }
@@ -57,18 +61,18 @@ class Barrier {
   std::atomic<long> arrived_{0}, round_{0};
 };
 
-static double Seconds(const std::vector<Share>& shares, long ahead) {
+static double Seconds(const std::vector<Share>& shares, int level, long ahead) {
   Barrier barrier(static_cast<long>(shares.size()));
   const auto read = [&](const Share& share) {
     barrier.Wait();
-    sink = Read(share, ahead);
+    sink = level == 1 ? Read<1>(share, ahead) : Read<2>(share, ahead);
     barrier.Wait();
   };
   std::vector<std::thread> others;
   for (size_t i = 1; i < shares.size(); ++i) others.emplace_back([&, i] { read(shares[i]); });
   barrier.Wait();
   const auto start = std::chrono::steady_clock::now();
-  sink = Read(shares[0], ahead);
+  sink = level == 1 ? Read<1>(shares[0], ahead) : Read<2>(shares[0], ahead);
   barrier.Wait();
   const auto end = std::chrono::steady_clock::now();
   for (std::thread& thread : others) thread.join();
@@ -93,7 +97,9 @@ int main(int argc, char** argv) {
   const long threads = static_cast<long>(std::max(1u, std::thread::hardware_concurrency()));
   double best = 1e30;
   std::vector<long> offsets(static_cast<size_t>(count));
-  for (const long ahead : {0, 4, 8, 16, 32, 64}) {
+  for (int way = 0; way < 2 * kDistances; ++way) {
+    const int level = 1 + way % 2;
+    const long ahead = kAhead[way / 2];
     std::vector<double> times;
     for (int round = 0; round < kRounds; ++round) {
       for (long& offset : offsets) offset = static_cast<long>(random() % rows) * row_bytes;
@@ -102,7 +108,7 @@ int main(int argc, char** argv) {
         const long first = count * t / threads, end = count * (t + 1) / threads;
         shares.push_back({table, row_bytes, offsets.data() + first, end - first});
       }
-      times.push_back(Seconds(shares, ahead));
+      times.push_back(Seconds(shares, level, ahead));
     }
     std::nth_element(times.begin(), times.begin() + kRounds / 2, times.end());
     best = std::min(best, times[kRounds / 2]);

@@ -36,7 +36,8 @@ class Tasks : public Background {
   bool Finish() override {
     Work();
     Wait();
-    if (thrown_) std::rethrow_exception(thrown_);
+    // Whoever catches it lets go of it, and no thread of the pool later.
+    if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
     return !stopped_;
   }
 

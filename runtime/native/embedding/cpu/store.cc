@@ -206,20 +206,29 @@ std::optional<Outside> FindOutside(ExecutionContext& exec, Range range, int64_t 
 
 namespace {
 
-// The lookups of a batch, in parts that are done one by one.
+// The lookups of a batch, in parts that threads take one by one: large ones first, since rows
+// are not asked for ahead where a part begins, and small ones last, so that all end together.
 class LookupParts {
  public:
-  explicit LookupParts(std::vector<FeatureLookup> features) : features_(std::move(features)) {
-    constexpr int64_t kBytes = 128 << 10;
+  LookupParts(std::vector<FeatureLookup> features, int64_t threads)
+      : features_(std::move(features)) {
+    constexpr int64_t kLeast = 64 << 10, kMost = 512 << 10;
+    // A sample costs its rows and its output.
+    const auto bytes_of = [](const FeatureLookup& feature) {
+      return (feature.bags->count() + feature.bags->samples) * feature.dimension *
+             int64_t{sizeof(float)};
+    };
+    for (const FeatureLookup& feature : features_) bytes_ += bytes_of(feature);
+    int64_t left = bytes_;
     for (size_t f = 0; f < features_.size(); ++f) {
-      const Bags& bags = *features_[f].bags;
-      // A sample costs its rows and its output.
-      const int64_t bytes = (bags.count() + bags.samples) * features_[f].dimension * 4;
-      const int64_t parts = std::min(bags.samples, bytes / kBytes + 1);
-      bytes_ += bytes;
-      for (int64_t i = 0; i < parts; ++i) {
-        parts_.push_back({static_cast<int64_t>(f), bags.samples * i / parts,
-                          bags.samples * (i + 1) / parts});
+      const int64_t samples = features_[f].bags->samples, bytes = bytes_of(features_[f]);
+      const int64_t a_sample = std::max<int64_t>(1, bytes / std::max<int64_t>(1, samples));
+      for (int64_t first = 0; first < samples;) {
+        const int64_t size = std::clamp(left / (4 * threads), kLeast, kMost);
+        const int64_t end = std::min(samples, first + std::max<int64_t>(1, size / a_sample));
+        parts_.push_back({static_cast<int64_t>(f), first, end});
+        left -= (end - first) * a_sample;
+        first = end;
       }
     }
   }
@@ -305,7 +314,7 @@ class BegunBatch : public PreparedBatch {
 }  // namespace
 
 void LookUpFeatures(ExecutionContext* exec, std::vector<FeatureLookup> features) {
-  LookUp(exec, LookupParts(std::move(features)), kFewLookupBytes);
+  LookUp(exec, LookupParts(std::move(features), exec->Threads()), kFewLookupBytes);
 }
 
 Status CheckFinite(ExecutionContext* exec, const Configuration& configuration,
@@ -386,7 +395,7 @@ class CpuTableStore : public TableStore {
 
   PreparedRef LookUpAhead(ExecutionContext* exec, std::shared_ptr<const Batch> batch,
                           const std::function<Room()>& make_room) override {
-    LookupParts lookups(LookupsOf(*batch));
+    LookupParts lookups(LookupsOf(*batch), exec->Threads());
     if (lookups.bytes() <= few_bytes_ || exec->Threads() < 2) return nullptr;
     Room room = make_room();
     if (!room.owner) return nullptr;
@@ -405,7 +414,7 @@ class CpuTableStore : public TableStore {
                 float* const* outputs) override {
     const auto* const begun = dynamic_cast<const BegunBatch*>(&prepared);
     if (begun && begun->Finish(outputs)) return {};
-    LookupParts lookups(LookupsOf(prepared.batch()));
+    LookupParts lookups(LookupsOf(prepared.batch()), exec->Threads());
     lookups.SetOutputs({outputs, outputs + prepared.batch().features.size()});
     LookUp(exec, lookups, few_bytes_);
     return {};
