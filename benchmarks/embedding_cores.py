@@ -68,10 +68,12 @@ def work(cores: int, name: str) -> None:
             towers = Towers(setup)
         if tables:
             tables.build()
-        same = [tf.fill([a_core, setup.dim], 0.1) for _ in range(setup.tables)]
+
+        def same() -> list[Any]:  # On each core: they are not sent to it.
+            return [tf.fill([a_core, setup.dim], 0.1) for _ in range(setup.tables)]
 
         def replica(dense: Any, labels: Any) -> Any:
-            bags = tables.dequeue() if tables else same
+            bags = tables.dequeue() if tables else same()
             with tf.GradientTape() as tape:
                 tape.watch(bags)
                 scores = score(towers.weights, part, dense, bags)
@@ -90,8 +92,13 @@ def work(cores: int, name: str) -> None:
         @tf.function(autograph=False)
         def step(data: Any) -> Any:
             dense, ids, labels = next(data)
-            if tables:  # Once for all cores.
-                ids = strategy.run(inputs_of_tables, args=(ids,))
+            if tables:  # Once for all cores, on the host, where ids are.
+                of_cores = strategy.experimental_local_results(ids)
+
+                def of_core(context: Any) -> Any:
+                    return inputs_of_tables(of_cores[context.replica_id_in_sync_group])
+
+                ids = strategy.experimental_distribute_values_from_function(of_core)
                 tables.enqueue(ids, training=True)
             loss = strategy.run(replica, args=(dense, labels))
             return strategy.reduce("SUM", loss, axis=None)
@@ -121,10 +128,17 @@ def work(cores: int, name: str) -> None:
 
 
 class Worker:
-    def __init__(self, cores: int, setup: str) -> None:
+    def __init__(self, cores: int, setup: str, threads: int) -> None:
+        environment = dict(os.environ)
+        if threads and cores > 1:
+            environment["TF_NUM_INTRAOP_THREADS"] = str(threads)
         command = [sys.executable, str(Path(__file__)), "--worker", str(cores), setup]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
 
     def answer(self) -> list[float]:
@@ -147,12 +161,12 @@ class Worker:
         self.process.wait()
 
 
-def measure(setup: str, rounds: int, steps: int) -> None:
+def measure(setup: str, rounds: int, steps: int, threads: int) -> None:
     import numpy as np
     from rich.console import Console
     from rich.table import Table
 
-    workers = {cores: Worker(cores, setup) for cores in CORES}
+    workers = {cores: Worker(cores, setup, threads) for cores in CORES}
     losses = {cores: one.answer() for cores, one in workers.items()}
     samples = np.empty([rounds, len(CORES), 4])
     for one in workers.values():
@@ -191,13 +205,19 @@ def main() -> None:
     parser.add_argument("--setups", default="HB", help="of embedding_training.py")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=20, help="a round")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=0,
+        help="that an op may take under several cores; one core's take all",
+    )
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         work(int(options.worker[0]), options.worker[1])
         return
     for setup in options.setups:
-        measure(setup, options.rounds, options.steps)
+        measure(setup, options.rounds, options.steps, options.threads)
 
 
 if __name__ == "__main__":
