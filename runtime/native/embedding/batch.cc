@@ -1,6 +1,7 @@
 #include "embedding/batch.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -52,8 +53,10 @@ bool CopyWeights(const T* from, int64_t count, float* to) {
 
 class Builder {
  public:
-  Builder(const Configuration& configuration, int64_t feature)
-      : configuration_(configuration),
+  // With an execution context, its threads share many ids.
+  Builder(const Configuration& configuration, int64_t feature, ExecutionContext* exec = nullptr)
+      : exec_(exec),
+        configuration_(configuration),
         feature_(feature),
         config_(ItemOf(configuration.features, feature)),
         table_(ItemOf(configuration.tables, config_.table)),
@@ -84,10 +87,8 @@ class Builder {
     int64_t at = 0;
     for (const Lookups& one : lookups) {
       const Ints& ids = one.ids;
-      const bool good = ids.wide ? CopyIds(static_cast<const int64_t*>(ids.data), ids.size,
-                                           table_.rows, ids_.get() + at)
-                                 : CopyIds(static_cast<const int32_t*>(ids.data), ids.size,
-                                           table_.rows, ids_.get() + at);
+      const bool good = ids.wide ? TakeIds(static_cast<const int64_t*>(ids.data), ids.size, at)
+                                 : TakeIds(static_cast<const int32_t*>(ids.data), ids.size, at);
       if (!good) return WrongId(at, ids.size);
       if (one.weights.size != 0) {
         const Floats& weights = one.weights;
@@ -216,6 +217,19 @@ class Builder {
     return static_cast<uint64_t>(sample) < static_cast<uint64_t>(samples_);
   }
 
+  template <class T>
+  bool TakeIds(const T* from, int64_t count, int64_t at) const {
+    constexpr int64_t kPart = 8192;
+    int64_t* const to = ids_.get() + at;
+    if (!exec_ || count < 2 * kPart) return CopyIds(from, count, table_.rows, to);
+    std::atomic<bool> good{true};
+    exec_->For((count + kPart - 1) / kPart, [&](int64_t i) {
+      const int64_t first = i * kPart, size = std::min(kPart, count - first);
+      if (!CopyIds(from + first, size, table_.rows, to + first)) good = false;
+    });
+    return good;
+  }
+
   Status WrongId(int64_t at, int64_t count) const {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t id = ids_.get()[at + i];
@@ -238,6 +252,7 @@ class Builder {
     return Bad("weights changed while they were read");
   }
 
+  ExecutionContext* const exec_;
   const Configuration& configuration_;
   const int64_t feature_;
   const FeatureConfig& config_;
@@ -327,9 +342,9 @@ Bags MakeDeviceBags(const Configuration& configuration, int64_t feature, const L
 }
 
 StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
-                        const Lookups& lookups, Combiner combiner) {
+                        const Lookups& lookups, Combiner combiner, ExecutionContext* exec) {
   const FeatureConfig& config = ItemOf(configuration.features, feature);
-  Builder builder(configuration, feature);
+  Builder builder(configuration, feature, exec);
   const int64_t samples = builder.samples();
   std::unique_ptr<int64_t[]> splits;
   if (lookups.form == Lookups::Form::kSplits) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/execution_context.h"
 #include "embedding/spec.h"
 
 namespace opwright::embedding {
@@ -99,9 +100,11 @@ struct Batch {
   bool on_device() const;  // Some of its ids.
 };
 
-// The bags of a described feature. Throws std::bad_alloc.
+// The bags of a described feature, of whose ids threads share many, if there are some. Throws
+// std::bad_alloc.
 StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
-                        const Lookups& lookups, Combiner combiner);
+                        const Lookups& lookups, Combiner combiner,
+                        ExecutionContext* exec = nullptr);
 
 // Whether a device can take ids of a described feature as they lie there: they are as many as
 // they should be, and none is dropped, as those are that lie beyond the end of a sequence.

@@ -128,6 +128,29 @@ TEST(Batch, Combiners) {
   EXPECT_EQ(Made(Of({3}), zero, Combiner::kSqrtN).scales[2], 0.f);
 }
 
+TEST(Batch, ThreadsShareManyIds) {
+  Pool pool(3);
+  PoolContext exec(pool);
+  Random random{testing::Seed()};
+  const int64_t count = 50000;
+  const Configuration configuration = Of({count});
+  for (const bool wide : {true, false}) {
+    std::vector<int64_t> ids(static_cast<size_t>(count));
+    for (int64_t& id : ids) id = random.Below(10);
+    std::vector<int32_t> narrow(ids.begin(), ids.end());
+    Lookups lookups;
+    lookups.ids = {wide ? static_cast<const void*>(ids.data()) : narrow.data(), wide, count};
+    const Bags bags = Value(MakeBags(configuration, 0, lookups, Combiner::kSum, &exec));
+    EXPECT(std::equal(ids.begin(), ids.end(), bags.indices.get()));
+    const int64_t at = random.Below(count);
+    ids[static_cast<size_t>(at)] = 10;
+    narrow[static_cast<size_t>(at)] = -1;
+    EXPECT_ERROR(
+        MakeBags(configuration, 0, lookups, Combiner::kSum, &exec), kInvalid,
+        "ids must be in [0, 10), id " + std::to_string(at) + " is " + (wide ? "10" : "-1"));
+  }
+}
+
 TEST(Batch, BrokenIdsAreRefused) {
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
   const std::vector<int64_t> wide{int64_t{1} << 32, INT64_MAX, kMin, -1, 10};

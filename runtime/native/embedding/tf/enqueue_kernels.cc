@@ -69,11 +69,11 @@ struct Input {
     Tensor where, ids, weights;
   };
 
-  void View(const Tensors& of) {
-    tensors = of;
-    lookups.where = IntsOf(of.where);
-    lookups.ids = IntsOf(of.ids);
-    lookups.weights = FloatsOf(of.weights);
+  void View(Tensors of) {
+    tensors = std::move(of);
+    lookups.where = IntsOf(tensors.where);
+    lookups.ids = IntsOf(tensors.ids);
+    lookups.weights = FloatsOf(tensors.weights);
   }
 
   Lookups lookups;
@@ -252,10 +252,18 @@ class EnqueueOp : public AsyncOpKernel {
     batch->mode = inputs->mode;
     batch->features.resize(configuration.features.size());
     std::vector<Status> statuses(batch->features.size());
+    const int64_t features = static_cast<int64_t>(batch->features.size());
+    DeviceContext exec(context);
+    // To wake threads costs more than to copy this many ids.
+    constexpr int64_t kFewIds = 8000;
+    Checked ids = 0;
+    for (const Input& input : inputs->list) ids += input.on_device ? 0 : input.lookups.ids.size;
+    const bool few = ids.AtMost(kFewIds);
+    ExecutionContext* const within = few || features >= exec.Threads() ? nullptr : &exec;
     const auto make = [&](int64_t f) {
       Status& status = ItemOf(statuses, f);
       try {
-        StatusOr<Bags> bags = MakeBags(configuration, f, *inputs);
+        StatusOr<Bags> bags = MakeBags(configuration, f, *inputs, within);
         status = bags.status();
         if (status.ok()) ItemOf(batch->features, f) = *std::move(bags);
       } catch (const std::bad_alloc&) {
@@ -263,15 +271,10 @@ class EnqueueOp : public AsyncOpKernel {
                                         ": no memory for its ids");
       }
     };
-    // To wake threads costs more than to copy this many ids.
-    constexpr int64_t kFewIds = 8000;
-    Checked ids = 0;
-    for (const Input& input : inputs->list) ids += input.on_device ? 0 : input.lookups.ids.size;
-    const int64_t features = static_cast<int64_t>(batch->features.size());
-    if (ids.AtMost(kFewIds)) {
+    if (few) {
       for (int64_t f = 0; f < features; ++f) make(f);
     } else {
-      DeviceContext(context).For(features, make);
+      exec.For(features, make);
     }
     for (const Status& status : statuses) {
       if (!status.ok()) return ToAbsl(status);
@@ -298,14 +301,14 @@ class EnqueueOp : public AsyncOpKernel {
   }
 
   StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
-                          const Inputs& inputs) const {
+                          const Inputs& inputs, ExecutionContext* exec) const {
     const Combiner combiner = CombinerOf(configuration, feature);
     if (inputs.places.empty()) {
       const Input& input = ItemOf(inputs.list, feature);
       if (input.on_device) {
         return MakeDeviceBags(configuration, feature, input.lookups, combiner);
       }
-      return embedding::MakeBags(configuration, feature, input.lookups, combiner);
+      return embedding::MakeBags(configuration, feature, input.lookups, combiner, exec);
     }
     std::vector<Lookups> own;
     std::vector<Placement> own_places;
@@ -332,9 +335,9 @@ class EnqueueIntegerOp : public EnqueueOp {
   absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const override {
     OpInputList batch;
     TF_RETURN_IF_ERROR(context->input_list("batch", &batch));
+    inputs->list.reserve(static_cast<size_t>(batch.size()));
     for (const Tensor& ids : batch) {
-      inputs->list.emplace_back();
-      inputs->list.back().View({Tensor(), ids, Tensor()});
+      inputs->list.emplace_back().View({Tensor(), ids, Tensor()});
     }
     return absl::OkStatus();
   }
@@ -347,8 +350,9 @@ class EnqueueTripleOp : public EnqueueOp {
       : EnqueueOp(context), where_(where) {}
 
  protected:
-  // The form of an input, from the tensor that says where its ids belong.
-  virtual absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
+  // The form of an input, from the tensor that says where its ids belong; or what is wrong
+  // with that tensor.
+  virtual absl::Status ReadForm(const Tensor& where, const Tensor& ids,
                                 Lookups* input) const = 0;
 
   absl::Status ReadInputs(OpKernelContext* context, Inputs* inputs) const override {
@@ -356,14 +360,16 @@ class EnqueueTripleOp : public EnqueueOp {
     TF_RETURN_IF_ERROR(context->input_list(where_, &where));
     TF_RETURN_IF_ERROR(context->input_list("embedding_indices", &ids));
     TF_RETURN_IF_ERROR(context->input_list("aggregation_weights", &weights));
+    inputs->list.reserve(static_cast<size_t>(ids.size()));
     for (int i = 0; i < ids.size(); ++i) {
       TF_RETURN_IF_ERROR(CheckVector("embedding_indices", i, ids[i]));
       TF_RETURN_IF_ERROR(CheckVector("aggregation_weights", i, weights[i]));
-      Input input;
+      Input& input = inputs->list.emplace_back();
       input.View({where[i], ids[i], weights[i]});
-      TF_RETURN_IF_ERROR(
-          ReadForm(absl::StrCat(where_, "[", i, "]"), where[i], ids[i], &input.lookups));
-      inputs->list.push_back(std::move(input));
+      const absl::Status wrong = ReadForm(where[i], ids[i], &input.lookups);
+      if (!wrong.ok()) {
+        return Invalid(absl::StrCat(where_, "[", i, "]"), std::string(wrong.message()));
+      }
     }
     return absl::OkStatus();
   }
@@ -375,21 +381,20 @@ class EnqueueTripleOp : public EnqueueOp {
   }
 
   // A vector of samples, one for each id.
-  static absl::Status ReadSamples(const std::string& name, const Tensor& where,
-                                  const Tensor& ids, Lookups* input) {
+  static absl::Status ReadSamples(const Tensor& where, const Tensor& ids, Lookups* input) {
     input->form = Lookups::Form::kSamples;
     if (where.NumElements() == ids.NumElements()) return absl::OkStatus();
-    return Invalid(name, absl::StrCat("must be as many as ids, ", ids.NumElements(), ", are ",
-                                      where.NumElements()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "must be as many as ids, ", ids.NumElements(), ", are ", where.NumElements()));
   }
 
-  static absl::Status ReadIndices(const std::string& name, const Tensor& where,
-                                  const Tensor& ids, Lookups* input) {
+  static absl::Status ReadIndices(const Tensor& where, const Tensor& ids, Lookups* input) {
     input->form = Lookups::Form::kIndices;
     input->rank = where.dim_size(1);
     if (where.dim_size(0) == ids.NumElements()) return absl::OkStatus();
-    return Invalid(name, absl::StrCat("must have one row for each of the ", ids.NumElements(),
-                                      " ids, has the shape ", where.shape().DebugString()));
+    return absl::InvalidArgumentError(absl::StrCat("must have one row for each of the ",
+                                                   ids.NumElements(), " ids, has the shape ",
+                                                   where.shape().DebugString()));
   }
 
  private:
@@ -402,10 +407,10 @@ class EnqueueSparseOp : public EnqueueTripleOp {
       : EnqueueTripleOp(context, "sample_indices") {}
 
  protected:
-  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
-                        Lookups* input) const override {
-    if (where.dims() == 1) return ReadSamples(name, where, ids, input);
-    return Invalid(name, "must be of rank 1, has the shape " + where.shape().DebugString());
+  absl::Status ReadForm(const Tensor& where, const Tensor& ids, Lookups* input) const override {
+    if (where.dims() == 1) return ReadSamples(where, ids, input);
+    return absl::InvalidArgumentError("must be of rank 1, has the shape " +
+                                      where.shape().DebugString());
   }
 };
 
@@ -416,16 +421,15 @@ class EnqueueArbitraryOp : public EnqueueTripleOp {
       : EnqueueTripleOp(context, "sample_indices_or_row_splits") {}
 
  protected:
-  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
-                        Lookups* input) const override {
-    if (where.dims() == 2) return ReadIndices(name, where, ids, input);
+  absl::Status ReadForm(const Tensor& where, const Tensor& ids, Lookups* input) const override {
+    if (where.dims() == 2) return ReadIndices(where, ids, input);
     if (where.dims() != 1) {
-      return Invalid(name,
-                     "must be of rank 1 or 2, has the shape " + where.shape().DebugString());
+      return absl::InvalidArgumentError("must be of rank 1 or 2, has the shape " +
+                                        where.shape().DebugString());
     }
     input->form = where.NumElements() == 0 ? Lookups::Form::kDense : Lookups::Form::kSplits;
     if (input->form == Lookups::Form::kDense && input->weights.size != 0) {
-      return Invalid(name, "a dense input takes no weights");
+      return absl::InvalidArgumentError("a dense input takes no weights");
     }
     return absl::OkStatus();
   }
@@ -544,12 +548,11 @@ class EnqueueSparseTensorOp : public EnqueueByTableOp {
       : EnqueueByTableOp(context, "sample_indices") {}
 
  protected:
-  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor& ids,
-                        Lookups* input) const override {
-    if (where.dims() == 1) return ReadSamples(name, where, ids, input);
-    if (where.dims() == 2) return ReadIndices(name, where, ids, input);
-    return Invalid(name,
-                   "must be of rank 1 or 2, has the shape " + where.shape().DebugString());
+  absl::Status ReadForm(const Tensor& where, const Tensor& ids, Lookups* input) const override {
+    if (where.dims() == 1) return ReadSamples(where, ids, input);
+    if (where.dims() == 2) return ReadIndices(where, ids, input);
+    return absl::InvalidArgumentError("must be of rank 1 or 2, has the shape " +
+                                      where.shape().DebugString());
   }
 };
 
@@ -559,11 +562,11 @@ class EnqueueRaggedTensorOp : public EnqueueByTableOp {
       : EnqueueByTableOp(context, "sample_splits") {}
 
  protected:
-  absl::Status ReadForm(const std::string& name, const Tensor& where, const Tensor&,
-                        Lookups* input) const override {
+  absl::Status ReadForm(const Tensor& where, const Tensor&, Lookups* input) const override {
     input->form = Lookups::Form::kSplits;
     if (where.dims() == 1) return absl::OkStatus();
-    return Invalid(name, "must be of rank 1, has the shape " + where.shape().DebugString());
+    return absl::InvalidArgumentError("must be of rank 1, has the shape " +
+                                      where.shape().DebugString());
   }
 };
 

@@ -84,6 +84,7 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
       *outputs = room->outputs;
       return absl::OkStatus();
     }
+    outputs->reserve(static_cast<size_t>(context->num_outputs()));
     for (int i = 0; i < context->num_outputs(); ++i) {
       TensorShape shape;
       TF_RETURN_IF_ERROR(ActivationsShape(configuration, i, &shape));

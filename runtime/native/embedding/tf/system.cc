@@ -175,9 +175,8 @@ bool System::Fits(absl::string_view config) const {
 absl::Status ActivationsShape(const Configuration& configuration, int64_t feature,
                               tensorflow::TensorShape* shape) {
   const FeatureConfig& config = ItemOf(configuration.features, feature);
-  std::vector<int64_t> sizes = config.shape;
-  sizes.push_back(ItemOf(configuration.tables, config.table).dimension);
-  return tensorflow::TensorShape::BuildTensorShape(sizes, shape);
+  for (const int64_t size : config.shape) TF_RETURN_IF_ERROR(shape->AddDimWithStatus(size));
+  return shape->AddDimWithStatus(ItemOf(configuration.tables, config.table).dimension);
 }
 
 int64_t CoreOfDevice(tensorflow::OpKernelContext* context) {

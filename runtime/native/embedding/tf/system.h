@@ -104,7 +104,7 @@ void RunOp(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::Done
   });
 }
 
-// The shape of a feature's activations, and of their gradient.
+// Makes of an empty shape that of a feature's activations, and of their gradient.
 absl::Status ActivationsShape(const Configuration& configuration, int64_t feature,
                               tensorflow::TensorShape* shape);
 
