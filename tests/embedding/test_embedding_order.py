@@ -305,6 +305,20 @@ def test_cancelled_receive(pool: ThreadPoolExecutor) -> None:
         run.check_tables(1)
 
 
+def test_receive_in_a_function_that_was_cancelled_before() -> None:
+    run = Run(small(), 1)
+    with configured(run.system) as proto:
+        load(run.system, run.tables)
+        enqueue(run.system, run.lookups[0])
+        manager = cancellation.CancellationManager()
+        receives = tf.function(lambda: receive(run.system, proto), autograph=False)
+        cancelled = manager.get_cancelable_function(receives.get_concrete_function())
+        manager.start_cancel()
+        with pytest.raises(tf.errors.CancelledError):
+            cancelled()
+        run.check(receive(run.system, proto), 0, 0)
+
+
 def test_cancelled_enqueue(pool: ThreadPoolExecutor) -> None:
     """A batch that found no room is not enqueued later."""
     run = Run(small(), 2)

@@ -9,6 +9,7 @@
 #include "embedding/tf/calls.h"
 #include "embedding/tf/system.h"
 #include "embedding/tf/wait.h"
+#include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace opwright::embedding {
@@ -35,6 +36,11 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
   using ConfiguredOp::ConfiguredOp;
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    // The engine would say that its call has failed.
+    tensorflow::CancellationManager* const manager = context->cancellation_manager();
+    OP_REQUIRES_ASYNC(context, !manager || !manager->IsCancelled(),
+                      absl::CancelledError(type_string() + " was cancelled before its turn"),
+                      done);
     const auto found = System::Get().FindHere(context, config_);
     OP_REQUIRES_OK_ASYNC(context, found.status(), done);
     const std::shared_ptr<Engine> engine = *found;
