@@ -206,6 +206,11 @@ std::optional<Outside> FindOutside(ExecutionContext& exec, Range range, int64_t 
 
 namespace {
 
+// A sample costs its rows and its output.
+int64_t BytesOf(const Bags& bags, int64_t dimension) {
+  return (bags.count() + bags.samples) * dimension * int64_t{sizeof(float)};
+}
+
 // The lookups of a batch, in parts that threads take one by one: large ones first, since rows
 // are not asked for ahead where a part begins, and small ones last, so that all end together.
 class LookupParts {
@@ -213,15 +218,13 @@ class LookupParts {
   LookupParts(std::vector<FeatureLookup> features, int64_t threads)
       : features_(std::move(features)) {
     constexpr int64_t kLeast = 64 << 10, kMost = 512 << 10;
-    // A sample costs its rows and its output.
-    const auto bytes_of = [](const FeatureLookup& feature) {
-      return (feature.bags->count() + feature.bags->samples) * feature.dimension *
-             int64_t{sizeof(float)};
-    };
-    for (const FeatureLookup& feature : features_) bytes_ += bytes_of(feature);
+    for (const FeatureLookup& feature : features_) {
+      bytes_ += BytesOf(*feature.bags, feature.dimension);
+    }
     int64_t left = bytes_;
     for (size_t f = 0; f < features_.size(); ++f) {
-      const int64_t samples = features_[f].bags->samples, bytes = bytes_of(features_[f]);
+      const int64_t samples = features_[f].bags->samples;
+      const int64_t bytes = BytesOf(*features_[f].bags, features_[f].dimension);
       const int64_t a_sample = std::max<int64_t>(1, bytes / std::max<int64_t>(1, samples));
       for (int64_t first = 0; first < samples;) {
         const int64_t size = std::clamp(left / (4 * threads), kLeast, kMost);
@@ -395,8 +398,12 @@ class CpuTableStore : public TableStore {
 
   PreparedRef LookUpAhead(ExecutionContext* exec, std::shared_ptr<const Batch> batch,
                           const std::function<Room()>& make_room) override {
+    int64_t bytes = 0;
+    for (size_t f = 0; f < batch->features.size(); ++f) {
+      bytes += BytesOf(batch->features[f], TableOf(f).config.dimension);
+    }
+    if (bytes <= few_bytes_ || exec->Threads() < 2) return nullptr;
     LookupParts lookups(LookupsOf(*batch), exec->Threads());
-    if (lookups.bytes() <= few_bytes_ || exec->Threads() < 2) return nullptr;
     Room room = make_room();
     if (!room.owner) return nullptr;
     const auto begun = std::make_shared<BegunBatch>(std::move(batch), std::move(room));
