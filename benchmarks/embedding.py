@@ -11,9 +11,11 @@ that fit that cache whole may stay there whatever the batches, as for every cont
 and for random_rows.cc: a set-up of such has an asterisk. Ids are int32, with which all
 are at their fastest.
 
-opwright: the generated functions, eagerly: enqueue_tpu_embedding_arbitrary_tensor_batch
-    with row splits, recv_tpu_embedding_activations, and in a step
-    send_tpu_embedding_gradients.
+opwright: forward opwright.tpu.embedding_lookup, eagerly. In a step the generated
+    functions, eagerly: enqueue_tpu_embedding_arbitrary_tensor_batch with row splits,
+    recv_tpu_embedding_activations, send_tpu_embedding_gradients.
+queued: forward as in a step, with batches for inference, as a program that trains
+    evaluates: for information where it is asked for.
 fbgemm: SplitTableBatchedEmbeddingBagsCodegen, all tables in one, EXACT_ADAGRAD.
 rowwise: the same with EXACT_ROWWISE_ADAGRAD, whose one accumulator for a row halves the
     bytes: for information where it is asked for, no peer.
@@ -61,6 +63,7 @@ from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import (
 from opwright.tpu import (
     configure_distributed_tpu,
     configure_tpu_embedding,
+    embedding_lookup,
     enqueue_tpu_embedding_arbitrary_tensor_batch,
     load_tpu_embedding_adagrad_parameters,
     recv_tpu_embedding_activations,
@@ -189,7 +192,9 @@ class Contender:
         return self.forward if what == "forward" else self.step
 
 
-def opwright_contender(setup: Setup, batches: list[Ids]) -> Contender:
+def opwright_contender(
+    setup: Setup, batches: list[Ids], queued: bool = False
+) -> Contender:
     config = TPUEmbeddingConfiguration(
         mode=TPUEmbeddingConfiguration.TRAINING, num_hosts=1, num_tensor_cores=1
     )
@@ -218,19 +223,37 @@ def opwright_contender(setup: Setup, batches: list[Ids]) -> Contender:
     gradients = [tf.constant(one) for one in setup.gradients()]
     training, inference = tf.constant("train"), tf.constant("inference")
 
-    def lookup(i: int, mode: tf.Tensor) -> list[tf.Tensor]:
+    packed = [tf.constant(batch.reshape(-1)) for batch in batches]
+    ends = setup.tables * setup.ids + 1
+    all_splits = tf.range(0, ends, setup.bag, tf.int32) if setup.bag > 1 else None
+
+    def enqueue_and_receive(i: int, mode: tf.Tensor) -> list[tf.Tensor]:
         enqueue_tpu_embedding_arbitrary_tensor_batch(kinds, ids[i], no_weights, mode)
         return list(recv_tpu_embedding_activations(setup.tables, proto))
 
     def step(i: int) -> None:
-        lookup(i, training)
+        enqueue_and_receive(i, training)
         send_tpu_embedding_gradients(gradients, [], proto)
 
+    def lookup(i: int) -> tf.Tensor:
+        return embedding_lookup(packed[i], all_splits)
+
+    def queued_lookup(i: int) -> list[tf.Tensor]:
+        return enqueue_and_receive(i, inference)
+
+    if queued:
+        return Contender(
+            queued_lookup,
+            step,
+            lambda i: np.stack([one.numpy() for one in queued_lookup(i)]),
+        )
     return Contender(
-        lambda i: lookup(i, inference),
-        step,
-        lambda i: np.stack([one.numpy() for one in lookup(i, inference)]),
+        lookup, step, lambda i: np.stack(np.split(lookup(i).numpy(), setup.tables, 1))
     )
+
+
+def queued_contender(setup: Setup, batches: list[Ids]) -> Contender:
+    return opwright_contender(setup, batches, queued=True)
 
 
 def fbgemm_contender(
@@ -361,6 +384,7 @@ def tensorflow_contender(setup: Setup, batches: list[Ids]) -> Contender:
 
 CONTENDERS = {
     "opwright": opwright_contender,
+    "queued": queued_contender,
     "fbgemm": fbgemm_contender,
     "rowwise": rowwise_contender,
     "torch": torch_contender,

@@ -40,5 +40,5 @@ TEST_OPS: Final = frozenset(
         *("TypeListTwice", "Unary"),
     )
 )
-#: Ops that `import opwright` registers itself: of its layers, which alone call them.
-OWN_OPS: Final = frozenset({"OpwrightKerasRNN"})
+#: Ops that `import opwright` registers itself: of functions that alone call them.
+OWN_OPS: Final = frozenset({"OpwrightEmbeddingLookup", "OpwrightKerasRNN"})

@@ -488,6 +488,34 @@ class Steps:
         self.receive(core)
         self.send(core)
 
+    def look_up(self) -> None:
+        """Of no step: all features' ids in one piece."""
+        rng = self.rng
+        ids_type, splits_type = (rng.pick("int32", "int64") for _ in range(2))
+        samples, split = rng.int(0, 4), rng.chance(0.7)
+        rows: list[int] = []
+        splits = [0]
+        for at, _ in self.system.outputs:
+            for length in self.bags(samples) if split else [1] * samples:
+                rows += self.ids(length, self.system.tables[at], ids_type).values
+                splits.append(len(rows))
+        weights = [rng.pick(0.5, 1.0, 2.0) for _ in rows] if rng.chance(0.3) else []
+        combiners = [t.combiner.encode() for t in self.system.tables]
+        self.add(
+            "OpwrightEmbeddingLookup",
+            {
+                "ids": Literal(ids_type, [len(rows)], rows),
+                "row_splits": (
+                    Literal(splits_type, [len(splits)], splits)
+                    if split
+                    else Literal(splits_type, [0], [])
+                ),
+                "weights": Literal("float32", [len(weights)], weights),
+            },
+            {"combiners": rng.pick(combiners, []), "Tids": ids_type}
+            | {"Tsplits": splits_type},
+        )
+
     def about_config(self) -> None:
         name = self.rng.pick("ComputeDedupDataSize", "ComputeDedupDataTupleMask")
         attrs = {"config": self.proto}
@@ -518,7 +546,7 @@ def steps(rng: Draw) -> Scenario:
             made.load(at)
     acts: list[Callable[[], None]] = [made.step, made.step, made.step, made.enqueue]
     acts += [made.load, made.retrieve, made.any_optimizer, made.about_config]
-    acts += [made.activations]
+    acts += [made.activations, made.look_up, made.look_up]
     for _ in range(rng.int(2, 7)):
         rng.pick(*acts)()
     if rng.chance(0.3):

@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
+from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import (
+    TPUEmbeddingConfiguration,
+)
 
 from support.processes import run_code
 
@@ -166,6 +169,36 @@ node.attr["config"].s = b""
 with tf.Graph().as_default():
     tf.graph_util.import_graph_def(graph)
 """
+
+
+ACTIVATIONS = """
+import tensorflow as tf
+from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as messages
+config = messages.TPUEmbeddingConfiguration(num_hosts=1, num_tensor_cores=1)
+for _ in range(2):
+    config.table_descriptor.add(vocabulary_size=4, dimension=5)
+config.feature_descriptor.add(table_id=TABLE, input_shape=[3])
+with tf.Graph().as_default():
+    tf.raw_ops.RecvTPUEmbeddingActivations(
+        num_outputs=1, config=config.SerializeToString()
+    )
+"""
+
+
+@pytest.mark.parametrize("table", [1, 1 << 30])
+def test_tensorflow_alone_does_not_survive_tables_that_are_not_there(
+    table: int,
+) -> None:
+    config = TPUEmbeddingConfiguration()
+    config.table_descriptor.add()
+    config.table_descriptor.add()
+    config.feature_descriptor.add(table_id=table)
+    attrs = {"num_outputs": 1, "config": config.SerializeToString()}
+    op = "RecvTPUEmbeddingActivations"
+    assert tensorflow_takes(Call(op, {}, attrs, "args")) == (table == 1)
+    assert tensorflow_takes(Call(op, {}, attrs, "eager"))
+    ended = run_code(ACTIVATIONS.replace("TABLE", str(table))).returncode
+    assert ended == (0 if table == 1 else -signal.SIGSEGV)
 
 
 def test_tensorflow_alone_does_not_survive_what_is_not_made() -> None:

@@ -20,6 +20,9 @@ from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import (
+    TPUEmbeddingConfiguration,
+)
 from tensorflow.python.eager import context, execute
 
 from .calls import Call, Literal, Made, attr_kinds, op_def, settled
@@ -91,8 +94,17 @@ def xla_takes(tensor: tf.Tensor) -> bool:
 def tensorflow_takes(call: Call) -> bool:
     """Whether TensorFlow, also without the library, survives importing its graph.
 
-    Its shape function of SplitDedupData reads the first dimension of a mask of none.
+    Its shape function of SplitDedupData reads the first dimension of a mask of none,
+    that of RecvTPUEmbeddingActivations tables that a configuration does not have.
     """
+    if call.op == "RecvTPUEmbeddingActivations" and KIND[call.way] != "eager":
+        config = TPUEmbeddingConfiguration()
+        try:
+            config.ParseFromString(call.attrs.get("config", b""))
+        except DecodeError:
+            return True
+        tables = range(len(config.table_descriptor))
+        return all(one.table_id in tables for one in config.feature_descriptor)
     if call.op != "SplitDedupData" or KIND[call.way] != "saved":
         return True
     try:

@@ -53,7 +53,7 @@ CONFIGURED = "a configuration's sizes are bounded when it is read"
 CHECKED = "core has checked these sizes"
 RANK = "its rank is known"
 ALLOWED = {
-    "embedding/batch.cc": {
+    "base/checked.h": {
         "return std::unique_ptr<T[]>(new T[static_cast<size_t>(count)]);": (
             "the one place; what it throws is caught where bags are made"
         ),

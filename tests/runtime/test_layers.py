@@ -26,7 +26,7 @@ ROOMS = {
     "runs_on": set(),
     "_binding": {"_internals", "errors", "kernels", "native", "runs_on", "types"},
     "rnn": {"errors", "native"},
-    "embedding": {"_internals", "errors", "native"},
+    "embedding": {"_internals", "errors", "native", "types"},
     "search": {"_binding", "errors"},
     "tpu_check": {"_internals", "kernels", "runs_on"},
     "api": {"_binding", "errors", "rnn", "search", "tpu_check", "types"},

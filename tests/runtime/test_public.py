@@ -43,7 +43,8 @@ TPU = {
     *("EmbeddingFeature", "EmbeddingTable", "FrequencyEstimator", "Lion", "Momentum"),
     *("ProximalAdagrad", "ProximalYogi", "RMSProp", "TPUEmbeddingConfiguration"),
     *("drop_embedding_batches", "embedding_step", "embedding_step_count"),
-    *("embedding_bytes_sent", "LiveTable", "software_strategy", "table"),
+    *("embedding_bytes_sent", "embedding_lookup", "LiveTable", "software_strategy"),
+    "table",
 }
 #: The public modules of the runtime; of `gencode` generated code decides.
 RUNTIME = {

@@ -58,6 +58,12 @@ decltype(auto) ItemOf(Container& container, int64_t index) {
   return container[static_cast<size_t>(index)];
 }
 
+// What is written before it is read. Throws std::bad_alloc.
+template <class T>
+std::unique_ptr<T[]> Uninitialized(int64_t count) {
+  return std::unique_ptr<T[]>(new T[static_cast<size_t>(count)]);
+}
+
 // Zeros, as many as a number that has a sign says. Throws std::bad_alloc.
 template <class T>
 std::unique_ptr<T[]> Array(int64_t count) {

@@ -9,46 +9,17 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "embedding/copies.h"
 
 namespace opwright::embedding {
 namespace {
 
 std::string Text(int64_t value) { return std::to_string(value); }
 
-template <class T>
-std::unique_ptr<T[]> Uninitialized(int64_t count) {
-  return std::unique_ptr<T[]>(new T[static_cast<size_t>(count)]);
-}
-
 std::string DescribeShape(const std::vector<int64_t>& shape) {
   std::string text;
   for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + Text(size);
   return "[" + text + "]";
-}
-
-// Ids arrive as int32 or int64: both are read at full speed, and looked at one by one only
-// to name the one that is wrong.
-template <class T>
-bool CopyIds(const T* from, int64_t count, int64_t rows, int64_t* to) {
-  const uint64_t last = static_cast<uint64_t>(rows) - 1;
-  uint64_t signs = 0;  // Of all ids, and of how far each is below the last one.
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t id = from[i];
-    to[i] = id;
-    const uint64_t bits = static_cast<uint64_t>(id);
-    signs |= bits | (last - bits);
-  }
-  return signs >> 63 == 0;
-}
-
-template <class T>
-bool CopyWeights(const T* from, int64_t count, float* to) {
-  bool finite = true;
-  for (int64_t i = 0; i < count; ++i) {
-    to[i] = static_cast<float>(from[i]);
-    finite &= std::fabs(to[i]) <= std::numeric_limits<float>::max();
-  }
-  return finite;
 }
 
 class Builder {
@@ -136,6 +107,7 @@ class Builder {
   void SamplesAreIds() {
     offsets_ = Uninitialized<int64_t>(samples() + 1);
     for (int64_t i = 0; i <= samples_; ++i) offsets_.get()[i] = i;
+    single_ = true;
   }
 
   // The sample of each id; what is none, as -1, drops it.
@@ -177,29 +149,17 @@ class Builder {
     bags.samples = samples();
     if (combiner != Combiner::kSum) {
       bags.scales = Uninitialized<float>(samples());
-      float* const scales = bags.scales.get();
       const int64_t* const offsets = offsets_.get();
-      for (int64_t s = 0; s < samples(); ++s) {
-        double sum = 0;
-        for (int64_t i = offsets[s]; i < offsets[s + 1]; ++i) {
-          sum += TermOf(combiner, weighted_ ? weights_.get()[i] : 1);
-        }
-        const double divisor = DivisorOf(combiner, sum);
-        scales[s] = ScaleOf(divisor);
-        if (!weighted_) continue;
-        // What each id's row and gradient are multiplied by.
-        bool finite = std::isfinite(scales[s]);
-        const float* const weights = weights_.get();
-        for (int64_t i = offsets[s]; i < offsets[s + 1]; ++i) {
-          finite &= std::isfinite(scales[s] * weights[i]);
-        }
-        if (!finite) {
-          return Bad("the weights of sample " + Text(s) + " combine to " +
-                     Number(static_cast<float>(divisor)) +
-                     ", and a weight over that is not finite in float32");
-        }
+      const float* const weights = weighted_ ? weights_.get() : nullptr;
+      const int64_t s = FillScales(combiner, samples(), offsets, weights, bags.scales.get());
+      if (s >= 0) {
+        const double divisor = DivisorOfIds(combiner, offsets[s], offsets[s + 1], weights);
+        return Bad("the weights of sample " + Text(s) + " combine to " +
+                   Number(static_cast<float>(divisor)) +
+                   ", and a weight over that is not finite in float32");
       }
     }
+    bags.single = single_ && !weighted_ && !bags.scales;
     bags.offsets = std::move(offsets_);
     bags.indices = std::move(ids_);
     bags.per_sample_weights = std::move(weights_);
@@ -259,7 +219,7 @@ class Builder {
   const TableConfig& table_;
   const int64_t samples_;
   int64_t count_ = 0;
-  bool weighted_ = false;
+  bool weighted_ = false, single_ = false;
   std::unique_ptr<int64_t[]> offsets_, ids_, sample_of_;
   std::unique_ptr<float[]> weights_;
 };

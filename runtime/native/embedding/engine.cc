@@ -49,6 +49,20 @@ struct Engine::Ready {
 
 namespace {
 
+// Does some work without the lock.
+template <class Work>
+Status Apart(std::unique_lock<std::mutex>* lock, const Work& work) {
+  Status status;
+  lock->unlock();
+  try {
+    status = work();
+  } catch (const std::bad_alloc&) {
+    status = ResourceExhaustedError("no memory to use the embedding tables");
+  }
+  lock->lock();
+  return status;
+}
+
 template <class Calls>
 void Make(const Calls& calls) {
   for (const auto& call : calls) call();
@@ -394,33 +408,54 @@ Status Engine::Send(ExecutionContext* exec, int64_t core,
   return status;
 }
 
+Status Engine::UpdateAll(ExecutionContext* exec, std::unique_lock<std::mutex>* lock) {
+  // Lookups and updates under way end by themselves, and none begins while one claims.
+  const auto idle = [this] { return lookups_ == 0 && !writing_; };
+  Status status;
+  ++claims_;
+  idle_.wait(*lock, idle);
+  while (status.ok() && StepIsComplete()) {
+    status = Update(exec, lock);
+    idle_.wait(*lock, idle);
+  }
+  --claims_;
+  return status;
+}
+
+Status Engine::Read(ExecutionContext* exec, const std::function<Status(TableStore*)>& read) {
+  Calls calls;
+  Status status;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    OPWRIGHT_RETURN_IF_ERROR(RefuseIfClosed());
+    if (writing_ || claims_ > 0 || StepIsComplete()) status = UpdateAll(exec, &lock);
+    if (status.ok()) {
+      ++lookups_;
+      status = Apart(&lock, [&] { return read(store_.get()); });
+      --lookups_;
+    }
+    // An update that is put off is another call's to tell: this one has what it asked for.
+    static_cast<void>(Advance(exec, &lock, &calls));
+  }
+  Make(calls);
+  return status;
+}
+
 Status Engine::Use(ExecutionContext* exec, const std::function<Status(TableStore*)>& use) {
   Calls calls;
   Status status;
   {
     std::unique_lock<std::mutex> lock(mutex_);
     OPWRIGHT_RETURN_IF_ERROR(RefuseIfClosed());
-    ++claims_;
-    // Lookups and updates under way end by themselves, and none begins while one claims.
-    const auto idle = [this] { return lookups_ == 0 && !writing_; };
-    idle_.wait(lock, idle);
-    while (status.ok() && StepIsComplete()) {
-      status = Update(exec, &lock);
-      idle_.wait(lock, idle);
-    }
+    status = UpdateAll(exec, &lock);
     if (status.ok()) {
       writing_ = true;
-      lock.unlock();
-      try {
-        status = store_->CheckUpdates(/*wait=*/true);
-        if (status.ok()) status = use(store_.get());
-      } catch (const std::bad_alloc&) {
-        status = ResourceExhaustedError("no memory to use the embedding tables");
-      }
-      lock.lock();
+      status = Apart(&lock, [&] {
+        Status before = store_->CheckUpdates(/*wait=*/true);
+        return before.ok() ? use(store_.get()) : before;
+      });
       writing_ = false;
     }
-    --claims_;
     const Status later = Advance(exec, &lock, &calls);
     if (status.ok()) status = later;
   }

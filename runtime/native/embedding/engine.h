@@ -90,6 +90,9 @@ class Engine {
   Status Send(ExecutionContext* exec, int64_t core, const std::vector<const float*>& values,
               Owner owner, const std::vector<float>& tagged_rates, const CallRef& call = {});
 
+  // Calls `read`, which leaves the tables as they are, beside lookups and after every update
+  // that can be made.
+  Status Read(ExecutionContext* exec, const std::function<Status(TableStore*)>& read);
   // Calls `use` while nobody else uses the tables, after every update that can be made.
   Status Use(ExecutionContext* exec, const std::function<Status(TableStore*)>& use);
 
@@ -155,6 +158,8 @@ class Engine {
   // Does what has become possible: updates, lookups and places in queues whose turn it is.
   // The calls to make are collected; updates release the lock meanwhile.
   Status Advance(ExecutionContext* exec, std::unique_lock<std::mutex>* lock, Calls* calls);
+  // Makes every update that can be made; then nobody else uses the tables.
+  Status UpdateAll(ExecutionContext* exec, std::unique_lock<std::mutex>* lock);
   bool UpdateIsDue() const;
   static bool IsComplete(const Step& step);
   bool StepIsComplete() const { return !steps_.empty() && IsComplete(steps_.front()); }

@@ -152,6 +152,12 @@ struct Bed {
       return {};
     });
   }
+  Status Read() {
+    return engine->Read(&exec, [&](TableStore*) -> Status {
+      told->log.push_back("read");
+      return std::exchange(told->lookup, Status());
+    });
+  }
   // A whole step of one core.
   void Step(int64_t core, const CallRef& call = {}) {
     EXPECT_OK(Lookup(*Receive(core, call)));
@@ -240,6 +246,33 @@ TEST(Engine, InferenceSeesEveryUpdate) {
   bed.LogIs({"update 0", "lookup 1"});
   EXPECT_EQ(bed.engine->Steps(), 1);
   EXPECT_ERROR(bed.Send(0), kPrecondition, "no step of core 0 awaits gradients");
+}
+
+TEST(Engine, ReadsSeeEveryUpdate) {
+  Bed bed(1, true);
+  EXPECT_OK(bed.Read());
+  for (int64_t n = 0; n < 3; ++n) bed.Enqueue(0, n);
+  bed.Step(0);
+  EXPECT_OK(bed.Read());
+  bed.LogIs({"read", "lookup 0", "update 0", "read"});
+  // Beside a lookup that is not over, and between the steps of a core.
+  const AnswerRef answer = bed.Receive(0);
+  EXPECT_OK(bed.Read());
+  EXPECT_OK(bed.Lookup(*answer));
+  EXPECT_OK(bed.Read());
+  EXPECT_OK(bed.Send(0));
+  bed.LogIs({"read", "lookup 1", "read"});
+  // One that cannot be made is told, and made when it can be.
+  bed.told->update = InvalidArgumentError("no");
+  EXPECT_ERROR(bed.Read(), StatusCode::kInvalidArgument, "the update of step 1 is put off: no");
+  bed.told->lookup = InvalidArgumentError("not this one");
+  EXPECT_ERROR(bed.Read(), StatusCode::kInvalidArgument, "not this one");
+  EXPECT_OK(bed.Read());
+  bed.LogIs({"update 1", "update 1", "read", "read"});
+  bed.Step(0);
+  EXPECT_EQ(bed.engine->Steps(), 3);
+  bed.engine->Close("over");
+  EXPECT_ERROR(bed.Read(), kPrecondition, "over");
 }
 
 TEST(Engine, BackwardOnlyIsNotLookedUp) {
@@ -548,6 +581,69 @@ TEST(Engine, ALookupThatGoesNowhereIsTheNextOne) {
   bed.LogIs({});
   bed.Step(0);
   bed.LogIs({"lookup 1", "update 1"});
+}
+
+// Each step takes the same from every row, so that whoever sees a part of one sees rows differ.
+TEST(Engine, ReadsSeeWholeUpdates) {
+  constexpr int64_t kRows = 300, kSteps = 40;
+  Configuration configuration;
+  configuration.tables.resize(1);
+  configuration.tables[0].name = "t";
+  configuration.tables[0].rows = kRows;
+  configuration.tables[0].dimension = 2;
+  configuration.tables[0].hyper.learning_rate = 1;
+  configuration.features.push_back({"f", 0, {kRows}});
+  configuration.mode = Mode::kTraining;
+  EXPECT_OK(Complete(&configuration));
+  std::vector<int32_t> ids(kRows);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  Lookups lookups;
+  lookups.ids = {ids.data(), false, kRows};
+  const std::vector<float> gradients(2 * kRows, 1.f);
+  Pool pool(3);
+  const auto engine = Value(Engine::Create(configuration, MakeCpuTableStore(/*few_bytes=*/0)));
+  std::atomic<bool> over{false}, good{true};
+  std::atomic<int64_t> seen{0};
+  std::vector<std::thread> readers;
+  for (int reader = 0; reader < 2; ++reader) {
+    readers.emplace_back([&] {
+      std::vector<float> out(2 * kRows);
+      PackedBags bags;
+      bags.samples = kRows;
+      bags.ids = lookups.ids;
+      float before = 1;
+      while (!over) {
+        PoolContext exec(pool);
+        const Status status = engine->Read(&exec, [&](TableStore* store) {
+          return store->LookUpPacked(&exec, bags, out.data());
+        });
+        const bool same =
+            std::all_of(out.begin(), out.end(), [&](float x) { return x == out[0]; });
+        if (!status.ok() || !same || out[0] > before) good = false;
+        before = out[0];
+        ++seen;
+      }
+    });
+  }
+  for (int64_t step = 0; step < kSteps || seen < kSteps; ++step) {
+    PoolContext exec(pool);
+    Batch batch;
+    batch.mode = Mode::kTraining;
+    batch.features.push_back(Value(MakeBags(configuration, 0, lookups, Combiner::kSum)));
+    engine->Enqueue(&exec, 0, std::move(batch), [](const Status&) {});
+    std::vector<float> out(2 * kRows);
+    float* const outputs[] = {out.data()};
+    std::promise<Engine::Turn> turn;  // A reader may be who makes it its turn.
+    engine->Receive(&exec, 0, [&](const Status& status, const Engine::Turn& given) {
+      if (!status.ok()) good = false;
+      turn.set_value(given);
+    });
+    if (!engine->Lookup(&exec, turn.get_future().get(), outputs).ok()) good = false;
+    if (!engine->Send(&exec, 0, {gradients.data()}, nullptr, {}).ok()) good = false;
+  }
+  over = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT(good);
 }
 
 TEST(Engine, RandomStepsAreInOrder) {

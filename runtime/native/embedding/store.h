@@ -14,6 +14,7 @@
 
 #include "base/execution_context.h"
 #include "embedding/batch.h"
+#include "embedding/packed.h"
 
 namespace opwright::embedding {
 
@@ -98,6 +99,14 @@ class TableStore {
   // once, as nothing else may.
   virtual Status Lookup(ExecutionContext* exec, const PreparedBatch& batch,
                         float* const* outputs) = 0;
+
+  // The same of bags in one piece, which it checks, of any number of samples: [samples,
+  // columns], those of the features side by side.
+  virtual Status LookUpPacked(ExecutionContext*, const PackedBags&, float* /*activations*/) {
+    return UnimplementedError(
+        "only tables that one process has on the CPU can be looked up beside its steps: "
+        "enqueue the ids, and receive their activations");
+  }
 
   // Updates all tables from the gradients of all cores; `rates` has one learning rate a
   // table. Refused, nothing has changed.

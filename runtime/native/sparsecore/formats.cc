@@ -605,7 +605,7 @@ void SumRows(const Triples& triples, const float* table, int64_t width,
   const BySample sorted = SortBySample(triples, samples);
   LookupCall call{};
   call.table = table;
-  call.stride = call.dimension = width;
+  call.stride = call.dimension = call.out_stride = width;
   call.offsets = sorted.offsets.data();
   call.indices = sorted.rows.data();
   call.per_sample_weights = sorted.gains.data();

@@ -9,6 +9,7 @@ from opwright_runtime.embedding.configuration import (
 )
 from opwright_runtime.embedding.hosts import embedding_bytes_sent
 from opwright_runtime.embedding.live_tables import LiveTable, table
+from opwright_runtime.embedding.lookup import embedding_lookup
 from opwright_runtime.embedding.optimizers import (
     Adadelta,
     CenteredRMSProp,
@@ -43,6 +44,7 @@ __all__ = [
     "TPUEmbeddingConfiguration",
     "drop_embedding_batches",
     "embedding_bytes_sent",
+    "embedding_lookup",
     "embedding_step",
     "embedding_step_count",
     "software_strategy",

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "embedding/cpu/asks.h"
+#include "embedding/cpu/lookups.h"
 #include "embedding/cpu/rows.h"
 
 namespace opwright::embedding {
@@ -170,9 +171,11 @@ class HostsStore : public TableStore {
       const size_t t = static_cast<size_t>(whole_->features[f].table);
       const TableConfig& table = whole_->tables[t];
       const Bags& bags = batch.of_items[f];
-      lookups.push_back(
-          {items[t], table.dimension, table.dimension, false, &bags, bags.indices.get(),
-           table.quantization.enabled ? &table.quantization : nullptr, outputs[f]});
+      lookups.push_back({{items[t], table.dimension, table.dimension, false,
+                          table.quantization.enabled ? &table.quantization : nullptr},
+                         &bags,
+                         bags.indices.get(),
+                         outputs[f]});
     }
     LookUpFeatures(exec, std::move(lookups));
     return {};

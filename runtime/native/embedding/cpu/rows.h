@@ -21,19 +21,25 @@ struct TableRows {
   int64_t dimension;
 };
 
-// Samples `first` to `end` of a feature:
-// out[s] = scales[s] * sum of per_sample_weights[i] * row indices[i].
-struct LookupCall {
+// What lookups read of a table.
+struct TableLookup {
   const float* table;
   int64_t stride, dimension;
   bool near;  // The table is so small that its rows are in a cache of the core, mostly.
-  const int64_t* offsets;
-  const int64_t* indices;
-  const float* per_sample_weights;  // Or null: ones.
-  const float* scales;              // Or null: ones.
-  int64_t first, end;
   const Quantization* quantization;  // Or null.
-  float* out;                        // [samples, dimension]
+};
+
+// Samples `first` to `end` of a feature:
+// out[s] = scales[s] * sum of per_sample_weights[i] * row indices[i], for i from offsets[s] to
+// offsets[s + 1]. Without offsets each has one id, and neither weights nor scales.
+struct LookupCall : TableLookup {
+  const int64_t* offsets = nullptr;  // Or null.
+  const int64_t* indices = nullptr;
+  const float* per_sample_weights = nullptr;  // Or null: ones.
+  const float* scales = nullptr;              // Or null: ones.
+  int64_t first = 0, end = 0;
+  float* out = nullptr;    // Rows of `dimension`,
+  int64_t out_stride = 0;  // so many floats from row to row.
 };
 
 // Updates of different rows. Those of one row are summed, or made one after the other.
@@ -67,18 +73,6 @@ struct RowKernels {
 
 // Of the instruction set in use (see base/isa.h).
 const RowKernels& SelectRowKernels();
-
-// A feature of a batch, whose ids are `indices`, rows of `table`.
-struct FeatureLookup {
-  const float* table;
-  int64_t stride, dimension;
-  bool near;  // As in LookupCall.
-  const Bags* bags;
-  const int64_t* indices;
-  const Quantization* quantization;  // Or null.
-  float* out;                        // [samples, dimension]
-};
-void LookUpFeatures(ExecutionContext* exec, std::vector<FeatureLookup> features);
 
 // Refuses gradients, by feature, that are not finite.
 Status CheckFinite(ExecutionContext* exec, const Configuration& configuration,

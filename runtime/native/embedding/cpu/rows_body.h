@@ -104,22 +104,36 @@ struct Ahead {
   }
 };
 
+// How many ids a sample has, and what their rows and the sum of those are multiplied by.
+struct AnyIds {
+  static int64_t First(const LookupCall& call, int64_t sample) { return call.offsets[sample]; }
+  static bool Weighted(const LookupCall& call) { return call.per_sample_weights != nullptr; }
+  static float Scale(const LookupCall& call, int64_t sample) {
+    return call.scales ? call.scales[sample] : 1.f;
+  }
+};
+struct OneId {
+  static int64_t First(const LookupCall&, int64_t sample) { return sample; }
+  static bool Weighted(const LookupCall&) { return false; }
+  static float Scale(const LookupCall&, int64_t) { return 1.f; }
+};
+
 // One sample's columns `from` to `from + kVectors * N`, but that the last vector begins at
 // `from + last`: it may share columns with what is before it, whose sums are the same twice.
 // Loops over the sums are unrolled before anything else: to GCC they are an array in memory as
 // long as one of them is a loop.
-template <int N, int kVectors, class Read, class Ahead>
+template <class Ids, int N, int kVectors, class Read, class Ahead>
 inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, int64_t sample,
                 int64_t from, int64_t last) {
   const auto at = [=](int v) { return v < kVectors - 1 ? v * N : last; };
   V<N> sum[kVectors];
 #pragma GCC unroll 16
   for (int v = 0; v < kVectors; ++v) sum[v] = V<N>{};
-  const int64_t end = call.offsets[sample + 1];
-  for (int64_t i = call.offsets[sample]; i < end; ++i) {
+  const int64_t end = Ids::First(call, sample + 1);
+  for (int64_t i = Ids::First(call, sample); i < end; ++i) {
     const float* const row = call.table + call.indices[i] * call.stride + from;
     ahead.template Ask<N * kVectors>(call, i, from);
-    if (call.per_sample_weights) {
+    if (Ids::Weighted(call)) {
       const float weight = call.per_sample_weights[i];
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) sum[v] += weight * read.template Row<N>(row + at(v));
@@ -128,72 +142,82 @@ inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, in
       for (int v = 0; v < kVectors; ++v) sum[v] += read.template Row<N>(row + at(v));
     }
   }
-  const float scale = call.scales ? call.scales[sample] : 1.f;
-  float* const out = call.out + sample * call.dimension + from;
+  const float scale = Ids::Scale(call, sample);
+  float* const out = call.out + sample * call.out_stride + from;
 #pragma GCC unroll 16
   for (int v = 0; v < kVectors; ++v) Put<float, N>(out + at(v), sum[v] * scale);
 }
 
 // Columns that fill no vector, in halves.
-template <int N, class Read, class Ahead>
+template <class Ids, int N, class Read, class Ahead>
 inline void Narrow(const LookupCall& call, const Read& read, const Ahead& ahead, int64_t sample,
                    int64_t from) {
   if constexpr (N > 0) {
     if (call.dimension - from >= N) {
-      Bag<N, 1>(call, read, ahead, sample, from, 0);
+      Bag<Ids, N, 1>(call, read, ahead, sample, from, 0);
       from += N;
     }
-    Narrow<N / 2>(call, read, ahead, sample, from);
+    Narrow<Ids, N / 2>(call, read, ahead, sample, from);
   }
 }
 
 // All samples of rows of kLast vectors, the last of them whole, behind what fills all sums. A
 // call of a function for each of a short row's sums would take longer than they do.
-template <int kLast, class Read, class Ahead>
+template <class Ids, int kLast, class Read, class Ahead>
 void Bags(const LookupCall& call, const Read& read, const Ahead& ahead) {
   constexpr int64_t kFull = OPWRIGHT_ACCUMULATORS * kLanes;
   const int64_t full = call.dimension / kFull * kFull;
   for (int64_t sample = call.first; sample < call.end; ++sample) {
     for (int64_t from = 0; from < full; from += kFull) {
-      Bag<kLanes, OPWRIGHT_ACCUMULATORS>(call, read, ahead, sample, from, kFull - kLanes);
+      Bag<Ids, kLanes, OPWRIGHT_ACCUMULATORS>(call, read, ahead, sample, from, kFull - kLanes);
     }
     if constexpr (kLast > 0) {
-      Bag<kLanes, kLast>(call, read, ahead, sample, full, call.dimension - full - kLanes);
+      Bag<Ids, kLanes, kLast>(call, read, ahead, sample, full, call.dimension - full - kLanes);
     }
   }
 }
 
-template <class Read, class Ahead, int... kLast>
+template <class Ids, class Read, class Ahead, int... kLast>
 void LookupAhead(const LookupCall& call, const Read& read, const Ahead& ahead,
                  std::integer_sequence<int, kLast...>) {
   if (call.dimension < kLanes) {
     for (int64_t sample = call.first; sample < call.end; ++sample) {
-      Narrow<kLanes / 2>(call, read, ahead, sample, 0);
+      Narrow<Ids, kLanes / 2>(call, read, ahead, sample, 0);
     }
     return;
   }
   static constexpr void (*kByLast[])(const LookupCall&, const Read&,
-                                     const Ahead&) = {Bags<kLast, Read, Ahead>...};
+                                     const Ahead&) = {Bags<Ids, kLast, Read, Ahead>...};
   const int64_t rest = call.dimension % (OPWRIGHT_ACCUMULATORS * kLanes);
   kByLast[(rest + kLanes - 1) / kLanes](call, read, ahead);
 }
 
-template <int kLevel, class Read>
+template <class Ids, int kLevel, class Read>
 void LookupFrom(const LookupCall& call, const Read& read, int64_t bytes, int64_t rows) {
   const int64_t row_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
-  LookupAhead(call, read,
-              Ahead<kLevel>{RowsAhead(bytes, row_bytes, 8, rows), call.offsets[call.end],
-                            Aligned(call.table, call.stride)},
-              std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS + 1>());
+  LookupAhead<Ids>(call, read,
+                   Ahead<kLevel>{RowsAhead(bytes, row_bytes, 8, rows),
+                                 Ids::First(call, call.end), Aligned(call.table, call.stride)},
+                   std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS + 1>());
+}
+
+template <class Ids, class Read>
+void LookupIds(const LookupCall& call, const Read& read) {
+  // What is in the second level already need not be asked for there.
+  if (OPWRIGHT_AHEAD_LEVEL > 1 && call.near) {
+    LookupFrom<Ids, 1>(call, read, 6 << 10, 32);
+  } else {
+    LookupFrom<Ids, OPWRIGHT_AHEAD_LEVEL>(call, read, OPWRIGHT_AHEAD_BYTES,
+                                          OPWRIGHT_AHEAD_ROWS);
+  }
 }
 
 template <class Read>
 void LookupWith(const LookupCall& call, const Read& read) {
-  // What is in the second level already need not be asked for there.
-  if (OPWRIGHT_AHEAD_LEVEL > 1 && call.near) {
-    LookupFrom<1>(call, read, 6 << 10, 32);
+  if (call.offsets) {
+    LookupIds<AnyIds>(call, read);
   } else {
-    LookupFrom<OPWRIGHT_AHEAD_LEVEL>(call, read, OPWRIGHT_AHEAD_BYTES, OPWRIGHT_AHEAD_ROWS);
+    LookupIds<OneId>(call, read);
   }
 }
 

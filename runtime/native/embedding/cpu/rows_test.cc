@@ -53,6 +53,16 @@ Ids DrawIds(Random& random, int64_t samples, int64_t rows) {
   return ids;
 }
 
+// Samples of one row.
+Ids DrawSingleIds(Random& random, int64_t samples, int64_t rows) {
+  Ids ids;
+  for (int64_t s = 1; s <= samples; ++s) {
+    ids.rows.push_back(random.Below(rows));
+    ids.offsets.push_back(s);
+  }
+  return ids;
+}
+
 LookupCall CallOf(const Ids& ids, const Floats& table, int64_t stride, int64_t dimension,
                   float* out) {
   LookupCall call{};
@@ -63,6 +73,7 @@ LookupCall CallOf(const Ids& ids, const Floats& table, int64_t stride, int64_t d
   call.indices = ids.rows.data();
   call.end = static_cast<int64_t>(ids.offsets.size()) - 1;
   call.out = out;
+  call.out_stride = dimension;
   return call;
 }
 
@@ -78,10 +89,17 @@ TEST(Rows, LookupsAtOddWidths) {
         for (int64_t i = 0; i < table.size(); ++i) {
           table[i] = static_cast<float>(random.Uniform());
         }
-        const Ids ids = DrawIds(random, samples, rows);
-        const Floats out(samples * width, random.Below(4));
+        const bool single = random.Below(4) == 0;
+        const Ids ids =
+            single ? DrawSingleIds(random, samples, rows) : DrawIds(random, samples, rows);
+        // Outputs of others lie between its own.
+        const int64_t out_stride = width + random.Below(4);
+        const Floats out(samples * out_stride, random.Below(4));
+        std::fill_n(out.get(), out.size(), 9.f);
         LookupCall call = CallOf(ids, table, stride, width, out.get());
-        const bool weighted = random.Below(2), scaled = random.Below(2);
+        call.out_stride = out_stride;
+        if (single) call.offsets = nullptr;
+        const bool weighted = !single && random.Below(2), scaled = !single && random.Below(2);
         call.near = random.Below(2);
         if (weighted) call.per_sample_weights = ids.weights.data();
         if (scaled) call.scales = ids.scales.data();
@@ -99,8 +117,9 @@ TEST(Rows, LookupsAtOddWidths) {
               sum += (weighted ? ids.weights[i] : 1.) * table[ids.rows[i] * stride + k];
             }
             if (scaled) sum *= ids.scales[s];
-            EXPECT_NEAR(out[s * width + k], sum, 2e-6);
+            EXPECT_NEAR(out[s * out_stride + k], sum, 2e-6);
           }
+          for (int64_t k = width; k < out_stride; ++k) EXPECT_EQ(out[s * out_stride + k], 9.f);
         }
       }
     }

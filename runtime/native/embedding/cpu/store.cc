@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "embedding/cpu/lookups.h"
 #include "embedding/cpu/rows.h"
 #include "embedding/store.h"
 
@@ -74,10 +75,14 @@ int64_t WholeLines(int64_t floats) { return (floats + 15) / 16 * 16; }
 // and the page of its weights.
 constexpr int64_t kNarrowRow = 64;
 
-bool Map(Table* table) {
+// Of the weights of all tables: so much is in the caches of the cores after a while, but
+// not slots as well.
+constexpr int64_t kNearBytes = 16 << 20;
+
+bool Map(Table* table, bool near) {
   const TableConfig& config = table->config;
   const int64_t slots = config.dimension * config.slots();
-  const bool together = config.dimension < kNarrowRow;
+  const bool together = config.dimension < kNarrowRow && !near;
   const int64_t weights = config.rows * config.dimension;
   if (!table->pages.Map((WholeLines(weights) + config.rows * slots) * sizeof(float))) {
     return false;
@@ -206,80 +211,6 @@ std::optional<Outside> FindOutside(ExecutionContext& exec, Range range, int64_t 
 
 namespace {
 
-// A sample costs its rows and its output.
-int64_t BytesOf(const Bags& bags, int64_t dimension) {
-  return (bags.count() + bags.samples) * dimension * int64_t{sizeof(float)};
-}
-
-// The lookups of a batch, in parts that threads take one by one: large ones first, since rows
-// are not asked for ahead where a part begins, and small ones last, so that all end together.
-class LookupParts {
- public:
-  LookupParts(std::vector<FeatureLookup> features, int64_t threads)
-      : features_(std::move(features)) {
-    constexpr int64_t kLeast = 64 << 10, kMost = 512 << 10;
-    for (const FeatureLookup& feature : features_) {
-      bytes_ += BytesOf(*feature.bags, feature.dimension);
-    }
-    int64_t left = bytes_;
-    for (size_t f = 0; f < features_.size(); ++f) {
-      const int64_t samples = features_[f].bags->samples;
-      const int64_t bytes = BytesOf(*features_[f].bags, features_[f].dimension);
-      const int64_t a_sample = std::max<int64_t>(1, bytes / std::max<int64_t>(1, samples));
-      for (int64_t first = 0; first < samples;) {
-        const int64_t size = std::clamp(left / (4 * threads), kLeast, kMost);
-        const int64_t end = std::min(samples, first + std::max<int64_t>(1, size / a_sample));
-        parts_.push_back({static_cast<int64_t>(f), first, end});
-        left -= (end - first) * a_sample;
-        first = end;
-      }
-    }
-  }
-
-  int64_t count() const { return static_cast<int64_t>(parts_.size()); }
-  int64_t bytes() const { return bytes_; }
-  void SetOutputs(const std::vector<float*>& outputs) {
-    for (size_t f = 0; f < features_.size(); ++f) features_[f].out = outputs[f];
-  }
-
-  void operator()(int64_t i) const {
-    const Part& part = parts_[i];
-    const FeatureLookup& feature = features_[part.feature];
-    LookupCall call;
-    call.table = feature.table;
-    call.stride = feature.stride;
-    call.dimension = feature.dimension;
-    call.near = feature.near;
-    call.offsets = feature.bags->offsets.get();
-    call.indices = feature.indices;
-    call.per_sample_weights = feature.bags->per_sample_weights.get();
-    call.scales = feature.bags->scales.get();
-    call.first = part.first;
-    call.end = part.end;
-    call.quantization = feature.quantization;
-    call.out = feature.out;
-    kernels_->lookup(call);
-  }
-
- private:
-  struct Part {
-    int64_t feature, first, end;
-  };
-
-  std::vector<FeatureLookup> features_;
-  std::vector<Part> parts_;
-  int64_t bytes_ = 0;
-  const RowKernels* const kernels_ = &SelectRowKernels();
-};
-
-void LookUp(ExecutionContext* exec, const LookupParts& lookups, int64_t few_bytes) {
-  if (lookups.bytes() <= few_bytes) {
-    for (int64_t i = 0; i < lookups.count(); ++i) lookups(i);
-  } else {
-    exec->For(lookups.count(), std::cref(lookups));
-  }
-}
-
 // A batch whose lookup has begun.
 class BegunBatch : public PreparedBatch {
  public:
@@ -316,10 +247,6 @@ class BegunBatch : public PreparedBatch {
 
 }  // namespace
 
-void LookUpFeatures(ExecutionContext* exec, std::vector<FeatureLookup> features) {
-  LookUp(exec, LookupParts(std::move(features), exec->Threads()), kFewLookupBytes);
-}
-
 Status CheckFinite(ExecutionContext* exec, const Configuration& configuration,
                    const std::vector<const float*>& gradients) {
   for (size_t f = 0; f < gradients.size(); ++f) {
@@ -345,13 +272,18 @@ class CpuTableStore : public TableStore {
 
   Status Allocate(const Configuration& configuration) override {
     configuration_ = &configuration;
+    double weights = 0;
+    for (const TableConfig& table : configuration.tables) {
+      weights += static_cast<double>(table.rows) * static_cast<double>(table.dimension);
+    }
+    near_ = weights * sizeof(float) <= kNearBytes;
     for (size_t i = 0; i < configuration.tables.size(); ++i) {
       Table table;
       table.config = configuration.tables[i];
       const int64_t row = table.config.dimension * (1 + table.config.slots());
       const double bytes =
           static_cast<double>(table.config.rows) * static_cast<double>(row) * sizeof(float);
-      if (!Map(&table)) {
+      if (!Map(&table, near_)) {
         return ResourceExhaustedError(Describe(configuration, static_cast<int64_t>(i)) + ": " +
                                       std::to_string(table.config.rows) + " rows of " +
                                       std::to_string(table.config.dimension) +
@@ -359,7 +291,6 @@ class CpuTableStore : public TableStore {
                                       " slots take " + std::to_string(bytes / (1 << 30)) +
                                       " GiB, more than there is");
       }
-      bytes_ += table.config.rows * table.rows.stride * int64_t{sizeof(float)};
       tables_.push_back(std::move(table));
     }
     return {};
@@ -400,7 +331,8 @@ class CpuTableStore : public TableStore {
                           const std::function<Room()>& make_room) override {
     int64_t bytes = 0;
     for (size_t f = 0; f < batch->features.size(); ++f) {
-      bytes += BytesOf(batch->features[f], TableOf(f).config.dimension);
+      const Bags& bags = batch->features[f];
+      bytes += LookupBytes(bags.count(), bags.samples, TableOf(f).config.dimension);
     }
     if (bytes <= few_bytes_ || exec->Threads() < 2) return nullptr;
     LookupParts lookups(LookupsOf(*batch), exec->Threads());
@@ -425,6 +357,13 @@ class CpuTableStore : public TableStore {
     lookups.SetOutputs({outputs, outputs + prepared.batch().features.size()});
     LookUp(exec, lookups, few_bytes_);
     return {};
+  }
+
+  Status LookUpPacked(ExecutionContext* exec, const PackedBags& bags,
+                      float* activations) override {
+    std::vector<TableLookup> tables;
+    for (size_t f = 0; f < configuration_->features.size(); ++f) tables.push_back(ReadsOf(f));
+    return LookUpPackedBags(exec, *configuration_, bags, tables, few_bytes_, activations);
   }
 
   Status Update(ExecutionContext* exec, const std::vector<CoreGradients>& cores,
@@ -474,14 +413,17 @@ class CpuTableStore : public TableStore {
   std::vector<FeatureLookup> LookupsOf(const Batch& batch) const {
     std::vector<FeatureLookup> lookups;
     for (size_t f = 0; f < batch.features.size(); ++f) {
-      const Table& table = TableOf(f);
-      const Quantization& quantization = table.config.quantization;
-      lookups.push_back({table.rows.weights, table.rows.stride, table.config.dimension,
-                         bytes_ <= kNearBytes, &batch.features[f],
-                         batch.features[f].indices.get(),
-                         quantization.enabled ? &quantization : nullptr, nullptr});
+      const Bags& bags = batch.features[f];
+      lookups.push_back({ReadsOf(f), &bags, bags.indices.get(), nullptr});
     }
     return lookups;
+  }
+
+  TableLookup ReadsOf(size_t feature) const {
+    const Table& table = TableOf(feature);
+    const Quantization& quantization = table.config.quantization;
+    return {table.rows.weights, table.rows.stride, table.config.dimension, near_,
+            quantization.enabled ? &quantization : nullptr};
   }
 
   // Throws std::bad_alloc before anything has changed.
@@ -680,13 +622,10 @@ class CpuTableStore : public TableStore {
     }
   }
 
-  // Of rows that lookups read, together: so much is in the caches of the cores after a while.
-  static constexpr int64_t kNearBytes = 16 << 20;
-
   const int64_t few_bytes_;
   const Configuration* configuration_ = nullptr;
   std::vector<Table> tables_;
-  int64_t bytes_ = 0;  // Of all tables, those that lookups read.
+  bool near_ = false;  // All tables are, as in TableLookup.
   std::mutex mutex_;
   bool writing_ = false;
   std::vector<std::weak_ptr<Background>> ahead_;  // Lookups that have begun.

@@ -103,6 +103,7 @@ inline Batch Clone(const Batch& from) {
     made.features.emplace_back();
     Bags& to = made.features.back();
     to.samples = bags.samples;
+    to.single = bags.single;
     to.offsets = clone(bags.offsets, bags.samples + 1);
     to.indices = clone(bags.indices, bags.count());
     to.per_sample_weights = clone(bags.per_sample_weights, bags.count());

@@ -9,6 +9,7 @@
 #include "base/tf/register.h"
 #include "base/tf/status.h"
 #include "embedding/tf/calls.h"
+#include "embedding/tf/lookup_args.h"
 #include "embedding/tf/named_lookups.h"
 #include "embedding/tf/system.h"
 #include "embedding/tf/wait.h"
@@ -27,9 +28,6 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 using tensorflow::tstring;
 
-Ints IntsOf(const Tensor& tensor) {
-  return {tensor.data(), tensor.dtype() == tensorflow::DT_INT64, tensor.NumElements()};
-}
 Floats FloatsOf(const Tensor& tensor) {
   return {tensor.data(), tensor.dtype() == tensorflow::DT_DOUBLE, tensor.NumElements()};
 }
@@ -100,17 +98,8 @@ class EnqueueOp : public AsyncOpKernel {
     if (context->HasAttr(kModeOfName)) {
       OP_REQUIRES_OK(context, context->GetAttr(kModeOfName, &mode_of_name_));
     }
-    std::vector<std::string> combiners;
     if (context->HasAttr("combiners")) {
-      OP_REQUIRES_OK(context, context->GetAttr("combiners", &combiners));
-    }
-    for (const std::string& name : combiners) {
-      OP_REQUIRES(
-          context, name == "sum" || name == "mean" || name == "sqrtn",
-          Invalid("combiners", "each must be 'sum', 'mean' or 'sqrtn', one is '" + name + "'"));
-      combiners_.push_back(name == "sum"    ? Combiner::kSum
-                           : name == "mean" ? Combiner::kMean
-                                            : Combiner::kSqrtN);
+      OP_REQUIRES_OK(context, ReadCombiners(context, &combiners_));
     }
   }
 

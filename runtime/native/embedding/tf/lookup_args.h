@@ -1,0 +1,34 @@
+// What ops that look up have in common.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/tf/status.h"
+#include "embedding/batch.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace opwright::embedding {
+
+inline Ints IntsOf(const tensorflow::Tensor& tensor) {
+  return {tensor.data(), tensor.dtype() == tensorflow::DT_INT64, tensor.NumElements()};
+}
+
+// The attr `combiners`: by table, or none.
+inline absl::Status ReadCombiners(tensorflow::OpKernelConstruction* context,
+                                  std::vector<Combiner>* combiners) {
+  std::vector<std::string> names;
+  TF_RETURN_IF_ERROR(context->GetAttr("combiners", &names));
+  for (const std::string& name : names) {
+    if (name != "sum" && name != "mean" && name != "sqrtn") {
+      return Invalid("combiners",
+                     "each must be 'sum', 'mean' or 'sqrtn', one is '" + name + "'");
+    }
+    combiners->push_back(name == "sum"    ? Combiner::kSum
+                         : name == "mean" ? Combiner::kMean
+                                          : Combiner::kSqrtN);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace opwright::embedding

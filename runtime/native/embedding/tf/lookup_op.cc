@@ -1,0 +1,102 @@
+// OpwrightEmbeddingLookup: a lookup that is no part of a step, of ids that come in one piece.
+// TensorFlow has no such op: its two are a step's, which enqueue and receive. This one is for
+// whoever only reads: to serve, to evaluate, to look at what has been learned.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/checked.h"
+#include "base/tf/device_context.h"
+#include "base/tf/register.h"
+#include "base/tf/status.h"
+#include "embedding/tf/calls.h"
+#include "embedding/tf/lookup_args.h"
+#include "embedding/tf/system.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace opwright::embedding {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+absl::Status InferShapes(InferenceContext* context) {
+  for (int i = 0; i < context->num_inputs(); ++i) {
+    ShapeHandle vector;
+    TF_RETURN_IF_ERROR(context->WithRank(context->input(i), 1, &vector));
+  }
+  context->set_output(0, context->UnknownShapeOfRank(2));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("OpwrightEmbeddingLookup")
+    .Input("ids: Tids")            // Those of a bag after each other, bags by feature.
+    .Input("row_splits: Tsplits")  // [features * samples + 1]; or [0]: one id a bag.
+    .Input("weights: float")       // By id; or [0]: ones.
+    .Output("activations: float")  // [samples, sum of the features' dimensions]
+    .Attr("Tids: {int32, int64}")
+    .Attr("Tsplits: {int32, int64}")
+    .Attr("combiners: list(string) = []")  // By table; or none: sums.
+    .SetIsStateful()
+    .SetShapeFn(InferShapes);
+
+class LookupOp : public OpKernel {
+ public:
+  explicit LookupOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, ReadCombiners(context, &combiners_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    FindEndedCalls();
+    const auto found = System::Get().Find();
+    OP_REQUIRES_OK(context, found.status());
+    const Configuration& configuration = (*found)->configuration();
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      OP_REQUIRES(context, context->input(i).dims() == 1,
+                  Invalid(i == 0   ? "ids"
+                          : i == 1 ? "row_splits"
+                                   : "weights",
+                          "must be of rank 1, has the shape " +
+                              context->input(i).shape().DebugString()));
+    }
+    PackedBags bags;
+    bags.ids = IntsOf(context->input(0));
+    bags.row_splits = IntsOf(context->input(1));
+    const Tensor& weights = context->input(2);
+    if (weights.NumElements() != 0) bags.weights = weights.flat<float>().data();
+    bags.combiners = combiners_;
+    OP_REQUIRES_OK(context, ToAbsl(CountSamples(configuration, weights.NumElements(), &bags)));
+    Checked columns(0);
+    for (const FeatureConfig& feature : configuration.features) {
+      columns += ItemOf(configuration.tables, feature.table).dimension;
+    }
+    TensorShape shape;
+    OP_REQUIRES(context, columns.fits(),
+                absl::InvalidArgumentError("the features have more columns than there can be"));
+    OP_REQUIRES_OK(context,
+                   TensorShape::BuildTensorShape({bags.samples, columns.value()}, &shape));
+    Tensor* activations;
+    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &activations));
+    float* const to = activations->flat<float>().data();
+    DeviceContext exec(context);
+    OP_REQUIRES_OK(context, ToAbsl((*found)->Read(&exec, [&](TableStore* store) {
+                     return store->LookUpPacked(&exec, bags, to);
+                   })));
+  }
+
+ private:
+  std::vector<Combiner> combiners_;
+};
+
+OPWRIGHT_REGISTER_CPU("OpwrightEmbeddingLookup", LookupOp);
+
+}  // namespace
+}  // namespace opwright::embedding

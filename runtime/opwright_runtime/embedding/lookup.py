@@ -1,0 +1,76 @@
+"""Lookups that are no part of a step: to serve, evaluate, see what was learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import tensorflow as tf
+
+from opwright_runtime import native
+
+if TYPE_CHECKING:
+    from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TInt64
+
+    Integers: TypeAlias = Operand[TInt32] | Operand[TInt64]
+
+Combiner: TypeAlias = Literal["sum", "mean", "sqrtn"]
+
+
+def embedding_lookup(
+    ids: Integers,
+    row_splits: Integers | None = None,
+    weights: Operand[TFloat32] | None = None,
+    *,
+    combiners: Sequence[Combiner] = (),
+) -> Output[TFloat32]:
+    """The embeddings of samples, in the tables as they are now.
+
+    It is one op, beside the queues of steps: it enqueues nothing, trains nothing, takes
+    any number of samples, and comes after every update that was sent before. Ids come
+    in one piece, as FBGEMM and torchrec pack them: those of the configuration's first
+    feature, sample after sample, then those of the next one. Bag b, of feature
+    `b // samples` and sample `b % samples`, has the ids from `row_splits[b]` up to
+    `row_splits[b + 1]`.
+
+    Args:
+        ids: int32 or int64, [ids]: rows of each feature's table.
+        row_splits: int32 or int64, [features * samples + 1], from 0 to the number of
+            ids, not descending. None: one id a bag.
+        weights: float32, [ids], by which rows are multiplied. None: ones.
+        combiners: by table, in the order of the configuration: what is made of a bag's
+            rows, their sum, their mean over the weights, or the sum divided by the root
+            of the sum of squared weights. An empty bag gives zeros. None: sums.
+
+    Returns:
+        [samples, columns], float32: the features side by side, each as wide as its
+        table's dimension; `tf.split(embeddings, dimensions, axis=1)` parts them.
+        Nothing is differentiated: what is trained is enqueued.
+
+    Raises:
+        NativeLibraryError: the native kernels are not built.
+        FailedPreconditionError: no embeddings are configured.
+        InvalidArgumentError: ids that are no rows, row splits that are none, weights
+            that are not finite, numbers of them that do not fit each other.
+        UnimplementedError: the tables lie on a GPU, or are shared by several hosts.
+    """
+    lookup = native.ops().opwright_embedding_lookup
+    if row_splits is None:
+        row_splits = _nothing("int32")
+    if weights is None:
+        weights = _nothing("float32")
+    found: Output[TFloat32] = lookup(ids, row_splits, weights, combiners)
+    return found
+
+
+def _nothing(dtype: str) -> tf.Tensor:
+    # Each call would convert it anew. A tensor of a graph is for that graph alone, and
+    # one that is not would be kept in it.
+    return _no_elements(dtype) if tf.executing_eagerly() else tf.zeros([0], dtype)
+
+
+@cache
+def _no_elements(dtype: str) -> tf.Tensor:
+    with tf.device("CPU:0"):
+        return tf.zeros([0], dtype)

@@ -1,0 +1,229 @@
+"""tpu.embedding_lookup, of no step: against doubles, and against the ops of a step."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from opwright import tpu
+from opwright_runtime import native
+from support.embedding_program import Program, rows, table, tpu_embedding
+
+Floats = NDArray[np.float32]
+Combiner = Literal["sum", "mean", "sqrtn"]
+COMBINERS: tuple[Combiner, ...] = ("sum", "mean", "sqrtn")
+FILMS = np.random.default_rng(7).normal(size=(12, 5)).astype(np.float32)
+PEOPLE = np.random.default_rng(8).normal(size=(6, 3)).astype(np.float32)
+ONES = np.ones((4, 2), np.float32)
+
+
+def program(pipelined: bool = False) -> Program:
+    """Features "friends", of people, and "liked" and "seen", of films."""
+    films, people = table(FILMS, "films"), table(PEOPLE, "people")
+    features = {
+        "seen": tpu_embedding.FeatureConfig(films, output_shape=[2]),
+        "liked": tpu_embedding.FeatureConfig(films, output_shape=[2]),
+        "friends": tpu_embedding.FeatureConfig(people, output_shape=[2]),
+    }
+    return build(Program(features, tpu_embedding.SGD(0.5), pipelined))
+
+
+def build(made: Program) -> Program:
+    with made.strategy.scope():
+        made.embedding.build()
+    return made
+
+
+def order() -> list[Floats]:
+    """By feature, as the configuration has them, the rows that it is looked up in."""
+    config = tpu.TPUEmbeddingConfiguration.FromString(native.embedding_configuration())
+    by_name = {"films": FILMS, "people": PEOPLE}
+    names = [one.name for one in config.table_descriptor]
+    return [by_name[names[one.table_id]] for one in config.feature_descriptor]
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("split", [False, True], ids=["single", "bags"])
+def test_any_number_of_samples(split: bool, weighted: bool, combiner: Combiner) -> None:
+    program()
+    rng = np.random.default_rng(split + 2 * weighted)
+    for samples in (0, 1, 2, 7, 3000):
+        ids, lengths, weights, expected = [], [], [], []
+        for rows_of_table in order():
+            columns = np.zeros((samples, rows_of_table.shape[1]))
+            for sample in range(samples):
+                length = rng.integers(0, 5) if split else 1
+                one = rng.integers(0, len(rows_of_table), length)
+                by = rng.uniform(0.5, 2, length).astype(np.float32)
+                by = by if weighted else np.ones_like(by)
+                divisor = {
+                    "sum": 1.0,
+                    "mean": by.sum(dtype=np.float64),
+                    "sqrtn": np.sqrt(np.square(by, dtype=np.float64).sum()),
+                }[combiner]
+                if length:
+                    columns[sample] = (
+                        by.astype(np.float64) @ rows_of_table[one] / divisor
+                    )
+                ids.append(one)
+                lengths.append(length)
+                weights.append(by)
+            expected.append(columns)
+        splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        for dtype in (np.int32, np.int64):
+            found = tpu.embedding_lookup(
+                np.concatenate([np.zeros(0, dtype), *ids]).astype(dtype),
+                splits.astype(dtype) if split else None,
+                (
+                    np.concatenate([np.zeros(0, np.float32), *weights])
+                    if weighted
+                    else None
+                ),
+                combiners=(combiner, combiner),
+            )
+            assert found.dtype == tf.float32
+            np.testing.assert_allclose(found, np.hstack(expected), rtol=2e-6, atol=2e-6)
+
+
+def test_as_a_step_looks_up() -> None:
+    """The same bits, before an update and after it."""
+    made = program()
+    ids = {
+        "seen": rows([3, 3, 11], []),
+        "liked": rows([0], [5, 1]),
+        "friends": rows([2], [5]),
+    }
+    gradients = {name: tf.ones([2, 3 if name == "friends" else 5]) for name in ids}
+    packed = tf.concat([ids[name].values for name in sorted(ids)], 0)
+    lengths = tf.concat([ids[name].row_lengths() for name in sorted(ids)], 0)
+    splits = tf.concat([[0], tf.cumsum(lengths)], 0)
+    for _ in range(3):
+        made.train(ids, gradients)
+        step = made.look_up(ids)
+        found = tpu.embedding_lookup(packed, splits, combiners=["mean", "mean"])
+        np.testing.assert_array_equal(
+            found, tf.concat([step[n] for n in sorted(ids)], 1)
+        )
+
+
+def test_after_every_update_that_was_sent() -> None:
+    """Where a step's lookups come before the update of the one before, too."""
+    made = program(pipelined=True)
+    ids = {
+        "seen": tf.constant([0, 1]),
+        "liked": tf.constant([2, 3]),
+        "friends": tf.constant([0, 1]),
+    }
+    before = tpu.embedding_lookup([0, 1, 2, 3, 0, 1])
+    ones = {name: tf.ones([2, 3 if name == "friends" else 5]) for name in ids}
+    for step in range(1, 4):
+        made.train(ids, ones)
+        found = tpu.embedding_lookup([0, 1, 2, 3, 0, 1])
+        np.testing.assert_allclose(found, before - 0.5 * step, rtol=1e-6, atol=1e-6)
+    assert tpu.embedding_step_count() == 3
+
+
+def test_in_functions_and_exports(tmp_path: Path) -> None:
+    program()
+
+    class Model(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
+        def look_up(self, ids: tf.Tensor) -> tf.Tensor:
+            return tpu.embedding_lookup(ids)
+
+    ids = tf.constant([3, 0, 11, 11, 5, 1])
+    found = Model().look_up(ids)
+    np.testing.assert_array_equal(found, tpu.embedding_lookup(ids))
+    assert found.shape == [2, 13]
+    tf.saved_model.save(Model(), str(tmp_path))
+    loaded = tf.saved_model.load(str(tmp_path))
+    np.testing.assert_array_equal(loaded.look_up(ids), found)
+
+
+def test_beside_a_training() -> None:
+    """What reads while another thread trains sees rows between whole updates."""
+    ones = table(ONES, "ones")
+    feature = {"all": tpu_embedding.FeatureConfig(ones, output_shape=[4])}
+    made = build(Program(feature, tpu_embedding.SGD(1.0)))
+    over = threading.Event()
+    wrong: list[Floats] = []
+    seen: list[np.float32] = []
+
+    def read() -> None:
+        while not over.is_set() or not seen:
+            found = tpu.embedding_lookup([0, 1, 2, 3]).numpy()
+            seen.append(found[0, 0])
+            if (found != found[0, 0]).any():
+                wrong.append(found)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(50):
+            made.train({"all": tf.range(4)}, {"all": tf.ones([4, 2])})
+    finally:
+        over.set()
+        reader.join()
+    assert not wrong
+    assert sorted(seen, reverse=True) == seen
+    assert tpu.embedding_lookup([0, 1, 2, 3])[0, 0] == -49
+
+
+def test_bad_calls_are_told_what_is_wrong() -> None:
+    made = program()
+    ids = [0] * 6
+
+    def refused(words: str, *args: Any, **options: Any) -> None:
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
+            tpu.embedding_lookup(*args, **options)
+        assert words in str(error.value)
+
+    numbers = [f"ids must be in [0, {len(rows_of)}), id 1 is 12" for rows_of in order()]
+    for feature, words in enumerate(numbers):
+        wrong = list(ids)
+        wrong[2 * feature + 1] = 12
+        refused(words, wrong)
+    refused(
+        "ids: must be a multiple of the 3 features of the configuration, are 5", ids[1:]
+    )
+    refused(
+        "row_splits: must be one more than a multiple of the 3 features", ids, [0, 6]
+    )
+    refused("row_splits: must not descend, split 2 is 1 after 2", ids, [0, 2, 1, 6])
+    refused(
+        "row_splits: the last one must be the number of ids, 6, is 5", ids, [0, 2, 4, 5]
+    )
+    refused("weights: must be as many as ids, 6, or none, are 2", ids, None, [1.0, 1.0])
+    refused("weights must be finite, weight 0 is inf", ids, None, [np.inf] + [1.0] * 5)
+    refused(
+        "combiners: must be one for each of the 2 tables or none, are 1",
+        ids,
+        combiners=["sum"],
+    )
+    refused(
+        "combiners: each must be 'sum', 'mean' or 'sqrtn', one is 'max'",
+        ids,
+        combiners=["max"] * 2,
+    )
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="rank"):
+        tpu.embedding_lookup([ids])
+    # Nothing has changed by any of them.
+    ids_of = {
+        "seen": tf.constant([0, 1]),
+        "liked": tf.constant([2, 3]),
+        "friends": tf.constant([0, 1]),
+    }
+    found = made.look_up(ids_of)
+    np.testing.assert_array_equal(found["friends"], PEOPLE[:2])
+    tpu.shutdown_distributed_tpu()
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="no embeddings are configured"
+    ):
+        tpu.embedding_lookup(ids)
