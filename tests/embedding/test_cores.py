@@ -156,3 +156,64 @@ assert sum(worked()) > 5
         TF_NUM_INTRAOP_THREADS="",
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_sums_in_the_order_of_the_cores() -> None:
+    done = run_code("""
+import numpy as np
+import tensorflow as tf
+from opwright import tpu
+strategy = tpu.software_strategy(cores=3)
+rng = np.random.default_rng(1)
+whole = [
+    rng.standard_normal([3, 5, 7], np.float32),
+    rng.integers(0, 9, [3]),
+    rng.standard_normal([3, 0]),
+]
+SUM, MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
+
+@tf.function
+def sums(how, *of_all):
+    def replica():
+        core = tf.distribute.get_replica_context().replica_id_in_sync_group
+        values = [one[core] for one in of_all]
+        context = tf.distribute.get_replica_context()
+        together = context.all_reduce(how, values)
+        apart = [context.all_reduce(how, one) for one in values]
+        assert [one.shape for one in together] == [one.shape for one in apart]
+        at = tf.constant([1, 3])
+        rows = tf.IndexedSlices(together[0][:2], at, tf.constant([5, 7]))
+        mixed = context.all_reduce(how, [rows, together[2]])
+        return together, apart, tf.convert_to_tensor(mixed[0]), mixed[1]
+    return strategy.run(replica)
+
+for how in (SUM, MEAN):
+    together, apart, rows, _ = sums(how, *map(tf.constant, whole))
+    for one, other, source in zip(together, apart, whole):
+        ones, others = map(strategy.experimental_local_results, (one, other))
+        assert len(ones) == 3 and ones[0].dtype == others[0].dtype
+        for a, b in zip(ones, others):
+            np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+            assert np.array_equal(a, ones[0])
+        if how == SUM:
+            assert np.array_equal(ones[0], (source[0] + source[1]) + source[2])
+    of_all = strategy.experimental_local_results(together[0])[0][:2]
+    scale = 3 if how == SUM else 1
+    np.testing.assert_allclose(rows.values[0].numpy()[[1, 3]], scale * of_all, 1e-5)
+
+# One message to the core that sums and one back: twice two, of two values or of twenty.
+def messages(count):
+    @tf.function
+    def step():
+        def replica():
+            context = tf.distribute.get_replica_context()
+            scale = tf.cast(context.replica_id_in_sync_group, tf.float32)
+            terms = [i * scale for i in range(count)]
+            return tf.add_n(context.all_reduce("SUM", terms))
+        return strategy.run(replica)
+    types = [op.type for op in step.get_concrete_function().graph.get_operations()]
+    return types.count("CompositeTensorVariantFromComponents")
+
+assert messages(2) == messages(20) == 4
+""")
+    assert done.returncode == 0, done.stderr

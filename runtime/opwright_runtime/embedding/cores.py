@@ -21,6 +21,7 @@ import tensorflow as tf
 from opwright_runtime import native
 from opwright_runtime._internals import function_class, mirrored, ops
 from opwright_runtime.embedding.steps import in_step_of_this_thread
+from opwright_runtime.embedding.sums import SumsOnOneCore
 from opwright_runtime.embedding.tpu_system import TPUSystem, core_names
 
 
@@ -89,7 +90,7 @@ class Cores(TPUSystem, mirrored.MirroredExtended):  # type: ignore[misc]
             self,
             strategy,
             devices=[f"/cpu:{core}" for core in range(cores)],
-            cross_device_ops=tf.distribute.ReductionToOneDevice(),
+            cross_device_ops=SumsOnOneCore(),
         )
 
     @property
