@@ -30,7 +30,7 @@ CORES = (1, 2, 4, 8)
 STEPS = 5  # Whose losses are compared.
 
 
-def work(cores: int, name: str) -> None:
+def work(cores: int, name: str, batch: int) -> None:
     """Times as many steps as each line of the input says."""
     # What TensorFlow and its neighbours say on the way is nobody's answer.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -48,6 +48,7 @@ def work(cores: int, name: str) -> None:
     from opwright import tpu
 
     setup = next(one for one in SETUPS if one.name == name)
+    setup = replace(setup, batch=batch)
     a_core = setup.batch // cores
     part = replace(setup, batch=a_core)
     splits = np.arange(0, a_core * setup.bag + 1, setup.bag, np.int32)
@@ -128,11 +129,12 @@ def work(cores: int, name: str) -> None:
 
 
 class Worker:
-    def __init__(self, cores: int, setup: str, threads: int) -> None:
+    def __init__(self, cores: int, setup: str, batch: int, threads: int) -> None:
         environment = dict(os.environ)
         if threads and cores > 1:
             environment["TF_NUM_INTRAOP_THREADS"] = str(threads)
-        command = [sys.executable, str(Path(__file__)), "--worker", str(cores), setup]
+        what = ["--worker", str(cores), setup, str(batch)]
+        command = [sys.executable, str(Path(__file__)), *what]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -161,12 +163,12 @@ class Worker:
         self.process.wait()
 
 
-def measure(setup: str, rounds: int, steps: int, threads: int) -> None:
+def measure(setup: str, batch: int, rounds: int, steps: int, threads: int) -> None:
     import numpy as np
     from rich.console import Console
     from rich.table import Table
 
-    workers = {cores: Worker(cores, setup, threads) for cores in CORES}
+    workers = {cores: Worker(cores, setup, batch, threads) for cores in CORES}
     losses = {cores: one.answer() for cores, one in workers.items()}
     samples = np.empty([rounds, len(CORES), 4])
     for one in workers.values():
@@ -176,7 +178,7 @@ def measure(setup: str, rounds: int, steps: int, threads: int) -> None:
             samples[i, j] = one.time(steps)
     for one in workers.values():
         one.end()
-    table = Table(title=f"{setup}: {rounds} rounds of {steps} steps")
+    table = Table(title=f"{setup}, {batch}: {rounds} rounds of {steps} steps")
     for heading in (
         *("cores", "CPU ms", "of one core's", "wall ms", "loss off by"),
         *("without tables: CPU ms", "of one core's"),
@@ -203,21 +205,23 @@ def measure(setup: str, rounds: int, steps: int, threads: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--setups", default="HB", help="of embedding_training.py")
+    parser.add_argument("--batch", type=int, default=2048, help="of all cores")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=20, help="a round")
     parser.add_argument(
         "--threads",
         type=int,
         default=0,
-        help="that an op may take under several cores; one core's take all",
+        help="of an op under several cores, instead of those that the strategy chooses",
     )
-    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        work(int(options.worker[0]), options.worker[1])
+        cores, setup, batch = options.worker
+        work(int(cores), setup, int(batch))
         return
     for setup in options.setups:
-        measure(setup, options.rounds, options.steps, options.threads)
+        measure(setup, options.batch, options.rounds, options.steps, options.threads)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ __all__ = [
     "ops",
     "sent_by_embeddings",
     "use_isa",
+    "use_own_threads",
 ]
 
 LIBRARY = Path(
@@ -154,6 +155,8 @@ def library() -> ctypes.CDLL:
     functions = ctypes.CDLL(str(LIBRARY))
     functions.opwright_isa.restype = ctypes.c_char_p
     functions.opwright_use_isa.restype = ctypes.c_bool
+    functions.opwright_use_own_threads.argtypes = [ctypes.c_int]
+    functions.opwright_use_own_threads.restype = None
     functions.opwright_embedding_optimizers.restype = ctypes.c_char_p
     functions.opwright_embedding_configuration.argtypes = [
         ctypes.POINTER(ctypes.c_int64)
@@ -209,6 +212,14 @@ def use_isa(name: str) -> None:
     """
     if not library().opwright_use_isa(name.encode()):
         raise ValueError(f"this processor has no kernels for {name!r}")
+
+
+def use_own_threads(count: int) -> None:
+    """Has as many threads of the library's own help its ops, not TensorFlow's.
+
+    It is for good: of two calls the first one counts.
+    """
+    library().opwright_use_own_threads(count)
 
 
 class KeptWeights(NamedTuple):

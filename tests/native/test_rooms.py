@@ -34,7 +34,7 @@ MAY_INCLUDE = {
         *TENSORFLOW,
     },
     # What Python calls by name.
-    ".": {"base", "rnn", "embedding", "embedding/tf"},
+    ".": {"base", "base/tf", "rnn", "embedding", "embedding/tf"},
 }
 # What a file may include all the same, and why.
 EXCEPTIONS = {

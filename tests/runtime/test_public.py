@@ -59,6 +59,7 @@ RUNTIME = {
         *("OptimizerFacts", "cuda", "embedding_optimizers", "isa", "kept_weights"),
         *("library", "library_path", "limit_kept_weights", "load", "load_if_present"),
         *("embedding_configuration", "loaded", "ops", "sent_by_embeddings", "use_isa"),
+        "use_own_threads",
     },
     "rnn": WEIGHTS,
     "runs_on": {"NOT_TRIED", "RunsOn", "TARGETS", "is_known", "runs_on"},

@@ -22,15 +22,27 @@ class Tasks : public Background {
   Tasks(int64_t count, std::function<void(int64_t)> task)
       : count_(count), task_(std::move(task)) {}
 
-  // Has as many threads of a pool take part as it gives.
+  // ExecutionContext::For with the threads of a pool, the caller being one of as many. The
+  // caller does what nobody else has taken, so a pool full of callers cannot block itself. What
+  // a task throws is thrown here, once none runs any more; tasks that have not begun are left
+  // out.
   template <class Pool>
-  static void Help(const std::shared_ptr<Tasks>& tasks, int64_t helpers, Pool& pool) {
-    try {
-      for (int64_t i = 0; i < helpers; ++i) {
-        pool.Schedule([tasks] { tasks->Work(); });
-      }
-    } catch (const std::bad_alloc&) {  // Then with fewer of them.
-    }
+  static void For(int64_t count, const std::function<void(int64_t)>& task, int threads,
+                  Pool& pool) {
+    const auto tasks = std::make_shared<Tasks>(count, std::cref(task));
+    Help(tasks, std::min<int64_t>(threads, count) - 1, pool);
+    tasks->Finish();
+  }
+
+  // ExecutionContext::Begin likewise.
+  template <class Pool>
+  static std::shared_ptr<Background> Begin(int64_t count, std::function<void(int64_t)> task,
+                                           int threads, Pool& pool) {
+    const int64_t helpers = std::min<int64_t>(threads - 1, count);
+    if (helpers < 1) return nullptr;
+    auto tasks = std::make_shared<Tasks>(count, std::move(task));
+    Help(tasks, helpers, pool);
+    return tasks;
   }
 
   bool Finish() override {
@@ -48,6 +60,17 @@ class Tasks : public Background {
   }
 
  private:
+  // Has as many threads of a pool take part as it gives.
+  template <class Pool>
+  static void Help(const std::shared_ptr<Tasks>& tasks, int64_t helpers, Pool& pool) {
+    try {
+      for (int64_t i = 0; i < helpers; ++i) {
+        pool.Schedule([tasks] { tasks->Work(); });
+      }
+    } catch (const std::bad_alloc&) {  // Then with fewer of them.
+    }
+  }
+
   // Once no task is left, what they work with may be gone: only one taken before touches it.
   void Work() {
     int64_t did = 0;

@@ -9,6 +9,7 @@ would wait for one that has failed.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,8 +18,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from opwright_runtime import native
 from opwright_runtime._internals import function_class, mirrored, ops
 from opwright_runtime.embedding.steps import in_step_of_this_thread
+from opwright_runtime.embedding.sums import SumsOnOneCore
 from opwright_runtime.embedding.tpu_system import TPUSystem, core_names
 
 
@@ -49,6 +52,30 @@ def need_logical_cpus(cores: int) -> None:
         ) from error
 
 
+def leave_threads_to_replicas(cores: int) -> None:
+    """Has TensorFlow give each op one thread where replicas keep all processors busy.
+
+    It would cut ops into parts for all threads, although each is one replica's: to wake
+    the threads costs more than it saves. Ops of the native library, which work for all
+    replicas, keep as many threads as there are processors.
+
+    What the program has said of threads itself stays, and so do those that TensorFlow
+    has begun to work with.
+    """
+    processors = len(os.sched_getaffinity(0))
+    if cores == 1 or cores < processors:
+        return
+    if os.environ.get("TF_NUM_INTRAOP_THREADS") or (
+        tf.config.threading.get_intra_op_parallelism_threads()
+    ):
+        return
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+    except RuntimeError:
+        return
+    native.use_own_threads(processors)
+
+
 class Cores(TPUSystem, mirrored.MirroredExtended):  # type: ignore[misc]
     """N logical CPU devices, which show themselves as N cores of a TPU."""
 
@@ -63,7 +90,7 @@ class Cores(TPUSystem, mirrored.MirroredExtended):  # type: ignore[misc]
             self,
             strategy,
             devices=[f"/cpu:{core}" for core in range(cores)],
-            cross_device_ops=tf.distribute.ReductionToOneDevice(),
+            cross_device_ops=SumsOnOneCore(),
         )
 
     @property

@@ -9,7 +9,11 @@ import tensorflow as tf
 
 from opwright_runtime import native
 from opwright_runtime._internals import distribute_lib, tpu_strategy
-from opwright_runtime.embedding.cores import Cores, need_logical_cpus
+from opwright_runtime.embedding.cores import (
+    Cores,
+    leave_threads_to_replicas,
+    need_logical_cpus,
+)
 from opwright_runtime.embedding.feature_names import name_features
 from opwright_runtime.embedding.hosts import (
     Host,
@@ -261,6 +265,7 @@ def software_strategy(
             'or call tf.config.set_visible_devices([], "GPU") first'
         )
     need_logical_cpus(cores)
+    leave_threads_to_replicas(cores)
     forget_hosts()
     strategy = SoftwareTPUStrategy(cores, strict, resolver, patience, device)
     with tf.device(device):

@@ -76,16 +76,11 @@ class PoolContext : public ExecutionContext {
   int Threads() const override { return pool_.size(); }
 
   void For(int64_t count, const std::function<void(int64_t)>& task) override {
-    const auto tasks = std::make_shared<Tasks>(count, std::cref(task));
-    Tasks::Help(tasks, std::min<int64_t>(Threads(), count) - 1, pool_);
-    tasks->Finish();
+    Tasks::For(count, task, Threads(), pool_);
   }
 
   std::shared_ptr<Background> Begin(int64_t count, std::function<void(int64_t)> task) override {
-    if (Threads() < 2) return nullptr;
-    auto tasks = std::make_shared<Tasks>(count, std::move(task));
-    Tasks::Help(tasks, std::min<int64_t>(Threads() - 1, count), pool_);
-    return tasks;
+    return Tasks::Begin(count, std::move(task), Threads(), pool_);
   }
 
   void* Allocate(size_t bytes) override {

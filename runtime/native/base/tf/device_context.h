@@ -1,7 +1,7 @@
-// The execution context of a TensorFlow op: its device's thread pool and its allocator.
+// The execution context of a TensorFlow op: the threads that help it and its device's
+// allocator.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,6 +11,7 @@
 
 #include "base/execution_context.h"
 #include "base/tasks.h"
+#include "base/tf/workers.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/lib/core/threadpool.h"
 
@@ -19,26 +20,16 @@ namespace opwright {
 class DeviceContext : public ExecutionContext {
  public:
   explicit DeviceContext(tensorflow::OpKernelContext* context)
-      : context_(context),
-        workers_(context->device()->tensorflow_cpu_worker_threads()->workers) {}
+      : context_(context), workers_(WorkersOf(context)) {}
 
   int Threads() const override { return workers_->NumThreads(); }
 
-  // Waits for tasks that have begun, never for a thread to become free: the caller does
-  // what nobody else has taken, so a pool full of callers cannot block itself. What a task
-  // throws is thrown here, once none runs any more; tasks that have not begun are left out.
   void For(int64_t count, const std::function<void(int64_t)>& task) override {
-    const auto tasks = std::make_shared<Tasks>(count, std::cref(task));
-    Tasks::Help(tasks, std::min<int64_t>(Threads(), count) - 1, *workers_);
-    tasks->Finish();
+    Tasks::For(count, task, Threads(), *workers_);
   }
 
   std::shared_ptr<Background> Begin(int64_t count, std::function<void(int64_t)> task) override {
-    const int64_t helpers = std::min<int64_t>(Threads() - 1, count);
-    if (helpers < 1) return nullptr;
-    auto tasks = std::make_shared<Tasks>(count, std::move(task));
-    Tasks::Help(tasks, helpers, *workers_);
-    return tasks;
+    return Tasks::Begin(count, std::move(task), Threads(), *workers_);
   }
 
   // Small requests share a block; the first ones need none.

@@ -148,8 +148,7 @@ class EnqueueOp : public AsyncOpKernel {
                    to_fetch[i]->on_device = false;
                  }
                  // This may be a thread that tells of the device's work, and must not be kept.
-                 context->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
-                     [=] { RunOp(context, done, enqueue); });
+                 WorkersOf(context)->Schedule([=] { RunOp(context, done, enqueue); });
                });
   }
 

@@ -106,13 +106,12 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
     if (end) Cancelled();
   }
 
-  // Runs a task in the device's pool, once nothing here uses the context any more.
+  // Runs a task in another thread, once nothing here uses the context any more.
   void Schedule(std::function<void()> task) {
-    context_->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
-        [self = shared_from_this(), task = std::move(task)] {
-          self->started_.WaitForNotification();
-          System::Get().Run(task);
-        });
+    WorkersOf(context_)->Schedule([self = shared_from_this(), task = std::move(task)] {
+      self->started_.WaitForNotification();
+      System::Get().Run(task);
+    });
   }
 
   void Cancelled() {
