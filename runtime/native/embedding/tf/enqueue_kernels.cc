@@ -335,7 +335,7 @@ class EnqueueIntegerOp : public EnqueueOp {
 class EnqueueTripleOp : public EnqueueOp {
  public:
   EnqueueTripleOp(OpKernelConstruction* context, const char* where)
-      : EnqueueOp(context), where_(where) {}
+      : EnqueueOp(context), where_(where), any_shape_(context->HasAttr(kIdsOfAnyShape)) {}
 
  protected:
   // The form of an input, from the tensor that says where its ids belong; or what is wrong
@@ -350,7 +350,7 @@ class EnqueueTripleOp : public EnqueueOp {
     TF_RETURN_IF_ERROR(context->input_list("aggregation_weights", &weights));
     inputs->list.reserve(static_cast<size_t>(ids.size()));
     for (int i = 0; i < ids.size(); ++i) {
-      TF_RETURN_IF_ERROR(CheckVector("embedding_indices", i, ids[i]));
+      if (!any_shape_) TF_RETURN_IF_ERROR(CheckVector("embedding_indices", i, ids[i]));
       TF_RETURN_IF_ERROR(CheckVector("aggregation_weights", i, weights[i]));
       Input& input = inputs->list.emplace_back();
       input.View({where[i], ids[i], weights[i]});
@@ -387,6 +387,7 @@ class EnqueueTripleOp : public EnqueueOp {
 
  private:
   const char* const where_;
+  const bool any_shape_;
 };
 
 class EnqueueSparseOp : public EnqueueTripleOp {
