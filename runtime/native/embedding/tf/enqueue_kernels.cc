@@ -335,7 +335,11 @@ class EnqueueIntegerOp : public EnqueueOp {
 class EnqueueTripleOp : public EnqueueOp {
  public:
   EnqueueTripleOp(OpKernelConstruction* context, const char* where)
-      : EnqueueOp(context), where_(where), any_shape_(context->HasAttr(kIdsOfAnyShape)) {}
+      : EnqueueOp(context), where_(where) {
+    if (context->HasAttr(kIdsOfAnyShape)) {
+      OP_REQUIRES_OK(context, context->GetAttr(kIdsOfAnyShape, &any_shape_));
+    }
+  }
 
  protected:
   // The form of an input, from the tensor that says where its ids belong; or what is wrong
@@ -350,7 +354,9 @@ class EnqueueTripleOp : public EnqueueOp {
     TF_RETURN_IF_ERROR(context->input_list("aggregation_weights", &weights));
     inputs->list.reserve(static_cast<size_t>(ids.size()));
     for (int i = 0; i < ids.size(); ++i) {
-      if (!any_shape_) TF_RETURN_IF_ERROR(CheckVector("embedding_indices", i, ids[i]));
+      const bool any_shape =
+          i < static_cast<int64_t>(any_shape_.size()) && ItemOf(any_shape_, i);
+      if (!any_shape) TF_RETURN_IF_ERROR(CheckVector("embedding_indices", i, ids[i]));
       TF_RETURN_IF_ERROR(CheckVector("aggregation_weights", i, weights[i]));
       Input& input = inputs->list.emplace_back();
       input.View({where[i], ids[i], weights[i]});
@@ -387,7 +393,7 @@ class EnqueueTripleOp : public EnqueueOp {
 
  private:
   const char* const where_;
-  const bool any_shape_;
+  std::vector<bool> any_shape_;
 };
 
 class EnqueueSparseOp : public EnqueueTripleOp {

@@ -9,10 +9,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "base/checked.h"
 #include "embedding/tf/named_lookups.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
+#include "tensorflow/core/framework/attr_value_util.h"
 #include "tensorflow/core/framework/node_def.pb.h"
 #include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/framework/tensor.pb.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/graph/graph.h"
 #include "tensorflow/core/util/device_name_utils.h"
@@ -44,22 +47,35 @@ bool WaitsForNothing(const Node& node) {
   return true;
 }
 
-// What somebody has put behind another op stays where it is. A shape may be that too.
-bool MayBePassed(const Node& node) {
-  if (node.type_string() == "Cast") return WaitsForNothing(node);
+// Whether a reshape makes a vector: its shape is a constant of one number.
+bool Flattens(const Node& reshape) {
   const Node* shape;
-  return node.type_string() == "Reshape" && WaitsForNothing(node) &&
-         node.input_node(1, &shape).ok() && shape->IsConstant() && WaitsForNothing(*shape);
+  const tensorflow::TensorProto* value;
+  return reshape.input_node(1, &shape).ok() && shape->IsConstant() && WaitsForNothing(*shape) &&
+         tensorflow::GetNodeAttr(shape->attrs(), "value", &value).ok() &&
+         value->tensor_shape().dim_size() == 1 && value->tensor_shape().dim(0).size() == 1;
+}
+
+// What somebody has put behind another op stays where it is.
+bool MayBePassed(const Node& node) {
+  if (!WaitsForNothing(node)) return false;
+  return node.type_string() == "Cast" || (node.type_string() == "Reshape" && Flattens(node));
 }
 
 // The edge on which ids come before they are flattened and cast.
-const Edge* SourceOf(const Edge* ids) {
+struct Source {
+  const Edge* edge;
+  bool flattened = false;
+};
+Source SourceOf(const Edge* ids) {
+  Source source{ids};
   const Edge* before;
-  while (MayBePassed(*ids->src()) && ids->src()->input_edge(0, &before).ok() &&
-         (TypeOf(*before) == TypeOf(*ids) || TypeOf(*before) == DT_INT32)) {
-    ids = before;
+  while (MayBePassed(*source.edge->src()) && source.edge->src()->input_edge(0, &before).ok() &&
+         (TypeOf(*before) == TypeOf(*source.edge) || TypeOf(*before) == DT_INT32)) {
+    source.flattened = source.flattened || source.edge->src()->type_string() == "Reshape";
+    source.edge = before;
   }
-  return ids;
+  return source;
 }
 
 // A node and what it alone needed.
@@ -84,21 +100,28 @@ void TakeIdsAsTheyCome(Graph* graph, Node* node) {
   int count;
   if (!tensorflow::GetNodeAttr(node->attrs(), "N", &count).ok()) return;
   const auto is_ids = [=](int input) { return input >= count && input < 2 * count; };
-  std::vector<const Edge*> sources;
+  std::vector<Source> sources;
+  std::vector<bool> any_shape(static_cast<size_t>(count));
+  bool passes = false;
   for (const Edge* edge : node->in_edges()) {
-    sources.push_back(is_ids(edge->dst_input()) ? SourceOf(edge) : edge);
-    if (is_ids(edge->dst_input()) && TypeOf(*sources.back()) != DT_INT32) return;
+    sources.push_back(is_ids(edge->dst_input()) ? SourceOf(edge) : Source{edge});
+    if (!is_ids(edge->dst_input())) continue;
+    const Source& source = sources.back();
+    if (TypeOf(*source.edge) != DT_INT32) return;
+    ItemOf(any_shape, edge->dst_input() - count) = source.flattened;
+    passes = passes || source.edge != edge;
   }
+  if (!passes) return;
   NodeDef changed = node->def();
-  (*changed.mutable_attr())["T2"].set_type(DT_INT32);
-  (*changed.mutable_attr())[kIdsOfAnyShape].set_b(true);
+  tensorflow::SetAttrValue(DT_INT32, &(*changed.mutable_attr())["T2"]);
+  tensorflow::SetAttrValue(any_shape, &(*changed.mutable_attr())[kIdsOfAnyShape]);
   absl::Status status;
   Node* const made = graph->AddNode(changed, &status);
   if (!status.ok()) return;
   made->set_assigned_device_name(node->assigned_device_name());
-  size_t at = 0;
+  int64_t at = 0;
   for (const Edge* edge : node->in_edges()) {
-    const Edge* const source = sources[at++];
+    const Edge* const source = ItemOf(sources, at++).edge;
     graph->AddEdge(source->src(), source->src_output(), made, edge->dst_input());
   }
   for (const Edge* edge : node->out_edges()) graph->AddControlEdge(made, edge->dst());
