@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import tensorflow as tf
 
 from opwright_runtime import native
+from opwright_runtime._internals import CURRENT, EAGER, contexts, execute, graphs
 
 if TYPE_CHECKING:
     from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TInt64
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     Integers: TypeAlias = Operand[TInt32] | Operand[TInt64]
 
 Combiner: TypeAlias = Literal["sum", "mean", "sqrtn"]
+OP = "OpwrightEmbeddingLookup"
 
 
 def embedding_lookup(
@@ -55,19 +57,31 @@ def embedding_lookup(
             that are not finite, numbers of them that do not fit each other.
         UnimplementedError: the tables lie on a GPU, or are shared by several hosts.
     """
-    lookup = native.ops().opwright_embedding_lookup
+    eager = contexts[EAGER] and not graphs.stack
+    # A tensor is converted once. A graph's is for that graph alone, and one that is not
+    # would be kept in it.
+    nothing = _no_elements if eager else _zeros
     if row_splits is None:
-        row_splits = _nothing("int32")
+        row_splits = nothing("int32")
     if weights is None:
-        weights = _nothing("float32")
-    found: Output[TFloat32] = lookup(ids, row_splits, weights, combiners)
+        weights = nothing("float32")
+    found: Output[TFloat32]
+    if eager:
+        inputs = (ids, row_splits, weights)
+        try:
+            found = execute(
+                contexts[CURRENT], OP, None, *inputs, "combiners", combiners
+            )
+            return found
+        except Exception:
+            pass  # It only reads. Once more: what takes all else, or says why not.
+    lookup = native.ops().opwright_embedding_lookup
+    found = lookup(ids, row_splits, weights, combiners)
     return found
 
 
-def _nothing(dtype: str) -> tf.Tensor:
-    # Each call would convert it anew. A tensor of a graph is for that graph alone, and
-    # one that is not would be kept in it.
-    return _no_elements(dtype) if tf.executing_eagerly() else tf.zeros([0], dtype)
+def _zeros(dtype: str) -> tf.Tensor:
+    return tf.zeros([0], dtype)
 
 
 @cache
