@@ -275,6 +275,15 @@ TEST(Engine, ReadsSeeEveryUpdate) {
   EXPECT_ERROR(bed.Read(), kPrecondition, "over");
 }
 
+TEST(Engine, StoresThatReadInStepsOnlySaySo) {
+  Bed bed;
+  EXPECT_ERROR(bed.engine->Read(&bed.exec,
+                                [&](TableStore* store) {
+                                  return store->LookUpPacked(&bed.exec, {}, nullptr);
+                                }),
+               StatusCode::kUnimplemented, "enqueue the ids");
+}
+
 TEST(Engine, BackwardOnlyIsNotLookedUp) {
   Bed bed(2);
   for (int64_t n = 0; n <= Engine::kMaxStepsAhead; ++n) {

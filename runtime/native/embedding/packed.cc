@@ -1,8 +1,6 @@
 #include "embedding/packed.h"
 
-#include <algorithm>
 #include <string>
-#include <utility>
 
 #include "base/checked.h"
 #include "embedding/copies.h"
@@ -31,6 +29,10 @@ Ints Slice(const Ints& ints, int64_t first, int64_t count) {
 Status Bad(const std::string& problem) { return InvalidArgumentError(problem); }
 
 }  // namespace
+
+Combiner PackedBags::combiner(int64_t table) const {
+  return combiners.empty() ? Combiner::kSum : ItemOf(combiners, table);
+}
 
 int64_t PackedBags::count(int64_t feature) const {
   if (row_splits.size == 0) return samples;
@@ -96,8 +98,7 @@ bool UnpackedBags::TakeOffsets(const PackedBags& bags, int64_t first, int64_t sa
 bool UnpackedBags::Take(const Configuration& configuration, const PackedBags& bags,
                         int64_t feature, int64_t first, int64_t end) {
   const int64_t table = ItemOf(configuration.features, feature).table, samples = end - first;
-  const Combiner combiner =
-      bags.combiners.empty() ? Combiner::kSum : ItemOf(bags.combiners, table);
+  const Combiner combiner = bags.combiner(table);
   weighted_ = bags.weights != nullptr;
   scaled_ = combiner != Combiner::kSum;
   int64_t begin, count;
@@ -150,8 +151,7 @@ Status WhyNot(const Configuration& configuration, const PackedBags& bags) {
     lookups.where = {own.data(), true, static_cast<int64_t>(own.size())};
     lookups.ids = Slice(bags.ids, begin, end - begin);
     if (bags.weights) lookups.weights = {bags.weights + begin, false, end - begin};
-    const Combiner combiner =
-        bags.combiners.empty() ? Combiner::kSum : ItemOf(bags.combiners, config.table);
+    const Combiner combiner = bags.combiner(config.table);
     OPWRIGHT_RETURN_IF_ERROR(MakeBags(free, feature, lookups, combiner).status());
   }
   return Bad("ids: changed while they were read");

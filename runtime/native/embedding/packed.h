@@ -19,6 +19,7 @@ struct PackedBags {
   const float* weights = nullptr;   // As many as ids; or null: ones.
   std::vector<Combiner> combiners;  // By table; or none: sums.
 
+  Combiner combiner(int64_t table) const;
   // As many ids, if the row splits are right; else anything from 0 to all.
   int64_t count(int64_t feature) const;
 };

@@ -97,8 +97,7 @@ TEST(Packed, FeaturesLieSideBySide) {
     for (int64_t f = 0; f < static_cast<int64_t>(configuration.features.size()); ++f) {
       const int64_t t = ItemOf(configuration.features, f).table;
       const int64_t dimension = ItemOf(configuration.tables, t).dimension;
-      const Combiner combiner =
-          bags.combiners.empty() ? Combiner::kSum : ItemOf(bags.combiners, t);
+      const Combiner combiner = bags.combiner(t);
       const Bags alone =
           Value(MakeBags(packed.configuration, f, ItemOf(packed.inputs, f).View(), combiner));
       const std::vector<float> expected = model.Lookup(f, alone);

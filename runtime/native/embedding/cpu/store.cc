@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checked.h"
 #include "embedding/cpu/lookups.h"
 #include "embedding/cpu/rows.h"
 #include "embedding/store.h"
@@ -329,12 +330,12 @@ class CpuTableStore : public TableStore {
 
   PreparedRef LookUpAhead(ExecutionContext* exec, std::shared_ptr<const Batch> batch,
                           const std::function<Room()>& make_room) override {
-    int64_t bytes = 0;
+    Checked bytes = 0;
     for (size_t f = 0; f < batch->features.size(); ++f) {
       const Bags& bags = batch->features[f];
       bytes += LookupBytes(bags.count(), bags.samples, TableOf(f).config.dimension);
     }
-    if (bytes <= few_bytes_ || exec->Threads() < 2) return nullptr;
+    if (bytes.AtMost(few_bytes_) || exec->Threads() < 2) return nullptr;
     LookupParts lookups(LookupsOf(*batch), exec->Threads());
     Room room = make_room();
     if (!room.owner) return nullptr;

@@ -12,7 +12,6 @@
 #include "embedding/tf/calls.h"
 #include "embedding/tf/lookup_args.h"
 #include "embedding/tf/system.h"
-#include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
