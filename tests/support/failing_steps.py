@@ -233,7 +233,7 @@ class Ways:
                 *raw.RecvTPUEmbeddingActivations(num_outputs=1, config=t.config),
             ][-2:],
             input_signature=[ids],
-        )
+        ).get_concrete_function()  # Nothing is traced, then, when an interrupt comes.
         self.graph = tf.Graph()
         with self.graph.as_default():
             self.feeds = [
@@ -283,7 +283,7 @@ class Ways:
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         try:
-            self.starving(ids)
+            self.starving(tf.constant(ids, tf.int32))
         except KeyboardInterrupt:
             pass
         except RuntimeError as error:  # It came while TensorFlow made one of its own.
