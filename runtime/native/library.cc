@@ -5,10 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/dlpack.h"
 #include "base/isa.h"
 #include "base/tf/workers.h"
 #include "embedding/optimizers.h"
 #include "embedding/tf/calls.h"
+#include "embedding/tf/packed_lookup.h"
 #include "embedding/tf/system.h"
 #include "rnn/weight_cache.h"
 
@@ -42,6 +44,19 @@ OPWRIGHT_EXPORT const char* opwright_embedding_configuration(int64_t* size) {
   *size = static_cast<int64_t>(bytes.size());
   return bytes.data();
 }
+// What embedding_lookup finds without an op; null: nothing, for a reason that the op says.
+OPWRIGHT_EXPORT opwright::DlpackManaged* opwright_embedding_lookup(
+    const opwright::DlpackManaged* ids, const opwright::DlpackManaged* row_splits,
+    const opwright::DlpackManaged* weights, const char* combiners) {
+  try {
+    return opwright::embedding::LookUpAtOnce(ids->tensor,
+                                             row_splits ? &row_splits->tensor : nullptr,
+                                             weights ? &weights->tensor : nullptr, combiners);
+  } catch (...) {
+    return nullptr;
+  }
+}
+OPWRIGHT_EXPORT void opwright_release(opwright::DlpackManaged* lent) { lent->release(lent); }
 OPWRIGHT_EXPORT int64_t opwright_embedding_abandon(bool tell) {
   return opwright::embedding::System::Get().Abandon(tell);
 }

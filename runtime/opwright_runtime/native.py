@@ -184,6 +184,13 @@ def library() -> ctypes.CDLL:
         ctypes.c_int64,
     ]
     functions.opwright_embedding_sent.restype = None
+    functions.opwright_embedding_lookup.argtypes = [
+        *[ctypes.c_void_p] * 3,
+        ctypes.c_char_p,
+    ]
+    functions.opwright_embedding_lookup.restype = ctypes.c_void_p
+    functions.opwright_release.argtypes = [ctypes.c_void_p]
+    functions.opwright_release.restype = None
     functions.opwright_embedding_abandon.argtypes = [ctypes.c_bool]
     functions.opwright_embedding_abandon.restype = ctypes.c_int64
     return functions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 from opwright import tpu
 from opwright_runtime import native
+from opwright_runtime._internals import context as tf_context
+from opwright_runtime.embedding import lookup
 from support.embedding_program import Program, rows, table, tpu_embedding
 
 Floats = NDArray[np.float32]
@@ -38,6 +41,12 @@ def build(made: Program) -> Program:
     with made.strategy.scope():
         made.embedding.build()
     return made
+
+
+def resident() -> int:
+    """Bytes of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def order() -> list[Floats]:
@@ -90,6 +99,71 @@ def test_any_number_of_samples(split: bool, weighted: bool, combiner: Combiner) 
             )
             assert found.dtype == tf.float32
             np.testing.assert_allclose(found, np.hstack(expected), rtol=2e-6, atol=2e-6)
+
+
+def test_the_same_as_the_op() -> None:
+    """A call that is no op's finds what the op finds, on the CPU, and lets go of it."""
+    program()
+    rng = np.random.default_rng(3)
+    samples = 700
+    lengths = rng.integers(0, 5, (3, samples))
+    of_rows = [len(rows_of) for rows_of in order()]
+    ids = np.concatenate(
+        [
+            rng.integers(0, rows_of, count.sum())
+            for rows_of, count in zip(of_rows, lengths, strict=True)
+        ]
+    )
+    splits = np.concatenate([[0], np.cumsum(lengths.ravel())])
+    by = tf.constant(rng.uniform(0.5, 2, len(ids)), tf.float32)
+    op = native.ops().opwright_embedding_lookup
+    for of_ids in (tf.int32, tf.int64):
+        for of_splits in (tf.int32, tf.int64):
+            for weights in (None, by):
+                for combiners in ((), ("mean", "sqrtn")):
+                    bags = tf.constant(ids, of_ids), tf.constant(splits, of_splits)
+                    at_once = lookup._find_at_once(*bags, weights, combiners)
+                    assert at_once is not None
+                    found = op(*bags, [] if weights is None else weights, combiners)
+                    np.testing.assert_array_equal(at_once, found)
+                    assert at_once.device == found.device
+                    assert at_once.shape == found.shape == [samples, 13]
+    no_bags = tf.zeros([0], tf.int64), tf.zeros([1], tf.int64)
+    at_once = lookup._find_at_once(*no_bags, None, ())
+    assert at_once is not None
+    assert at_once.shape == [0, 13]
+    before = resident()
+    for _ in range(2000):
+        assert at_once is not None
+        at_once = tf.identity(lookup._find_at_once(*bags, None, ()))
+    assert resident() - before < 2000 * samples * 13 * 4 / 4
+
+
+def test_only_what_is_plain_is_found_at_once() -> None:
+    """All else an op finds, or refuses."""
+    program()
+    ids = tf.constant([0, 1, 2, 3, 0, 1])
+    found = tpu.embedding_lookup(ids)
+    assert lookup._find_at_once(ids, None, None, ()) is not None
+    for wrong in (
+        tf.constant([0.0] * 6),
+        tf.constant([0] * 6, tf.int16),
+        ids[None],
+        ids[0],
+        ids[:5],
+        ids + 12,
+    ):
+        assert lookup._find_at_once(wrong, None, None, ()) is None
+    assert lookup._find_at_once(ids, ids, None, ()) is None
+    assert lookup._find_at_once(ids, None, ids, ()) is None
+    assert lookup._find_at_once(ids, None, tf.ones([5]), ()) is None
+    assert lookup._find_at_once(ids, None, None, ["max"] * 2) is None
+    # Steps may be waiting there to be run.
+    with tf_context.execution_mode(tf_context.ASYNC):
+        assert lookup._find_at_once(ids, None, None, ()) is None
+        np.testing.assert_array_equal(tpu.embedding_lookup(ids), found)
+    for taken in (ids.numpy(), ids.numpy().tolist(), tf.Variable(ids)):
+        np.testing.assert_array_equal(tpu.embedding_lookup(taken), found)
 
 
 def test_as_a_step_looks_up() -> None:

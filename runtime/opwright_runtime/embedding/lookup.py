@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import tensorflow as tf
 
 from opwright_runtime import native
-from opwright_runtime._internals import CURRENT, EAGER, contexts, execute, graphs
+from opwright_runtime._internals import (
+    CURRENT,
+    EAGER,
+    contexts,
+    delete_executor,
+    executor_of_thread,
+    from_dlpack,
+    graphs,
+    is_async,
+    to_dlpack,
+)
 
 if TYPE_CHECKING:
     from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TInt64
@@ -17,7 +28,15 @@ if TYPE_CHECKING:
     Integers: TypeAlias = Operand[TInt32] | Operand[TInt64]
 
 Combiner: TypeAlias = Literal["sum", "mean", "sqrtn"]
-OP = "OpwrightEmbeddingLookup"
+
+# Python's functions for the capsules in which DLPack's tensors travel.
+_POINTER = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_CAPSULE = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
+)(("PyCapsule_New", ctypes.pythonapi))
+_NAME = b"dltensor"  # A capsule has its address.
 
 
 def embedding_lookup(
@@ -58,6 +77,14 @@ def embedding_lookup(
         UnimplementedError: the tables lie on a GPU, or are shared by several hosts.
     """
     eager = contexts[EAGER] and not graphs.stack
+    found: Output[TFloat32] | None
+    if eager:
+        try:
+            found = _find_at_once(ids, row_splits, weights, combiners)
+            if found is not None:
+                return found
+        except Exception:
+            pass  # It only reads. Once more: what takes all else, or says why not.
     # A tensor is converted once. A graph's is for that graph alone, and one that is not
     # would be kept in it.
     nothing = _no_elements if eager else _zeros
@@ -65,19 +92,47 @@ def embedding_lookup(
         row_splits = nothing("int32")
     if weights is None:
         weights = nothing("float32")
-    found: Output[TFloat32]
-    if eager:
-        inputs = (ids, row_splits, weights)
-        try:
-            found = execute(
-                contexts[CURRENT], OP, None, *inputs, "combiners", combiners
-            )
-            return found
-        except Exception:
-            pass  # It only reads. Once more: what takes all else, or says why not.
-    lookup = native.ops().opwright_embedding_lookup
-    found = lookup(ids, row_splits, weights, combiners)
+    found = native.ops().opwright_embedding_lookup(ids, row_splits, weights, combiners)
+    assert found is not None
     return found
+
+
+def _find_at_once(
+    ids: object,
+    row_splits: object | None,
+    weights: object | None,
+    combiners: Sequence[str],
+) -> Any:
+    """What the library finds by itself; None, or an error, where that takes an op.
+
+    An op of TensorFlow's is a function to it, and takes as long as one: longer than a
+    small lookup, and more so if a large one has been through the caches.
+
+    Raises:
+        Exception: an argument is no eager tensor, or something else is unusual.
+    """
+    handle = contexts[CURRENT]._handle
+    executor = executor_of_thread(handle)
+    waits = is_async(executor)
+    delete_executor(executor)
+    if waits:  # Steps before this may not have been run.
+        return None
+    # They keep the tensors.
+    capsules = [
+        None if one is None else to_dlpack(one) for one in (ids, row_splits, weights)
+    ]
+    library = native.library()
+    lent = library.opwright_embedding_lookup(
+        *[None if one is None else _POINTER(one, _NAME) for one in capsules],
+        ",".join(combiners).encode() if combiners else None,
+    )
+    if lent is None:
+        return None
+    try:
+        return from_dlpack(_CAPSULE(lent, _NAME, None), handle)
+    except BaseException:
+        library.opwright_release(lent)
+        raise
 
 
 def _zeros(dtype: str) -> tf.Tensor:

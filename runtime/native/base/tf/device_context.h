@@ -9,18 +9,21 @@
 #include <utility>
 #include <vector>
 
+#include "base/checked.h"
 #include "base/execution_context.h"
 #include "base/tasks.h"
 #include "base/tf/workers.h"
+#include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/lib/core/threadpool.h"
 
 namespace opwright {
 
-class DeviceContext : public ExecutionContext {
+// The threads alone.
+class PoolContext : public ExecutionContext {
  public:
-  explicit DeviceContext(tensorflow::OpKernelContext* context)
-      : context_(context), workers_(WorkersOf(context)) {}
+  explicit PoolContext(tensorflow::thread::ThreadPool* workers) : workers_(workers) {}
 
   int Threads() const override { return workers_->NumThreads(); }
 
@@ -31,6 +34,15 @@ class DeviceContext : public ExecutionContext {
   std::shared_ptr<Background> Begin(int64_t count, std::function<void(int64_t)> task) override {
     return Tasks::Begin(count, std::move(task), Threads(), *workers_);
   }
+
+ private:
+  tensorflow::thread::ThreadPool* const workers_;
+};
+
+class DeviceContext : public PoolContext {
+ public:
+  explicit DeviceContext(tensorflow::OpKernelContext* context)
+      : PoolContext(WorkersOf(context)), context_(context) {}
 
   // Small requests share a block; the first ones need none.
   void* Allocate(size_t bytes) override {
@@ -69,11 +81,32 @@ class DeviceContext : public ExecutionContext {
   }
 
   tensorflow::OpKernelContext* const context_;
-  tensorflow::thread::ThreadPool* const workers_;
   std::vector<tensorflow::Tensor> blocks_;
   alignas(64) char first_[16 << 10];  // What a step of a small layer needs.
   char* next_ = first_;
   size_t left_ = sizeof first_;
+};
+
+// Of a call that is no op's.
+class HostContext : public PoolContext {
+ public:
+  using PoolContext::PoolContext;
+
+  void* Allocate(size_t bytes) override {
+    int64_t size;
+    tensorflow::TensorShape shape;
+    if (!Narrow(bytes, &size) ||
+        !tensorflow::TensorShape::BuildTensorShape({size}, &shape).ok()) {
+      throw std::bad_alloc();
+    }
+    const tensorflow::Tensor tensor(tensorflow::cpu_allocator(), tensorflow::DT_INT8, shape);
+    if (!tensor.IsInitialized()) throw std::bad_alloc();
+    blocks_.push_back(tensor);
+    return tensor.data();
+  }
+
+ private:
+  std::vector<tensorflow::Tensor> blocks_;
 };
 
 }  // namespace opwright

@@ -1,6 +1,7 @@
 // The threads that help the library's ops: the device's pool, or one of the library's own.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 
 #include "tensorflow/core/framework/op_kernel.h"
@@ -29,6 +30,15 @@ inline void UseOwnWorkers(int threads) {
 inline tensorflow::thread::ThreadPool* WorkersOf(tensorflow::OpKernelContext* context) {
   const auto own = OwnWorkers().load();
   return own ? own : context->device()->tensorflow_cpu_worker_threads()->workers;
+}
+
+// Those of calls that are no op's: of the library's own pool, or of another one, of as many as
+// ops had when somebody first asked. A device's may be gone before such a call is made.
+inline tensorflow::thread::ThreadPool* WorkersAtOnce(int threads) {
+  if (const auto own = OwnWorkers().load()) return own;
+  static const auto workers = new tensorflow::thread::ThreadPool(
+      tensorflow::Env::Default(), "opwright_at_once", std::max(threads, 1));
+  return workers;
 }
 
 }  // namespace opwright

@@ -88,19 +88,20 @@ struct Quantized {
 };
 
 // Rows are asked for before they are summed. Memory is kept busiest by requests spread evenly
-// among the sums: lines of the row that comes `rows` ids later.
+// among the sums: lines of columns `from` to `from + end` of the row that comes `rows` ids
+// later.
 template <int kLevel>
 struct Ahead {
   int64_t rows, ids_end;
   bool aligned;  // Rows begin with a line.
 
   template <int kFloats>
-  void Ask(const LookupCall& call, int64_t i, int64_t from) const {
+  void Ask(const LookupCall& call, int64_t i, int64_t from, int64_t end) const {
     const int64_t next = i + rows < ids_end ? i + rows : i;
     const float* const row = call.table + call.indices[next] * call.stride + from;
     constexpr int kInLine = kLine / sizeof(float);
     for (int k = 0; k < kFloats; k += kInLine) Prefetch<kLevel>(row + k);
-    if (!aligned) Prefetch<kLevel>(row + kFloats - 1);
+    if (!aligned) Prefetch<kLevel>(row + end - 1);
   }
 };
 
@@ -132,7 +133,7 @@ inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, in
   const int64_t end = Ids::First(call, sample + 1);
   for (int64_t i = Ids::First(call, sample); i < end; ++i) {
     const float* const row = call.table + call.indices[i] * call.stride + from;
-    ahead.template Ask<N * kVectors>(call, i, from);
+    ahead.template Ask<N * kVectors>(call, i, from, last + N);
     if (Ids::Weighted(call)) {
       const float weight = call.per_sample_weights[i];
 #pragma GCC unroll 16

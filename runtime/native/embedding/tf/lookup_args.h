@@ -14,11 +14,9 @@ inline Ints IntsOf(const tensorflow::Tensor& tensor) {
   return {tensor.data(), tensor.dtype() == tensorflow::DT_INT64, tensor.NumElements()};
 }
 
-// The attr `combiners`: by table, or none.
-inline absl::Status ReadCombiners(tensorflow::OpKernelConstruction* context,
-                                  std::vector<Combiner>* combiners) {
-  std::vector<std::string> names;
-  TF_RETURN_IF_ERROR(context->GetAttr("combiners", &names));
+// By table, or none.
+inline absl::Status CombinersOf(const std::vector<std::string>& names,
+                                std::vector<Combiner>* combiners) {
   for (const std::string& name : names) {
     if (name != "sum" && name != "mean" && name != "sqrtn") {
       return Invalid("combiners",
@@ -29,6 +27,14 @@ inline absl::Status ReadCombiners(tensorflow::OpKernelConstruction* context,
                                           : Combiner::kSqrtN);
   }
   return absl::OkStatus();
+}
+
+// The attr `combiners`.
+inline absl::Status ReadCombiners(tensorflow::OpKernelConstruction* context,
+                                  std::vector<Combiner>* combiners) {
+  std::vector<std::string> names;
+  TF_RETURN_IF_ERROR(context->GetAttr("combiners", &names));
+  return CombinersOf(names, combiners);
 }
 
 }  // namespace opwright::embedding

@@ -1,17 +1,14 @@
 // OpwrightEmbeddingLookup: a lookup that is no part of a step, of ids that come in one piece.
 // TensorFlow has no such op: its two are a step's, which enqueue and receive. This one is for
 // whoever only reads: to serve, to evaluate, to look at what has been learned.
-#include <cstdint>
-#include <string>
+#include <utility>
 #include <vector>
 
-#include "base/checked.h"
 #include "base/tf/device_context.h"
 #include "base/tf/register.h"
 #include "base/tf/status.h"
-#include "embedding/tf/calls.h"
 #include "embedding/tf/lookup_args.h"
-#include "embedding/tf/system.h"
+#include "embedding/tf/packed_lookup.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -54,10 +51,6 @@ class LookupOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    FindEndedCalls();
-    const auto found = System::Get().Find();
-    OP_REQUIRES_OK(context, found.status());
-    const Configuration& configuration = (*found)->configuration();
     for (int i = 0; i < context->num_inputs(); ++i) {
       OP_REQUIRES(context, context->input(i).dims() == 1,
                   Invalid(i == 0   ? "ids"
@@ -72,23 +65,15 @@ class LookupOp : public OpKernel {
     const Tensor& weights = context->input(2);
     if (weights.NumElements() != 0) bags.weights = weights.flat<float>().data();
     bags.combiners = combiners_;
-    OP_REQUIRES_OK(context, ToAbsl(CountSamples(configuration, weights.NumElements(), &bags)));
-    Checked columns(0);
-    for (const FeatureConfig& feature : configuration.features) {
-      columns += ItemOf(configuration.tables, feature.table).dimension;
-    }
-    TensorShape shape;
-    OP_REQUIRES(context, columns.fits(),
-                absl::InvalidArgumentError("the features have more columns than there can be"));
-    OP_REQUIRES_OK(context,
-                   TensorShape::BuildTensorShape({bags.samples, columns.value()}, &shape));
-    Tensor* activations;
-    OP_REQUIRES_OK(context, context->allocate_output(0, shape, &activations));
-    float* const to = activations->flat<float>().data();
     DeviceContext exec(context);
-    OP_REQUIRES_OK(context, ToAbsl((*found)->Read(&exec, [&](TableStore* store) {
-                     return store->LookUpPacked(&exec, bags, to);
-                   })));
+    OP_REQUIRES_OK(context, LookUpPacked(std::move(bags), weights.NumElements(), &exec,
+                                         [context](const TensorShape& shape, float** data) {
+                                           Tensor* activations;
+                                           TF_RETURN_IF_ERROR(context->allocate_output(
+                                               0, shape, &activations));
+                                           *data = activations->flat<float>().data();
+                                           return absl::OkStatus();
+                                         }));
   }
 
  private:

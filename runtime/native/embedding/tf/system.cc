@@ -1,6 +1,7 @@
 #include "embedding/tf/system.h"
 
 #include "base/tf/status.h"
+#include "base/tf/workers.h"
 
 #include <utility>
 
@@ -53,12 +54,18 @@ absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::strin
     exchange_ = std::move(exchange);
     before = std::exchange(engine_, *std::move(made));
     device_ = device;
+    threads_ = WorkersOf(context)->NumThreads();
     config_ = std::move(kept);
     canonical_ = std::move(canonical);
   }
   NoteInterrupts();
   if (before) before->Close("the embedding tables were configured anew");
   return absl::OkStatus();
+}
+
+int System::Threads() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return threads_;
 }
 
 void System::SetHosts(HostTasks hosts) {

@@ -55,6 +55,8 @@ class System {
 
   // The engine, for an op that was given this configuration; an empty one fits any engine.
   absl::StatusOr<std::shared_ptr<Engine>> Find(absl::string_view config = {});
+  // Of ops, when the tables were configured.
+  int Threads();
   // Whether its tables lie where the op runs.
   bool LiesHere(tensorflow::OpKernelContext* context, const Engine& engine);
   // As Find, for an op that has to run where the tables lie.
@@ -73,8 +75,9 @@ class System {
   int64_t generation_ = 0;              // Of tables since the hosts were set.
   std::shared_ptr<Exchange> exchange_;  // Null: no other hosts.
   OpDevice device_;                     // Of its tables.
-  std::string config_;                  // As it was given,
-  std::string canonical_;               // and in bytes that can be compared.
+  int threads_ = 1;
+  std::string config_;     // As it was given,
+  std::string canonical_;  // and in bytes that can be compared.
 };
 
 // An op with the attr `config`, a serialized TPUEmbeddingConfiguration.

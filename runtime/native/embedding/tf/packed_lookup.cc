@@ -1,0 +1,112 @@
+#include "embedding/tf/packed_lookup.h"
+
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_split.h"
+#include "base/checked.h"
+#include "base/tf/device_context.h"
+#include "base/tf/status.h"
+#include "base/tf/workers.h"
+#include "embedding/tf/calls.h"
+#include "embedding/tf/lookup_args.h"
+#include "embedding/tf/system.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tsl/profiler/lib/traceme.h"
+
+namespace opwright::embedding {
+namespace {
+
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+// Activations that another library refers to.
+struct Lent {
+  Tensor tensor;
+  int64_t shape[2];
+  DlpackManaged managed;
+};
+
+DlpackManaged* Lend(const Tensor& tensor) {
+  auto lent = std::make_unique<Lent>();
+  lent->tensor = tensor;
+  for (int i = 0; i < 2; ++i) lent->shape[i] = tensor.dim_size(i);
+  DlpackTensor& described = lent->managed.tensor;
+  described = {};
+  described.data = tensor.data();
+  described.device_type = kDlpackCpu;
+  described.rank = 2;
+  described.kind = DlpackKind::kFloat;
+  described.bits = 32;
+  described.lanes = 1;
+  described.shape = lent->shape;
+  lent->managed.owner = lent.get();
+  lent->managed.release = [](DlpackManaged* self) { delete static_cast<Lent*>(self->owner); };
+  return &lent.release()->managed;
+}
+
+std::optional<Ints> IntsOf(const DlpackTensor& tensor) {
+  if (!IsVector(tensor, DlpackKind::kInt, 32) && !IsVector(tensor, DlpackKind::kInt, 64)) {
+    return std::nullopt;
+  }
+  return Ints{DataOf(tensor), tensor.bits == 64, tensor.shape[0]};
+}
+
+}  // namespace
+
+absl::Status LookUpPacked(PackedBags bags, int64_t weights, ExecutionContext* exec,
+                          const Allocate& allocate) {
+  FindEndedCalls();
+  const auto found = System::Get().Find();
+  TF_RETURN_IF_ERROR(found.status());
+  const Configuration& configuration = (*found)->configuration();
+  TF_RETURN_IF_ERROR(ToAbsl(CountSamples(configuration, weights, &bags)));
+  Checked columns(0);
+  for (const FeatureConfig& feature : configuration.features) {
+    columns += ItemOf(configuration.tables, feature.table).dimension;
+  }
+  if (!columns.fits()) {
+    return absl::InvalidArgumentError("the features have more columns than there can be");
+  }
+  TensorShape shape;
+  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape({bags.samples, columns.value()}, &shape));
+  float* activations;
+  TF_RETURN_IF_ERROR(allocate(shape, &activations));
+  return ToAbsl((*found)->Read(
+      exec, [&](TableStore* store) { return store->LookUpPacked(exec, bags, activations); }));
+}
+
+DlpackManaged* LookUpAtOnce(const DlpackTensor& ids, const DlpackTensor* row_splits,
+                            const DlpackTensor* weights, const char* combiners) {
+  const tsl::profiler::TraceMe trace("OpwrightEmbeddingLookup");
+  PackedBags bags;
+  const std::optional<Ints> rows = IntsOf(ids);
+  const std::optional<Ints> splits = row_splits ? IntsOf(*row_splits) : Ints{};
+  if (!rows || !splits) return nullptr;
+  bags.ids = *rows;
+  bags.row_splits = *splits;
+  int64_t of_ids = 0;
+  if (weights) {
+    if (!IsVector(*weights, DlpackKind::kFloat, 32)) return nullptr;
+    of_ids = weights->shape[0];
+    if (of_ids > 0) bags.weights = static_cast<const float*>(DataOf(*weights));
+  }
+  if (combiners && !CombinersOf(absl::StrSplit(combiners, ','), &bags.combiners).ok()) {
+    return nullptr;
+  }
+  Tensor activations;
+  HostContext exec(WorkersAtOnce(System::Get().Threads()));
+  const absl::Status done =
+      LookUpPacked(std::move(bags), of_ids, &exec, [&](const TensorShape& shape, float** data) {
+        activations = Tensor(tensorflow::cpu_allocator(), tensorflow::DT_FLOAT, shape);
+        if (!activations.IsInitialized()) {
+          return absl::ResourceExhaustedError("no memory for activations");
+        }
+        *data = activations.flat<float>().data();
+        return absl::OkStatus();
+      });
+  return done.ok() ? Lend(activations) : nullptr;
+}
+
+}  // namespace opwright::embedding
