@@ -117,13 +117,20 @@ def _find_at_once(
     delete_executor(executor)
     if waits:  # Steps before this may not have been run.
         return None
-    # They keep the tensors.
-    capsules = [
-        None if one is None else to_dlpack(one) for one in (ids, row_splits, weights)
-    ]
+    # The capsules keep the tensors.
+    of_ids, of_splits, of_weights = to_dlpack(ids), None, None
+    splits_at = weights_at = None
+    if row_splits is not None:
+        of_splits = to_dlpack(row_splits)
+        splits_at = _POINTER(of_splits, _NAME)
+    if weights is not None:
+        of_weights = to_dlpack(weights)
+        weights_at = _POINTER(of_weights, _NAME)
     library = native.library()
     lent = library.opwright_embedding_lookup(
-        *[None if one is None else _POINTER(one, _NAME) for one in capsules],
+        _POINTER(of_ids, _NAME),
+        splits_at,
+        weights_at,
         ",".join(combiners).encode() if combiners else None,
     )
     if lent is None:
