@@ -12,7 +12,7 @@ from typing import Any
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _embedding
-from tensorflow.python import pywrap_tfe
+from tensorflow.python import pywrap_tfe as _pywrap_tfe
 from tensorflow.python.autograph.core import config as _autograph_config
 from tensorflow.python.client import pywrap_tf_session as _session
 from tensorflow.python.distribute import collective_all_reduce_strategy as _collective
@@ -67,6 +67,7 @@ op_callbacks: Any = _op_callbacks
 op_def_library: Any = _op_def_library
 op_def_registry: Any = _op_def_registry
 ops: Any = _ops
+pywrap_tfe: Any = _pywrap_tfe
 session_library: Any = _session
 tpu_replication: Any = _tpu_replication
 tpu_strategy: Any = _tpu_strategy
@@ -81,21 +82,13 @@ TensorType: Any = _types.Tensor
 # What an eager call of a generated class asks, which counts in every one of them.
 execute: Any = pywrap_tfe.TFE_Py_FastPathExecute
 """Runs an op at once. It raises where it needs the inputs to be tensors first."""
-contexts: Mapping[str, Any] = vars(_context)
+contexts: Mapping[str, object] = vars(_context)
 """What TensorFlow's module of the eager context defines: that, or None before its first
 use, is `[CURRENT]` of it, and `[EAGER]` whether threads execute eagerly by default."""
 CURRENT = "_context"
 EAGER = "default_execution_mode"
 graphs: Any = _ops._default_graph_stack
 """The graphs that this thread builds; `graphs.stack` is empty while there are none."""
-
-# What hands tensors to other libraries and takes theirs, as the public API does, which
-# asks more; whatever is taken, the context's handle comes with it.
-to_dlpack: Any = pywrap_tfe.TFE_ToDlpackCapsule
-from_dlpack: Any = pywrap_tfe.TFE_FromDlpackCapsule
-executor_of_thread: Any = pywrap_tfe.TFE_ContextGetExecutorForThread
-is_async: Any = pywrap_tfe.TFE_ExecutorIsAsync
-delete_executor: Any = pywrap_tfe.TFE_DeleteExecutor
 
 # Messages. Their modules are filled at run time, which type checkers do not see.
 AttrValue: Any = vars(attr_value_pb2)["AttrValue"]

@@ -157,7 +157,8 @@ def test_only_what_is_plain_is_found_at_once() -> None:
     assert lookup._find_at_once(ids, ids, None, ()) is None
     assert lookup._find_at_once(ids, None, ids, ()) is None
     assert lookup._find_at_once(ids, None, tf.ones([5]), ()) is None
-    assert lookup._find_at_once(ids, None, None, ["max"] * 2) is None
+    for combiners in (["max"] * 2, ["sum"], ["sum,mean"], ["sum", "mean\0"]):
+        assert lookup._find_at_once(ids, None, None, combiners) is None
     # Steps may be waiting there to be run.
     with tf_context.execution_mode(tf_context.ASYNC):
         assert lookup._find_at_once(ids, None, None, ()) is None

@@ -64,9 +64,9 @@ RULES = {
 #: that fell is to be lowered here.
 CEILINGS = {
     "generated": (0, 0),
-    # 31 uses declare what `_internals` takes from TensorFlow, and most ignores are of
+    # 32 uses declare what `_internals` takes from TensorFlow, and most ignores are of
     # classes that derive from one of TensorFlow's: all are `Any` to type checkers.
-    "runtime": (280, 21),
+    "runtime": (281, 21),
     "codegen": (69, 1),
 }
 

@@ -5,22 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import tensorflow as tf
 
 from opwright_runtime import native
-from opwright_runtime._internals import (
-    CURRENT,
-    EAGER,
-    contexts,
-    delete_executor,
-    executor_of_thread,
-    from_dlpack,
-    graphs,
-    is_async,
-    to_dlpack,
-)
+from opwright_runtime._internals import EAGER, context, contexts, graphs, pywrap_tfe
 
 if TYPE_CHECKING:
     from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TInt64
@@ -28,6 +18,7 @@ if TYPE_CHECKING:
     Integers: TypeAlias = Operand[TInt32] | Operand[TInt64]
 
 Combiner: TypeAlias = Literal["sum", "mean", "sqrtn"]
+_COMBINERS = frozenset(get_args(Combiner))
 
 # Python's functions for the capsules in which DLPack's tensors travel.
 _POINTER = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -102,7 +93,7 @@ def _find_at_once(
     row_splits: object | None,
     weights: object | None,
     combiners: Sequence[str],
-) -> Any:
+) -> Output[TFloat32] | None:
     """What the library finds by itself; None, or an error, where that takes an op.
 
     An op of TensorFlow's is a function to it, and takes as long as one: longer than a
@@ -111,13 +102,15 @@ def _find_at_once(
     Raises:
         Exception: an argument is no eager tensor, or something else is unusual.
     """
-    handle = contexts[CURRENT]._handle
-    executor = executor_of_thread(handle)
-    waits = is_async(executor)
-    delete_executor(executor)
-    if waits:  # Steps before this may not have been run.
+    handle = context._context._handle
+    executor = pywrap_tfe.TFE_ContextGetExecutorForThread(handle)
+    waits = pywrap_tfe.TFE_ExecutorIsAsync(executor)
+    pywrap_tfe.TFE_DeleteExecutor(executor)
+    # Steps before this may not have been run.
+    if waits or not _COMBINERS.issuperset(combiners):
         return None
     # The capsules keep the tensors.
+    to_dlpack = pywrap_tfe.TFE_ToDlpackCapsule
     of_ids, of_splits, of_weights = to_dlpack(ids), None, None
     splits_at = weights_at = None
     if row_splits is not None:
@@ -136,7 +129,10 @@ def _find_at_once(
     if lent is None:
         return None
     try:
-        return from_dlpack(_CAPSULE(lent, _NAME, None), handle)
+        found: Output[TFloat32] = pywrap_tfe.TFE_FromDlpackCapsule(
+            _CAPSULE(lent, _NAME, None), handle
+        )
+        return found
     except BaseException:
         library.opwright_release(lent)
         raise
