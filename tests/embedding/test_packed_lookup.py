@@ -167,6 +167,16 @@ def test_only_what_is_plain_is_found_at_once() -> None:
         np.testing.assert_array_equal(tpu.embedding_lookup(taken), found)
 
 
+def test_profiles_show_it(tmp_path: Path) -> None:
+    program()
+    ids = tf.constant([0, 1, 2, 3, 0, 1])
+    tf.profiler.experimental.start(str(tmp_path))
+    assert lookup._find_at_once(ids, None, None, ()) is not None
+    tf.profiler.experimental.stop()
+    (profile,) = tmp_path.rglob("*.xplane.pb")
+    assert b"OpwrightEmbeddingLookup" in profile.read_bytes()
+
+
 def test_as_a_step_looks_up() -> None:
     """The same bits, before an update and after it."""
     made = program()

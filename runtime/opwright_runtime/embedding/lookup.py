@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-import tensorflow as tf
+import numpy as np
 
 from opwright_runtime import native
 from opwright_runtime._internals import EAGER, context, contexts, graphs, pywrap_tfe
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
 Combiner: TypeAlias = Literal["sum", "mean", "sqrtn"]
 _COMBINERS = frozenset(get_args(Combiner))
+_NO_SPLITS = np.zeros(0, np.int32)
+_NO_WEIGHTS = np.zeros(0, np.float32)
 
 # Python's functions for the capsules in which DLPack's tensors travel.
 _POINTER = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -39,8 +40,9 @@ def embedding_lookup(
 ) -> Output[TFloat32]:
     """The embeddings of samples, in the tables as they are now.
 
-    It is one op, beside the queues of steps: it enqueues nothing, trains nothing, takes
-    any number of samples, and comes after every update that was sent before. Ids come
+    It is one op, and none at all in an eager call with tensors, beside the queues of
+    steps: it enqueues nothing, trains nothing, takes any number of samples, and comes
+    after every update that was sent before. Ids come
     in one piece, as FBGEMM and torchrec pack them: those of the configuration's first
     feature, sample after sample, then those of the next one. Bag b, of feature
     `b // samples` and sample `b % samples`, has the ids from `row_splits[b]` up to
@@ -67,24 +69,19 @@ def embedding_lookup(
             that are not finite, numbers of them that do not fit each other.
         UnimplementedError: the tables lie on a GPU, or are shared by several hosts.
     """
-    eager = contexts[EAGER] and not graphs.stack
-    found: Output[TFloat32] | None
-    if eager:
+    if contexts[EAGER] and not graphs.stack:
         try:
-            found = _find_at_once(ids, row_splits, weights, combiners)
-            if found is not None:
-                return found
+            at_once = _find_at_once(ids, row_splits, weights, combiners)
         except Exception:
-            pass  # It only reads. Once more: what takes all else, or says why not.
-    # A tensor is converted once. A graph's is for that graph alone, and one that is not
-    # would be kept in it.
-    nothing = _no_elements if eager else _zeros
+            at_once = None  # It only reads. The op takes all else, or says why not.
+        if at_once is not None:
+            return at_once
     if row_splits is None:
-        row_splits = nothing("int32")
+        row_splits = _NO_SPLITS
     if weights is None:
-        weights = nothing("float32")
-    found = native.ops().opwright_embedding_lookup(ids, row_splits, weights, combiners)
-    assert found is not None
+        weights = _NO_WEIGHTS
+    lookup = native.ops().opwright_embedding_lookup
+    found: Output[TFloat32] = lookup(ids, row_splits, weights, combiners)
     return found
 
 
@@ -102,7 +99,7 @@ def _find_at_once(
     Raises:
         Exception: an argument is no eager tensor, or something else is unusual.
     """
-    handle = context._context._handle
+    handle = context.context()._handle
     executor = pywrap_tfe.TFE_ContextGetExecutorForThread(handle)
     waits = pywrap_tfe.TFE_ExecutorIsAsync(executor)
     pywrap_tfe.TFE_DeleteExecutor(executor)
@@ -136,13 +133,3 @@ def _find_at_once(
     except BaseException:
         library.opwright_release(lent)
         raise
-
-
-def _zeros(dtype: str) -> tf.Tensor:
-    return tf.zeros([0], dtype)
-
-
-@cache
-def _no_elements(dtype: str) -> tf.Tensor:
-    with tf.device("CPU:0"):
-        return tf.zeros([0], dtype)
