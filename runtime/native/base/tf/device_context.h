@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/execution_context.h"
+#include "base/helpers.h"
 #include "base/tasks.h"
 #include "base/tf/workers.h"
 #include "tensorflow/core/framework/allocator.h"
@@ -20,29 +21,31 @@
 
 namespace opwright {
 
-// The threads alone.
+// The threads alone: the caller's, and those of a pool.
+template <class Pool>
 class PoolContext : public ExecutionContext {
  public:
-  explicit PoolContext(tensorflow::thread::ThreadPool* workers) : workers_(workers) {}
+  PoolContext(Pool& pool, int threads) : pool_(pool), threads_(threads) {}
 
-  int Threads() const override { return workers_->NumThreads(); }
+  int Threads() const override { return threads_; }
 
   void For(int64_t count, const std::function<void(int64_t)>& task) override {
-    Tasks::For(count, task, Threads(), *workers_);
+    Tasks::For(count, task, threads_, pool_);
   }
 
   std::shared_ptr<Background> Begin(int64_t count, std::function<void(int64_t)> task) override {
-    return Tasks::Begin(count, std::move(task), Threads(), *workers_);
+    return Tasks::Begin(count, std::move(task), threads_, pool_);
   }
 
  private:
-  tensorflow::thread::ThreadPool* const workers_;
+  Pool& pool_;
+  const int threads_;
 };
 
-class DeviceContext : public PoolContext {
+class DeviceContext : public PoolContext<tensorflow::thread::ThreadPool> {
  public:
   explicit DeviceContext(tensorflow::OpKernelContext* context)
-      : PoolContext(WorkersOf(context)), context_(context) {}
+      : PoolContext(*WorkersOf(context), WorkersOf(context)->NumThreads()), context_(context) {}
 
   // Small requests share a block; the first ones need none.
   void* Allocate(size_t bytes) override {
@@ -88,9 +91,9 @@ class DeviceContext : public PoolContext {
 };
 
 // Of a call that is no op's.
-class HostContext : public PoolContext {
+class HostContext : public PoolContext<Helpers> {
  public:
-  using PoolContext::PoolContext;
+  explicit HostContext(Helpers& helpers) : PoolContext(helpers, helpers.size() + 1) {}
 
   void* Allocate(size_t bytes) override {
     int64_t size;

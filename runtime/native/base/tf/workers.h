@@ -1,9 +1,9 @@
 // The threads that help the library's ops: the device's pool, or one of the library's own.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 
+#include "base/helpers.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/lib/core/threadpool.h"
 #include "tensorflow/core/platform/env.h"
@@ -32,13 +32,11 @@ inline tensorflow::thread::ThreadPool* WorkersOf(tensorflow::OpKernelContext* co
   return own ? own : context->device()->tensorflow_cpu_worker_threads()->workers;
 }
 
-// Those of calls that are no op's: of the library's own pool, or of another one, of as many as
-// ops had when somebody first asked. A device's may be gone before such a call is made.
-inline tensorflow::thread::ThreadPool* WorkersAtOnce(int threads) {
-  if (const auto own = OwnWorkers().load()) return own;
-  static const auto workers = new tensorflow::thread::ThreadPool(
-      tensorflow::Env::Default(), "opwright_at_once", std::max(threads, 1));
-  return workers;
+// What helps calls that are no op's, with as many threads as ops had when somebody first asked,
+// the caller's among them. Never destroyed either.
+inline Helpers& HelpersAtOnce(int threads) {
+  static Helpers* const helpers = new Helpers(threads - 1);
+  return *helpers;
 }
 
 }  // namespace opwright

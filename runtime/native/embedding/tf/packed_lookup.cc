@@ -96,7 +96,7 @@ DlpackManaged* LookUpAtOnce(const DlpackTensor& ids, const DlpackTensor* row_spl
     return nullptr;
   }
   Tensor activations;
-  HostContext exec(WorkersAtOnce(System::Get().Threads()));
+  HostContext exec(HelpersAtOnce(System::Get().Threads()));
   const absl::Status done =
       LookUpPacked(std::move(bags), of_ids, &exec, [&](const TensorShape& shape, float** data) {
         activations = Tensor(tensorflow::cpu_allocator(), tensorflow::DT_FLOAT, shape);

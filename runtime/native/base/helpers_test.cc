@@ -1,0 +1,109 @@
+// Helpers that are awake, asleep, too few, none.
+#include "base/helpers.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/tasks.h"
+#include "base/testing/testing.h"
+
+namespace opwright {
+namespace {
+
+constexpr int64_t kCount = 300;
+
+void DoAll(Helpers& helpers) {
+  std::vector<std::atomic<int>> times(kCount);
+  Tasks::For(
+      kCount, [&](int64_t i) { ++times[static_cast<size_t>(i)]; }, helpers.size() + 1, helpers);
+  for (const auto& one : times) EXPECT_EQ(one.load(), 1);
+}
+
+TEST(Helpers, EachTaskIsDoneOnce) {
+  for (int threads : {0, 1, 3}) {
+    Helpers helpers(threads);
+    EXPECT_EQ(helpers.size(), threads);
+    for (int64_t round = 0; round < testing::Rounds(50); ++round) {
+      DoAll(helpers);
+      // Sometimes they sleep by then, sometimes they are about to.
+      std::this_thread::sleep_for(std::chrono::microseconds(40 * (round % 10)));
+    }
+  }
+}
+
+TEST(Helpers, CallersShareThem) {
+  Helpers helpers(2);
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 4; ++i) {
+    callers.emplace_back([&] {
+      for (int64_t round = 0; round < testing::Rounds(50); ++round) DoAll(helpers);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+// Tasks that wait for each other end only if each has a helper: whoever is awake takes one, and
+// as many others are woken.
+TEST(Helpers, AsManyWorkAsThereAreTasks) {
+  constexpr int64_t kHelpers = 3;
+  Helpers helpers(kHelpers);
+  std::mutex mutex;
+  std::condition_variable changed;
+  int64_t met = 0;
+  const auto meet = [&](int64_t count) {
+    std::unique_lock<std::mutex> lock(mutex);
+    return changed.wait_for(lock, std::chrono::seconds(60), [&] { return met >= count; });
+  };
+  for (int64_t round = 1; round <= testing::Rounds(50); ++round) {
+    for (int64_t i = 0; i < kHelpers; ++i) {
+      helpers.Schedule([&, round] {
+        {
+          std::lock_guard<std::mutex> lock(mutex);
+          ++met;
+        }
+        changed.notify_all();
+        meet(kHelpers * round);
+      });
+      // One after the other, and at once.
+      std::this_thread::sleep_for(std::chrono::microseconds(100 * (round % 4)));
+    }
+    EXPECT(meet(kHelpers * round));
+  }
+}
+
+TEST(Helpers, LeaveWhatIsTooMuch) {
+  std::atomic<int> done{0};
+  {
+    Helpers helpers(1);
+    std::mutex busy;
+    std::unique_lock<std::mutex> lock(busy);
+    for (int i = 0; i < 1000; ++i) {
+      helpers.Schedule([&] {
+        std::lock_guard<std::mutex> free(busy);
+        ++done;
+      });
+    }
+    lock.unlock();
+  }
+  EXPECT(done.load() >= 1 && done.load() < 100);
+  Helpers none(0);
+  none.Schedule([&] { done = 0; });
+  EXPECT(done.load() > 0);
+}
+
+// What was scheduled is done before they go.
+TEST(Helpers, EndWhenThereIsNoTask) {
+  std::atomic<int> done{0};
+  {
+    Helpers helpers(2);
+    for (int i = 0; i < 20; ++i) helpers.Schedule([&] { ++done; });
+  }
+  EXPECT_EQ(done.load(), 20);
+}
+
+}  // namespace
+}  // namespace opwright
