@@ -50,7 +50,6 @@ TEST(Helpers, CallersShareThem) {
 // as many others are woken.
 TEST(Helpers, AsManyWorkAsThereAreTasks) {
   constexpr int64_t kHelpers = 3;
-  Helpers helpers(kHelpers);
   std::mutex mutex;
   std::condition_variable changed;
   int64_t met = 0;
@@ -58,6 +57,7 @@ TEST(Helpers, AsManyWorkAsThereAreTasks) {
     std::unique_lock<std::mutex> lock(mutex);
     return changed.wait_for(lock, std::chrono::seconds(60), [&] { return met >= count; });
   };
+  Helpers helpers(kHelpers);
   for (int64_t round = 1; round <= testing::Rounds(50); ++round) {
     for (int64_t i = 0; i < kHelpers; ++i) {
       helpers.Schedule([&, round] {
@@ -78,8 +78,8 @@ TEST(Helpers, AsManyWorkAsThereAreTasks) {
 TEST(Helpers, LeaveWhatIsTooMuch) {
   std::atomic<int> done{0};
   {
-    Helpers helpers(1);
     std::mutex busy;
+    Helpers helpers(1);
     std::unique_lock<std::mutex> lock(busy);
     for (int i = 0; i < 1000; ++i) {
       helpers.Schedule([&] {
