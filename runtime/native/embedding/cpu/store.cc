@@ -28,7 +28,7 @@ class Pages {
   Pages() = default;
   Pages(const Pages&) = delete;
   Pages(Pages&& other) noexcept
-      : data_(other.data_), mapped_(other.mapped_), bytes_(other.bytes_) {
+      : data_(other.data_), mapped_(other.mapped_), bytes_(other.bytes_), whole_(other.whole_) {
     other.mapped_ = nullptr;
   }
   ~Pages() {
@@ -36,8 +36,6 @@ class Pages {
   }
 
   bool Map(size_t bytes) {
-    // The kernel makes large pages of whole, aligned ones only.
-    constexpr size_t kLarge = 2 << 20;
     const size_t slack = bytes >= kLarge ? kLarge : 0;
     void* const mapped = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -47,20 +45,33 @@ class Pages {
     char* data = static_cast<char*>(mapped);
     if (slack) {
       data += (kLarge - reinterpret_cast<uintptr_t>(mapped) % kLarge) % kLarge;
+      whole_ = bytes / kLarge * kLarge;
 #if defined(MADV_HUGEPAGE)
-      madvise(data, bytes / kLarge * kLarge, MADV_HUGEPAGE);
+      madvise(data, whole_, MADV_HUGEPAGE);
 #endif
     }
     data_ = reinterpret_cast<float*>(data);
     return true;
   }
 
+  // Tries again for what has been written when large pages were short, as they are for a while
+  // after much memory was freed. Soon done where there is nothing to do, or they are short
+  // still.
+  void Enlarge() const {
+    constexpr int kCollapse = 25;  // Linux 6.1 has it, and later headers; others refuse it.
+    if (whole_ > 0) madvise(data_, whole_, kCollapse);
+  }
+
   float* get() const { return data_; }
 
  private:
+  // The kernel makes large pages of whole, aligned ones only.
+  static constexpr size_t kLarge = 2 << 20;
+
   float* data_ = nullptr;
   void* mapped_ = nullptr;
   size_t bytes_ = 0;
+  size_t whole_ = 0;  // Of large pages, in bytes.
 };
 
 struct Table {
@@ -316,6 +327,7 @@ class CpuTableStore : public TableStore {
                     dimension * sizeof(float));
       }
     });
+    table.pages.Enlarge();
     return {};
   }
 

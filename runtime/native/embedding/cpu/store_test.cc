@@ -2,8 +2,14 @@
 // side is what one does.
 #include "embedding/store.h"
 
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <string>
 
 #include "embedding/testing/steps.h"
 
@@ -58,6 +64,63 @@ TEST(Store, ShardsAndSlotsLieApart) {
       }
     }
   }
+}
+
+constexpr int64_t kLargePage = 2 << 20;
+
+// Bytes of this process in large pages.
+int64_t InLargePages() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(rollup, line);) {
+    if (line.rfind("AnonHugePages:", 0) == 0) return std::stoll(line.substr(14)) << 10;
+  }
+  return 0;
+}
+
+// Whether this kernel makes a large page of small ones, as Linux does from 6.1 on.
+bool KernelEnlarges() {
+  void* const mapped =
+      mmap(nullptr, 2 * kLargePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  EXPECT(mapped != MAP_FAILED);
+  char* const page =
+      static_cast<char*>(mapped) +
+      (kLargePage - reinterpret_cast<intptr_t>(mapped) % kLargePage) % kLargePage;
+  page[0] = 1;
+  constexpr int kCollapse = 25;
+  const bool enlarges = madvise(page, kLargePage, kCollapse) == 0;
+  munmap(mapped, 2 * kLargePage);
+  return enlarges;
+}
+
+TEST(Store, LargePagesThatWereShortAreTriedAgain) {
+  if (!KernelEnlarges()) {
+    std::puts("  not here: this kernel makes no large page of small ones");
+    return;
+  }
+  Pool pool(1);
+  PoolContext exec(pool);
+  Configuration configuration;
+  configuration.tables.resize(1);
+  TableConfig& table = configuration.tables[0];
+  table.name = "t";
+  table.rows = 8 * kLargePage / int64_t{sizeof(float)} / 64;
+  table.dimension = 64;
+  table.optimizer = Optimizer::kSgd;
+  configuration.features = {{"f", 0, {1}}};
+  configuration.mode = Mode::kTraining;
+  EXPECT_OK(Complete(&configuration));
+  const auto store = MakeCpuTableStore();
+  EXPECT_OK(store->Allocate(configuration));
+  const std::vector<float> values(static_cast<size_t>(table.rows * table.dimension), 1.f);
+  const Shard all = ShardOf(table.rows, 1, 0, false);
+  const int64_t before = InLargePages();
+  prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+  const Status written = store->Write(&exec, 0, -1, all, values.data());
+  prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+  EXPECT_OK(written);
+  EXPECT_EQ(InLargePages(), before);
+  EXPECT_OK(store->Write(&exec, 0, -1, all, values.data()));
+  EXPECT(InLargePages() > before);
 }
 
 TEST(Store, ItBeginsWithZeros) {
