@@ -28,7 +28,7 @@ class Helpers {
   explicit Helpers(int threads) {
     try {
       threads_.reserve(static_cast<size_t>(std::max(threads, 0)));
-      for (int i = 0; i < threads; ++i) {
+      for (; size_ < threads; ++size_) {
         threads_.emplace_back([this] { Work(); });
       }
     } catch (const std::exception&) {
@@ -44,7 +44,7 @@ class Helpers {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  int size() const { return static_cast<int>(threads_.size()); }
+  int size() const { return size_; }
 
   // Has one of them do it. With too much to do, as after a fork that they did not survive, they
   // leave it: a caller does what nobody has begun.
@@ -113,6 +113,7 @@ class Helpers {
   bool closed_ = false;
   std::atomic<int64_t> unclaimed_{0};  // Tasks that are there for whoever comes first.
   std::atomic<int64_t> watching_{0};
+  int size_ = 0;
   std::vector<std::thread> threads_;  // After what they use.
 };
 

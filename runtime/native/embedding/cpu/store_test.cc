@@ -71,10 +71,11 @@ constexpr int64_t kLargePage = 2 << 20;
 // Bytes of this process in large pages.
 int64_t InLargePages() {
   std::ifstream rollup("/proc/self/smaps_rollup");
-  for (std::string line; std::getline(rollup, line);) {
-    if (line.rfind("AnonHugePages:", 0) == 0) return std::stoll(line.substr(14)) << 10;
+  int64_t kilobytes = 0;
+  for (std::string word; rollup >> word;) {
+    if (word == "AnonHugePages:") rollup >> kilobytes;
   }
-  return 0;
+  return kilobytes << 10;
 }
 
 // Whether this kernel makes a large page of small ones, as Linux does from 6.1 on.
