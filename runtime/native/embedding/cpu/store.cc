@@ -54,9 +54,8 @@ class Pages {
     return true;
   }
 
-  // Tries again for what has been written when large pages were short, as they are for a while
-  // after much memory was freed. Soon done where there is nothing to do, or they are short
-  // still.
+  // Tries again for what was written while large pages were short. Soon done where there is
+  // nothing to do, or they are short still.
   void Enlarge() const {
     constexpr int kCollapse = 25;  // Linux 6.1 has it, and later headers; others refuse it.
     if (whole_ > 0) madvise(data_, whole_, kCollapse);
