@@ -288,6 +288,22 @@ def enduring(folder: Path, first: int) -> Callable[[int, Any], None]:
     return body
 
 
+def summing(folder: Path) -> Callable[[int, Any], None]:
+    """Sums over all hosts and nothing else, until one fails; that is told in a file."""
+
+    def body(host: int, resolver: Any) -> None:
+        training = Training(resolver, patience=5.0)
+        try:
+            while True:
+                training.strategy.reduce("SUM", tf.ones([16]), axis=None)
+                (folder / f"begun_{host}").touch()
+        except tf.errors.OpError as error:
+            said = f"{type(error).__name__}: {error}"
+            (folder / f"ended_{host}").write_text(said, "utf-8")
+
+    return body
+
+
 def refusing(folder: Path, hosts: int) -> Callable[[int, Any], None]:
     """Six steps, and between them such as the last host of several makes fail.
 
@@ -374,13 +390,21 @@ def relay(ports: list[int]) -> tuple[int, list[int]]:
     os._exit(0)
 
 
-def severed(folder: Path, blow: signal.Signals) -> None:
-    """What connects two hosts gets a signal while both train; each names the other."""
-    ports = free_ports(2)
-    link, (to_first, to_second) = relay(ports)
-    seen = [[ports[0], to_second], [to_first, ports[1]]]
-    children = fork(2, enduring(folder, 0), seen)
-    await_training(folder, 2)
+def severed(
+    folder: Path, blow: signal.Signals, hosts: int, body: Callable[[int, Any], None]
+) -> None:
+    """What connects the last two hosts gets a signal while all work.
+
+    Each of the two names the other.
+    """
+    ports = free_ports(hosts)
+    two = (hosts - 2, hosts - 1)
+    link, relayed = relay([ports[host] for host in two])
+    seen = [list(ports) for _ in range(hosts)]
+    for host, other, port in zip(two, reversed(two), reversed(relayed), strict=True):
+        seen[host][other] = port
+    children = fork(hosts, body, seen)
+    await_training(folder, hosts)
     os.kill(link, blow)
     struck = time.monotonic()
     codes = wait(children, 60)
@@ -388,16 +412,12 @@ def severed(folder: Path, blow: signal.Signals) -> None:
     os.kill(link, signal.SIGKILL)
     os.waitpid(link, 0)
     told = {path.name: path.read_text("utf-8") for path in folder.glob("ended_*")}
-    other = "/job:worker/replica:0/task:{}"
-    # While it waits in a collective of the dense part, the second host is told by
-    # TensorFlow which service of the first one did not answer, and not whose it is.
-    service = "CoordinationService/Heartbeat"
     named = [
-        other.format(1 - int(name[-1])) in said or (name[-1] == "1" and service in said)
-        for name, said in told.items()
+        f"/job:worker/replica:0/task:{other}" in told.get(f"ended_{host}", "")
+        for host, other in zip(two, reversed(two), strict=True)
     ]
     print(
-        *(blow.name, "to 2 of 2", codes, "named by", sum(named), "of", len(told)),
+        *(blow.name, "to 2 of", hosts, codes, "named by", sum(named), "of", len(told)),
         *("after", round(seconds, 1)), flush=True
     )  # fmt: skip
     print(told, flush=True)
@@ -478,7 +498,10 @@ def main() -> None:
         children = fork(3, enduring(folder, 0))
         blow_to(children, folder, signal.SIGSTOP, 1, 0.1)
     elif what == "severed":
-        severed(folder, signal.Signals[sys.argv[3]])
+        body = {"training": enduring(folder, 0), "summing": summing(folder)}
+        severed(
+            folder, signal.Signals[sys.argv[3]], int(sys.argv[4]), body[sys.argv[5]]
+        )
     elif what == "killed":
         wait(fork(1, whole(folder, 1)), 120)
         killed(folder, int(sys.argv[3]), int(sys.argv[4]))

@@ -7,6 +7,7 @@ of variables. The engine of a process keeps a shard of every table (hosts.cc).
 
 from __future__ import annotations
 
+import atexit
 import functools
 from typing import Any, TypeAlias
 
@@ -66,6 +67,9 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
                 "first, before any other call of TensorFlow that runs an op or asks "
                 "for devices"
             ) from error
+        if not _Cluster.server_started:
+            # Hosts ask each other whether they live, but not once TensorFlow goes.
+            atexit.register(forget_hosts)
         _Cluster.server_started = True
         native.library().opwright_embedding_set_hosts(
             "\n".join(tasks).encode(), own, patience

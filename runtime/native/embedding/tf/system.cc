@@ -39,6 +39,7 @@ absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::strin
     std::string kept(config);
     std::unique_ptr<TableStore> store = MakeTableStore(context);
     std::shared_ptr<Exchange> exchange;
+    std::unique_ptr<HostWatch> watch;
     if (hosts_.tasks.size() > 1) {
       if (!device.gpu.empty()) {
         return absl::UnimplementedError("tables on a GPU cannot be shared out over hosts");
@@ -46,12 +47,16 @@ absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::strin
       auto made = MakeRuntimeExchange(context, hosts_, generation_ + 1);
       TF_RETURN_IF_ERROR(made.status());
       exchange = *std::move(made);
+      if (!watch_) {
+        watch = std::make_unique<HostWatch>(context->collective_executor(), hosts_);
+      }
       store = MakeHostsStore(exchange, std::move(store));
     }
     StatusOr<std::shared_ptr<Engine>> made = Engine::Create(configuration, std::move(store));
     TF_RETURN_IF_ERROR(ToAbsl(made.status()));
     ++generation_;
     exchange_ = std::move(exchange);
+    if (watch) watch_ = std::move(watch);
     before = std::exchange(engine_, *std::move(made));
     device_ = device;
     threads_ = WorkersOf(context)->NumThreads();
@@ -69,7 +74,9 @@ int System::Threads() {
 }
 
 void System::SetHosts(HostTasks hosts) {
+  std::unique_ptr<HostWatch> before;
   std::lock_guard<std::mutex> lock(mutex_);
+  before = std::move(watch_);
   hosts_ = std::move(hosts);
 }
 

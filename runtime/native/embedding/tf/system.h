@@ -13,6 +13,7 @@
 #include "embedding/engine.h"
 #include "embedding/tf/config.h"
 #include "embedding/tf/device.h"
+#include "embedding/tf/host_watch.h"
 #include "embedding/tf/runtime_exchange.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -22,8 +23,8 @@ class System {
  public:
   static System& Get();
 
-  // From the next configuration on, tables are shared out over these hosts; with none or one,
-  // this process has them whole.
+  // From the next configuration on, tables are shared out over these hosts, each of which
+  // watches over the others; with none or one, this process has them whole.
   void SetHosts(HostTasks hosts);
   // What this host has sent to others for the tables in use, in bytes by cargo; then how many
   // messages. Zeros without other hosts.
@@ -74,6 +75,7 @@ class System {
   HostTasks hosts_;
   int64_t generation_ = 0;              // Of tables since the hosts were set.
   std::shared_ptr<Exchange> exchange_;  // Null: no other hosts.
+  std::unique_ptr<HostWatch> watch_;    // From the first tables on that they share.
   OpDevice device_;                     // Of its tables.
   int threads_ = 1;
   std::string config_;     // As it was given,
