@@ -66,7 +66,7 @@ class HostWatch::Questions : public std::enable_shared_from_this<Questions> {
     const absl::Status status(
         why_.code(), absl::StrCat(silent_->task, " does not answer: ", why_.message()));
     lock.unlock();
-  executor_.get()->StartAbort(status);
+    executor_.get()->StartAbort(status);
   }
 
   void End() {
