@@ -17,6 +17,7 @@ from opwright_runtime import native
 from opwright_runtime._internals import context as tf_context
 from opwright_runtime.embedding import lookup
 from support.embedding_program import Program, rows, table, tpu_embedding
+from support.processes import run_program
 
 Floats = NDArray[np.float32]
 Combiner = Literal["sum", "mean", "sqrtn"]
@@ -137,6 +138,34 @@ def test_the_same_as_the_op() -> None:
         assert at_once is not None
         at_once = tf.identity(lookup._find_at_once(*bags, None, ()))
     assert resident() - before < 2000 * samples * 13 * 4 / 4
+
+
+def test_large_activations_are_their_callers() -> None:
+    """Memory that was let go serves again; what somebody still has stays as it is."""
+    weights = np.random.default_rng(9).normal(size=(1000, 64)).astype(np.float32)
+    feature = tpu_embedding.FeatureConfig(table(weights, "wide"), output_shape=[2])
+    build(Program({"all": feature}, tpu_embedding.SGD(0.5)))
+    first, second, third = (
+        tf.random.stateless_uniform([160_000], (seed, 0), 0, 1000, tf.int32)
+        for seed in range(3)
+    )
+    kept = tpu.embedding_lookup(first)
+    for ids in (second, third, second):
+        found = tpu.embedding_lookup(ids)
+        np.testing.assert_array_equal(found, weights[ids])
+        del found
+    np.testing.assert_array_equal(kept, weights[first])
+
+
+def test_large_activations_take_no_new_pages() -> None:
+    """Where TensorFlow pools no memory: without oneDNN, as on processors of AMD."""
+    done = run_program(
+        "large_lookups", timeout=120, afresh=True, TF_ENABLE_ONEDNN_OPTS="0"
+    )
+    first, *others = (int(line) for line in done.stdout.split())
+    assert first > 10_000, done.stdout + done.stderr
+    assert len(others) == 3
+    assert max(others) < first / 10
 
 
 def test_only_what_is_plain_is_found_at_once() -> None:

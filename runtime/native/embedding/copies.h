@@ -2,9 +2,11 @@
 // change them after the check. Compiled with the flags of the file that includes this.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "embedding/batch.h"
 
@@ -14,15 +16,17 @@ namespace {
 // Whether all ids are rows. They are looked at one by one only to name the one that is wrong.
 template <class T>
 bool CopyIds(const T* from, int64_t count, int64_t rows, int64_t* to) {
-  const uint64_t last = static_cast<uint64_t>(rows) - 1;
-  uint64_t signs = 0;  // Of all ids, and of how far each is below the last one.
+  using Bits = std::make_unsigned_t<T>;
+  const Bits last = static_cast<Bits>(
+      std::min<int64_t>(rows - 1, std::numeric_limits<T>::max()));  // That an id can name.
+  Bits signs = 0;  // Of all ids, and of how far each is below the last one.
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t id = from[i];
+    const T id = from[i];
     to[i] = id;
-    const uint64_t bits = static_cast<uint64_t>(id);
+    const Bits bits = static_cast<Bits>(id);
     signs |= bits | (last - bits);
   }
-  return signs >> 63 == 0;
+  return signs >> (8 * sizeof(T) - 1) == 0;
 }
 
 // Whether all weights are finite in float32.

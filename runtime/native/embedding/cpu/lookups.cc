@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/caches.h"
 #include "base/checked.h"
 #include "embedding/store.h"
 
@@ -18,9 +19,14 @@ int64_t LookupBytes(int64_t ids, int64_t samples, int64_t dimension) {
 
 LookupPlan::LookupPlan(const std::vector<Feature>& features, int64_t threads) {
   constexpr int64_t kLeast = 64 << 10, kMost = 512 << 10;
-  Checked all(0);
-  for (const Feature& one : features) all += LookupBytes(one.ids, one.samples, one.dimension);
+  Checked all(0), outputs(0);
+  for (const Feature& one : features) {
+    all += LookupBytes(one.ids, one.samples, one.dimension);
+    outputs += LookupBytes(0, one.samples, one.dimension);
+  }
   bytes_ = all.overflowed() ? INT64_MAX : all.value();
+  const int64_t cache = LargestCache();
+  past_caches_ = cache > 0 && (outputs.overflowed() || outputs.value() >= cache / 2);
   int64_t left = bytes_;
   for (size_t f = 0; f < features.size(); ++f) {
     const Feature& feature = features[f];
@@ -68,6 +74,7 @@ void LookupParts::operator()(int64_t i) const {
   call.end = part.end;
   call.out = feature.out;
   call.out_stride = feature.dimension;
+  call.past_caches = plan_.past_caches();
   kernels_->lookup(call);
 }
 
@@ -117,6 +124,7 @@ Status LookUpPackedBags(ExecutionContext* exec, const Configuration& configurati
       call.end = part.end - part.first;
       call.out = activations + part.first * columns + first_columns[part.feature];
       call.out_stride = columns;
+      call.past_caches = plan.past_caches();
       kernels.lookup(call);
     }
   };

@@ -28,10 +28,14 @@ class LookupPlan {
 
   const std::vector<LookupPart>& parts() const { return parts_; }
   int64_t bytes() const { return bytes_; }
+  // Whether the outputs alone fill half of the caches or more. Their lines need not be read
+  // then before they are written, nor take the place of rows.
+  bool past_caches() const { return past_caches_; }
 
  private:
   std::vector<LookupPart> parts_;
   int64_t bytes_ = 0;
+  bool past_caches_ = false;
 };
 
 // A feature of a batch, whose ids are `indices`, rows of the table.

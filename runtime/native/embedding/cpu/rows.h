@@ -38,8 +38,9 @@ struct LookupCall : TableLookup {
   const float* per_sample_weights = nullptr;  // Or null: ones.
   const float* scales = nullptr;              // Or null: ones.
   int64_t first = 0, end = 0;
-  float* out = nullptr;    // Rows of `dimension`,
-  int64_t out_stride = 0;  // so many floats from row to row.
+  float* out = nullptr;      // Rows of `dimension`,
+  int64_t out_stride = 0;    // so many floats from row to row.
+  bool past_caches = false;  // The output does not stay in the caches anyway.
 };
 
 // Updates of different rows. Those of one row are summed, or made one after the other.

@@ -145,8 +145,13 @@ inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, in
   }
   const float scale = Ids::Scale(call, sample);
   float* const out = call.out + sample * call.out_stride + from;
+  if (call.past_caches) {
 #pragma GCC unroll 16
-  for (int v = 0; v < kVectors; ++v) Put<float, N>(out + at(v), sum[v] * scale);
+    for (int v = 0; v < kVectors; ++v) Stream<N>(out + at(v), sum[v] * scale);
+  } else {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) Put<float, N>(out + at(v), sum[v] * scale);
+  }
 }
 
 // Columns that fill no vector, in halves.
@@ -222,12 +227,21 @@ void LookupWith(const LookupCall& call, const Read& read) {
   }
 }
 
-void Lookup(const LookupCall& call) {
+// Whether all vectors of all outputs begin with a whole 16 bytes.
+bool CanStream(const LookupCall& call) {
+  return reinterpret_cast<uintptr_t>(call.out) % 16 == 0 && call.out_stride % 4 == 0 &&
+         call.dimension % 4 == 0;
+}
+
+void Lookup(const LookupCall& given) {
+  LookupCall call = given;
+  call.past_caches = given.past_caches && CanStream(given);
   if (call.quantization) {
     LookupWith(call, Quantized(*call.quantization));
   } else {
     LookupWith(call, Plain());
   }
+  if (call.past_caches) EndStreaming();
 }
 
 // N columns of a row, with the gradients g; slot i is `dimension` floats behind the one before.

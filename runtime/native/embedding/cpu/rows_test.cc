@@ -126,6 +126,33 @@ TEST(Rows, LookupsAtOddWidths) {
   });
 }
 
+// The same bits, wherever outputs begin, and nothing beside them.
+TEST(Rows, LookupsPastTheCaches) {
+  ForEachIsa([] {
+    Random random{testing::Seed()};
+    for (const int64_t width : kWidths) {
+      for (const int64_t offset : {0, 1, 4}) {
+        const int64_t rows = 50, samples = 20, out_stride = width + offset;
+        const Floats table(rows * width, random.Below(4));
+        for (int64_t i = 0; i < table.size(); ++i) {
+          table[i] = static_cast<float>(random.Uniform());
+        }
+        const Ids ids = DrawIds(random, samples, rows);
+        const Floats out(samples * out_stride, offset), wanted(samples * out_stride, offset);
+        std::fill_n(out.get(), out.size(), 9.f);
+        std::fill_n(wanted.get(), wanted.size(), 9.f);
+        LookupCall call = CallOf(ids, table, width, width, wanted.get());
+        call.out_stride = out_stride;
+        SelectRowKernels().lookup(call);
+        call.out = out.get();
+        call.past_caches = true;
+        SelectRowKernels().lookup(call);
+        for (int64_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], wanted[i]);
+      }
+    }
+  });
+}
+
 // Samples that are not asked for stay as they are.
 TEST(Rows, LookupsStayWithinTheirSamples) {
   ForEachIsa([] {

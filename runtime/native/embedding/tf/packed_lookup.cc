@@ -1,7 +1,9 @@
 #include "embedding/tf/packed_lookup.h"
 
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_split.h"
 #include "base/checked.h"
@@ -20,6 +22,42 @@ namespace {
 
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
+
+// Activations of a lookup at once. The allocator gives large ones back to the system, and finds
+// new pages for the next lookup, which takes longer than its rows do: of those that nobody
+// refers to any more, the last one serves whoever wants its shape again.
+class Activations {
+ public:
+  static Tensor Make(const TensorShape& shape) {
+    {
+      std::lock_guard<std::mutex> lock(mutex());
+      if (spare().shape() == shape && spare().TotalBytes() > 0) {
+        return std::exchange(spare(), Tensor());
+      }
+    }
+    return Tensor(tensorflow::cpu_allocator(), tensorflow::DT_FLOAT, shape);
+  }
+
+  static void LetGo(Tensor tensor) {
+    if (tensor.TotalBytes() < kLeast || tensor.TotalBytes() > kMost) return;
+    std::lock_guard<std::mutex> lock(mutex());
+    std::swap(spare(), tensor);
+  }
+
+ private:
+  // What malloc keeps by itself is smaller; and so much memory nobody misses.
+  static constexpr size_t kLeast = 16 << 20, kMost = 256 << 20;
+
+  // Never destroyed: tensors may outlive statics.
+  static std::mutex& mutex() {
+    static std::mutex* const mutex = new std::mutex;
+    return *mutex;
+  }
+  static Tensor& spare() {
+    static Tensor* const spare = new Tensor;
+    return *spare;
+  }
+};
 
 // Activations that another library refers to.
 struct Lent {
@@ -42,7 +80,10 @@ DlpackManaged* Lend(const Tensor& tensor) {
   described.lanes = 1;
   described.shape = lent->shape;
   lent->managed.owner = lent.get();
-  lent->managed.release = [](DlpackManaged* self) { delete static_cast<Lent*>(self->owner); };
+  lent->managed.release = [](DlpackManaged* self) {
+    const std::unique_ptr<Lent> lent(static_cast<Lent*>(self->owner));
+    Activations::LetGo(std::move(lent->tensor));
+  };
   return &lent.release()->managed;
 }
 
@@ -99,7 +140,7 @@ DlpackManaged* LookUpAtOnce(const DlpackTensor& ids, const DlpackTensor* row_spl
   HostContext exec(HelpersAtOnce(System::Get().Threads()));
   const absl::Status done =
       LookUpPacked(std::move(bags), of_ids, &exec, [&](const TensorShape& shape, float** data) {
-        activations = Tensor(tensorflow::cpu_allocator(), tensorflow::DT_FLOAT, shape);
+        activations = Activations::Make(shape);
         if (!activations.IsInitialized()) {
           return absl::ResourceExhaustedError("no memory for activations");
         }
