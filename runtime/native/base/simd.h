@@ -57,7 +57,14 @@ inline void Stream(float* to, typename Simd<float, kLanes>::V value) {
     typename Simd<float, 4>::V parts[kLanes / 4];
     __builtin_memcpy(parts, &value, sizeof value);
 #pragma GCC unroll 4
-    for (int i = 0; i < kLanes / 4; ++i) __builtin_ia32_movntps(to + 4 * i, parts[i]);
+    for (int i = 0; i < kLanes / 4; ++i) {
+#if defined(__clang__)
+      __builtin_nontemporal_store(parts[i],
+                                  reinterpret_cast<typename Simd<float, 4>::V*>(to + 4 * i));
+#else
+      __builtin_ia32_movntps(to + 4 * i, parts[i]);
+#endif
+    }
     return;
   }
 #endif

@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <memory>
-#include <thread>
 
 #include "embedding/tf/runtime_exchange.h"
 #include "tensorflow/core/framework/collective.h"
@@ -19,15 +18,14 @@ class HostWatch {
  public:
   HostWatch(tensorflow::CollectiveExecutor* executor, const HostTasks& hosts);
   HostWatch(const HostWatch&) = delete;
-  // Nothing is asked any more; answers that are on their way are waited for, but not for long.
+  // Nothing is asked any more; who is being asked is waited for, but not for long.
   ~HostWatch();
 
  private:
   class Questions;
 
   const std::shared_ptr<Questions> questions_;
-  const pid_t runs_in_;  // No thread comes along when a process forks.
-  std::thread thread_;
+  const pid_t runs_in_;  // The thread does not come along when a process forks.
 };
 
 }  // namespace opwright::embedding

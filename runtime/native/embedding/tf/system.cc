@@ -29,6 +29,7 @@ absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::strin
                                       std::to_string(configuration.cores));
   }
   std::shared_ptr<Engine> before;
+  std::unique_ptr<HostWatch> watch;  // Outlives the lock if it is not needed.
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (engine_ && if_configured == IfConfigured::kRefuse) {
@@ -39,7 +40,6 @@ absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::strin
     std::string kept(config);
     std::unique_ptr<TableStore> store = MakeTableStore(context);
     std::shared_ptr<Exchange> exchange;
-    std::unique_ptr<HostWatch> watch;
     if (hosts_.tasks.size() > 1) {
       if (!device.gpu.empty()) {
         return absl::UnimplementedError("tables on a GPU cannot be shared out over hosts");
