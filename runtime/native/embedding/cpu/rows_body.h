@@ -2,7 +2,10 @@
 // its flags: OPWRIGHT_VECTOR_BYTES is the width of its vectors, OPWRIGHT_ACCUMULATORS how
 // many of them a sum may fill. Lookups ask for rows OPWRIGHT_AHEAD_BYTES, but no more than
 // OPWRIGHT_AHEAD_ROWS, ahead of the sums, into the level OPWRIGHT_AHEAD_LEVEL of the cache.
-// All of it has internal linkage.
+// OPWRIGHT_PAGES_AT_ONCE: some processors wait with all that follows a request until they know
+// its page, but for the pages of what follows at once; those of so many rows are asked for
+// together. 0: it is not so. All of it has internal linkage.
+#include <type_traits>
 #include <utility>
 
 #include "base/float16.h"
@@ -18,6 +21,7 @@ template <int N>
 using V = typename Simd<float, N>::V;
 
 constexpr int64_t kLine = 64;
+constexpr int64_t kAtOnce = OPWRIGHT_PAGES_AT_ONCE;
 
 // Functions of the standard library may be shared with code for other processors.
 inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -53,10 +57,6 @@ inline void PrefetchLines(const float* from, int64_t lines) {
 inline int64_t RowsAhead(int64_t bytes, int64_t row_bytes, int64_t least, int64_t most) {
   return Min(most, Max(least, bytes / row_bytes));
 }
-
-// Updates ask for rows in blocks, into the second level, and work with a block when all of it
-// has been asked for: requests between the stores of other rows are slower (Zen 4).
-inline int64_t RowsInBlock(int64_t row_bytes) { return RowsAhead(64 << 10, row_bytes, 8, 256); }
 
 // floorf, inlined with every instruction set; values beyond int32 have no fraction.
 inline float Floor(float x) {
@@ -95,6 +95,15 @@ struct Ahead {
   int64_t rows, ids_end;
   bool aligned;  // Rows begin with a line.
 
+  // The first lines of rows that are soon asked for. Between the rows of long bags, which take
+  // as long as memory does, there is nothing to gain.
+  void AskForPages(const LookupCall& call, int64_t i) const {
+    const int64_t end = Min(ids_end, i + rows + kAtOnce);
+    for (int64_t next = i == call.first ? i : i + rows; next < end; ++next) {
+      Prefetch<kLevel>(call.table + call.indices[next] * call.stride);
+    }
+  }
+
   template <int kFloats>
   void Ask(const LookupCall& call, int64_t i, int64_t from, int64_t end) const {
     const int64_t next = i + rows < ids_end ? i + rows : i;
@@ -107,6 +116,7 @@ struct Ahead {
 
 // How many ids a sample has, and what their rows and the sum of those are multiplied by.
 struct AnyIds {
+  static constexpr bool kOne = false;
   static int64_t First(const LookupCall& call, int64_t sample) { return call.offsets[sample]; }
   static bool Weighted(const LookupCall& call) { return call.per_sample_weights != nullptr; }
   static float Scale(const LookupCall& call, int64_t sample) {
@@ -114,6 +124,7 @@ struct AnyIds {
   }
 };
 struct OneId {
+  static constexpr bool kOne = true;
   static int64_t First(const LookupCall&, int64_t sample) { return sample; }
   static bool Weighted(const LookupCall&) { return false; }
   static float Scale(const LookupCall&, int64_t) { return 1.f; }
@@ -132,6 +143,9 @@ inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, in
   for (int v = 0; v < kVectors; ++v) sum[v] = V<N>{};
   const int64_t end = Ids::First(call, sample + 1);
   for (int64_t i = Ids::First(call, sample); i < end; ++i) {
+    if constexpr (Ids::kOne && kAtOnce > 0) {
+      if (from == 0 && (i % kAtOnce == 0 || i == call.first)) ahead.AskForPages(call, i);
+    }
     const float* const row = call.table + call.indices[i] * call.stride + from;
     ahead.template Ask<N * kVectors>(call, i, from, last + N);
     if (Ids::Weighted(call)) {
@@ -278,7 +292,38 @@ inline void Columns(int64_t from, int64_t dimension, Visit&& visit) {
   }
 }
 
-// `gradient(k)` is the gradient of column k.
+// Gradients of a row: `Take<N>(k, to)` writes those of columns k to k + N. Vectors are spelt
+// out: GCC makes them of single values.
+template <class F>
+struct Scaled {
+  F coefficient;
+  const float* gradient;
+  template <int N>
+  void Take(int64_t k, F* to) const {
+    if constexpr (std::is_same_v<F, float>) {
+      const V<N> scaled = coefficient * Get<float, N>(gradient + k);
+      Put<float, N>(to, scaled);
+    } else {
+      for (int i = 0; i < N; ++i) to[i] = coefficient * static_cast<F>(gradient[k + i]);
+    }
+  }
+};
+template <class F>
+struct Summed {
+  const double* sum;
+  template <int N>
+  void Take(int64_t k, F* to) const {
+    for (int i = 0; i < N; ++i) to[i] = static_cast<F>(sum[k + i]);
+  }
+};
+template <class F>
+struct NoGradient {
+  template <int N>
+  void Take(int64_t, F* to) const {
+    for (int i = 0; i < N; ++i) to[i] = 0;
+  }
+};
+
 template <class Rule, class Gradient>
 inline void ApplyRow(const Step<Rule>& step, const TableRows& table, int64_t row,
                      const Gradient& gradient) {
@@ -287,10 +332,88 @@ inline void ApplyRow(const Step<Rule>& step, const TableRows& table, int64_t row
   Columns<kLanes>(0, table.dimension, [&](auto width, int64_t from) {
     constexpr int N = decltype(width)::value;
     typename Rule::F g[N];
-    for (int k = 0; k < N; ++k) g[k] = gradient(from + k);
+    gradient.template Take<N>(from, g);
     Apply<Rule, N>(step, g, weights + from, slots + from, table.dimension);
   });
 }
+
+// What one row of an update is made of in memory: its weights and its slots, which may follow
+// them, and the first of its gradients.
+struct UpdateLines {
+  explicit UpdateLines(const UpdateCall& from, int64_t slots_size)
+      : call(from),
+        table(from.table),
+        row_bytes((table.dimension + slots_size) * static_cast<int64_t>(sizeof(float))),
+        together(table.slots == table.weights + table.dimension),
+        weights(LinesOf(table.dimension + (together ? slots_size : 0),
+                        Aligned(table.weights, table.stride))),
+        slots(together ? 0 : LinesOf(slots_size, Aligned(table.slots, table.slots_stride))),
+        gradient(LinesOf(table.dimension, true)) {}
+
+  template <int kLevel>
+  void AskForPages(int64_t i) const {
+    PrefetchLines<kLevel>(WeightsOf(i), 1);
+    if (slots > 0) PrefetchLines<kLevel>(SlotsOf(i), 1);
+  }
+  template <int kLevel>
+  void AskForAll(int64_t i) const {
+    PrefetchLines<kLevel>(WeightsOf(i), weights);
+    PrefetchLines<kLevel>(SlotsOf(i), slots);
+    PrefetchLines<kLevel>(call.contributions[call.offsets[i]].gradient, gradient);
+  }
+
+  const float* WeightsOf(int64_t i) const {
+    return table.weights + call.rows[i] * table.stride;
+  }
+  const float* SlotsOf(int64_t i) const {
+    return table.slots + call.rows[i] * table.slots_stride;
+  }
+
+  const UpdateCall& call;
+  const TableRows& table;
+  const int64_t row_bytes;
+  const bool together;
+  const int64_t weights, slots, gradient;
+};
+
+// Asks for the rows of an update ahead of it.
+class UpdateAhead {
+ public:
+  explicit UpdateAhead(const UpdateLines& lines)
+      : lines_(lines),
+        in_blocks_(kAtOnce == 0 || lines.row_bytes <= kLine),
+        rows_(in_blocks_ ? RowsAhead(64 << 10, lines.row_bytes, 8, 256)
+                         : RowsAhead(8 << 10, lines.row_bytes, 4, kAtOnce)) {}
+
+  // Before the update of row i.
+  void operator()(int64_t i) {
+    const int64_t count = lines_.call.count;
+    if (in_blocks_) {
+      // Into the second level, and nothing is updated before all of a block is asked for.
+      if (i == asked_) AskUntil<2>(Min(count, i + rows_));
+      return;
+    }
+    // A few rows ahead, into the first level: memory works while rows are updated.
+    if (i % kAtOnce == 0) {
+      const int64_t end = Min(count, i + 2 * kAtOnce);
+      for (int64_t next = i == 0 ? 0 : i + kAtOnce; next < end; ++next) {
+        lines_.AskForPages<1>(next);
+      }
+    }
+    AskUntil<1>(Min(count, i + rows_));
+  }
+
+ private:
+  template <int kLevel>
+  void AskUntil(int64_t until) {
+    for (; asked_ < until; ++asked_) lines_.AskForAll<kLevel>(asked_);
+  }
+
+  const UpdateLines& lines_;
+  const bool in_blocks_;
+  const int64_t rows_;
+  int64_t asked_ = 0;
+};
 
 template <class Rule>
 void Update(const UpdateCall& call) {
@@ -298,36 +421,16 @@ void Update(const UpdateCall& call) {
   const Step<Rule> step(*call.hyper);
   const TableRows& table = call.table;
   const int64_t dimension = table.dimension;
-  const int64_t slots_size = Rule::kSlots * dimension;
-  // Slots that follow their weights are asked for with them.
-  const bool together = table.slots == table.weights + dimension;
-  const int64_t lines = LinesOf(together ? dimension + slots_size : dimension,
-                                Aligned(table.weights, table.stride));
-  const int64_t slots_lines =
-      together ? 0 : LinesOf(slots_size, Aligned(table.slots, table.slots_stride));
-  const int64_t gradient_lines = LinesOf(dimension, true);
-  const int64_t block =
-      RowsInBlock((dimension + slots_size) * static_cast<int64_t>(sizeof(float)));
-  int64_t prefetched = 0;
+  const UpdateLines lines(call, Rule::kSlots * dimension);
+  UpdateAhead ask(lines);
   for (int64_t i = 0; i < call.count; ++i) {
-    if (i == prefetched) {
-      const int64_t until = call.count - i < block ? call.count : i + block;
-      for (; prefetched < until; ++prefetched) {
-        const int64_t row = call.rows[prefetched];
-        PrefetchLines<2>(table.weights + row * table.stride, lines);
-        PrefetchLines<2>(table.slots + row * table.slots_stride, slots_lines);
-        PrefetchLines<2>(call.contributions[call.offsets[prefetched]].gradient, gradient_lines);
-      }
-    }
+    ask(i);
     const int64_t row = call.rows[i];
     const Contribution* const first = call.contributions + call.offsets[i];
     const Contribution* const end = call.contributions + call.offsets[i + 1];
     if (end - first == 1 || !call.accumulate) {
       for (const Contribution* one = first; one != end; ++one) {
-        const F coefficient = one->coefficient;
-        const float* const gradient = one->gradient;
-        ApplyRow(step, table, row,
-                 [=](int64_t k) { return coefficient * static_cast<F>(gradient[k]); });
+        ApplyRow(step, table, row, Scaled<F>{static_cast<F>(one->coefficient), one->gradient});
       }
       continue;
     }
@@ -338,7 +441,7 @@ void Update(const UpdateCall& call) {
       const float* const gradient = one->gradient;
       for (int64_t k = 0; k < dimension; ++k) sum[k] += coefficient * gradient[k];
     }
-    ApplyRow(step, table, row, [=](int64_t k) { return static_cast<F>(sum[k]); });
+    ApplyRow(step, table, row, Summed<F>{sum});
   }
 }
 
@@ -348,7 +451,7 @@ void Rest(const RestCall& call) {
   const Step<Rule> step(*call.hyper);
   for (int64_t i = call.first; i < call.end; ++i) {
     if (call.touched[i / 64] >> (i % 64) & 1) continue;
-    ApplyRow(step, call.table, i, [](int64_t) { return F(0); });
+    ApplyRow(step, call.table, i, NoGradient<F>{});
   }
 }
 
