@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from aggregation.cluster import free_ports
 
 PROGRAM = Path(__file__).parents[1] / "two_tower.py"
 
@@ -23,12 +24,7 @@ class Hosts:
     """
 
     def __init__(self, folder: Path, count: int) -> None:
-        sockets = [socket.socket() for _ in range(count)]
-        for one in sockets:
-            one.bind(("localhost", 0))
-        cluster = ",".join(f"localhost:{one.getsockname()[1]}" for one in sockets)
-        for one in sockets:
-            one.close()
+        cluster = ",".join(f"localhost:{port}" for port in free_ports(count))
         self._lines: queue.Queue[tuple[int, str]] = queue.Queue()
         self._processes = []
         for host in range(count):

@@ -6,7 +6,7 @@
 #define OPWRIGHT_AHEAD_LEVEL 2
 #define OPWRIGHT_AHEAD_BYTES (16 << 10)
 #define OPWRIGHT_AHEAD_ROWS 48
-#define OPWRIGHT_PAGES_AT_ONCE 0
+#define OPWRIGHT_WAITS_FOR_PAGES false
 #include "embedding/cpu/rows_body.h"
 
 namespace opwright::embedding {

@@ -2,9 +2,9 @@
 // its flags: OPWRIGHT_VECTOR_BYTES is the width of its vectors, OPWRIGHT_ACCUMULATORS how
 // many of them a sum may fill. Lookups ask for rows OPWRIGHT_AHEAD_BYTES, but no more than
 // OPWRIGHT_AHEAD_ROWS, ahead of the sums, into the level OPWRIGHT_AHEAD_LEVEL of the cache.
-// OPWRIGHT_PAGES_AT_ONCE: some processors wait with all that follows a request until they know
-// its page, but for the pages of what follows at once; those of so many rows are asked for
-// together. 0: it is not so. All of it has internal linkage.
+// OPWRIGHT_WAITS_FOR_PAGES: whether the processor waits with all that follows a request until
+// it knows the page, but for requests that follow at once, which then come in groups. All of it
+// has internal linkage.
 #include <type_traits>
 #include <utility>
 
@@ -21,7 +21,7 @@ template <int N>
 using V = typename Simd<float, N>::V;
 
 constexpr int64_t kLine = 64;
-constexpr int64_t kAtOnce = OPWRIGHT_PAGES_AT_ONCE;
+constexpr bool kWaitsForPages = OPWRIGHT_WAITS_FOR_PAGES;
 
 // Functions of the standard library may be shared with code for other processors.
 inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -92,6 +92,7 @@ struct Quantized {
 // later.
 template <int kLevel>
 struct Ahead {
+  static constexpr int64_t kAtOnce = 8;  // Pages.
   int64_t rows, ids_end;
   bool aligned;  // Rows begin with a line.
 
@@ -143,8 +144,8 @@ inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, in
   for (int v = 0; v < kVectors; ++v) sum[v] = V<N>{};
   const int64_t end = Ids::First(call, sample + 1);
   for (int64_t i = Ids::First(call, sample); i < end; ++i) {
-    if constexpr (Ids::kOne && kAtOnce > 0) {
-      if (from == 0 && (i % kAtOnce == 0 || i == call.first)) ahead.AskForPages(call, i);
+    if constexpr (Ids::kOne && kWaitsForPages) {
+      if (from == 0 && (i % Ahead::kAtOnce == 0 || i == call.first)) ahead.AskForPages(call, i);
     }
     const float* const row = call.table + call.indices[i] * call.stride + from;
     ahead.template Ask<N * kVectors>(call, i, from, last + N);
@@ -381,7 +382,7 @@ class UpdateAhead {
  public:
   explicit UpdateAhead(const UpdateLines& lines)
       : lines_(lines),
-        in_blocks_(kAtOnce == 0 || lines.row_bytes <= kLine),
+        in_blocks_(!kWaitsForPages || lines.row_bytes <= kLine),
         rows_(in_blocks_ ? RowsAhead(64 << 10, lines.row_bytes, 8, 256)
                          : RowsAhead(8 << 10, lines.row_bytes, 4, kAtOnce)) {}
 
@@ -404,6 +405,8 @@ class UpdateAhead {
   }
 
  private:
+  static constexpr int64_t kAtOnce = 32;  // Rows, of whose pages.
+
   template <int kLevel>
   void AskUntil(int64_t until) {
     for (; asked_ < until; ++asked_) lines_.AskForAll<kLevel>(asked_);

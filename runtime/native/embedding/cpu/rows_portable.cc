@@ -4,7 +4,7 @@
 #define OPWRIGHT_AHEAD_LEVEL 1
 #define OPWRIGHT_AHEAD_BYTES (6 << 10)
 #define OPWRIGHT_AHEAD_ROWS 32
-#define OPWRIGHT_PAGES_AT_ONCE 8
+#define OPWRIGHT_WAITS_FOR_PAGES true
 #include "embedding/cpu/rows_body.h"
 
 namespace opwright::embedding {

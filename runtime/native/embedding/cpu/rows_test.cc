@@ -273,7 +273,7 @@ struct Updates {
     }
   }
 
-  static constexpr int64_t kRows = 7, kGradients = 5;
+  static constexpr int64_t kRows = 80, kGradients = 5;
   const Optimizer optimizer;
   const int64_t width, parts;
   const bool apart;  // Weights and slots.
@@ -288,13 +288,16 @@ void UpdatesAreRight(bool accumulate) {
     for (const Optimizer optimizer : WithRules()) {
       for (const int64_t width : kWidths) {
         Updates updates(random, optimizer, width);
-        const std::vector<int64_t> rows = {5, 0, 3};
+        // Fewer than are asked for at once, or more.
+        std::vector<int64_t> rows;
+        const int64_t count = 1 + random.Below(Updates::kRows);
+        for (int64_t i = 0; i < count; ++i) rows.push_back((i * 7 + 5) % Updates::kRows);
         std::vector<int32_t> offsets = {0};
         std::vector<Contribution> contributions;
         for (const int64_t row : rows) {
           std::vector<double> sum(static_cast<size_t>(width));
-          const int64_t count = 1 + random.Below(4);
-          for (int64_t i = 0; i < count; ++i) {
+          const int64_t gradients = 1 + random.Below(4);
+          for (int64_t i = 0; i < gradients; ++i) {
             const Contribution one{
                 updates.gradients.get() + random.Below(Updates::kGradients) * width,
                 static_cast<float>(random.Uniform() + 1)};
@@ -304,14 +307,14 @@ void UpdatesAreRight(bool accumulate) {
               double& all = sum[static_cast<size_t>(k)];
               all = accumulate ? all + gradient : gradient;
             }
-            if (!accumulate || i + 1 == count) updates.Apply(row, sum);
+            if (!accumulate || i + 1 == gradients) updates.Apply(row, sum);
           }
           offsets.push_back(static_cast<int32_t>(contributions.size()));
         }
         std::vector<double> work(static_cast<size_t>(width));
         UpdateCall call{};
         call.table = updates.Rows();
-        call.count = static_cast<int64_t>(rows.size());
+        call.count = count;
         call.rows = rows.data();
         call.offsets = offsets.data();
         call.contributions = contributions.data();
