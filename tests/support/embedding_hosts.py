@@ -41,7 +41,7 @@ TABLES = {
 
 
 def free_ports(count: int) -> list[int]:
-    """They lie below those that outgoing connections get, which tests beside this have."""
+    """They lie below those of outgoing connections, as tests beside this have."""
     ports: set[int] = set()
     while len(ports) < count:
         port = random.SystemRandom().randrange(20_000, 32_000)
