@@ -32,6 +32,8 @@ _EXPONENT = re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+\Z")
 _INT64 = range(-(2**63), 2**63)
 #: Digits of its longest integer, with the sign.
 _MAX_DIGITS = 20
+#: Lists and mappings in each other. Parsers have limits of their own, or none.
+_MAX_DEPTH = 100
 
 if TYPE_CHECKING or not hasattr(yaml, "CSafeLoader"):
     _Parser = yaml.SafeLoader
@@ -53,6 +55,8 @@ else:
 
 
 class _Loader(_Parser):
+    _depth = 0
+
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event = cast("Any", self).peek_event()
@@ -61,7 +65,14 @@ class _Loader(_Parser):
                 " or put a text that begins with * in quotes",
                 problem_mark=event.start_mark,
             )
+        if self._depth > _MAX_DEPTH:
+            raise yaml.MarkedYAMLError(
+                problem=f"nested too deeply, more than {_MAX_DEPTH} lists or mappings",
+                problem_mark=cast("Any", self).peek_event().start_mark,
+            )
+        self._depth += 1
         node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
         return node
 
 
@@ -114,9 +125,6 @@ class Reader:
         except yaml.reader.ReaderError as error:
             what = f"a character that YAML does not take: {error.reason}"
             self.problem_at(*_position(content, error.position), what)
-            return None
-        except RecursionError:
-            self.problem_at(1, 1, "nested too deeply to be read")
             return None
         if node is None:
             self.problem_at(1, 1, "the file is empty")
@@ -297,6 +305,7 @@ class Mapping:
 
 #: What parsers say, of the place and of its context, and what has to be done.
 _WHY = (
+    ("nesting depth", "nested too deeply"),  # libyaml has a limit since PyYAML 6.0.4.
     (
         "found character that cannot start any token",
         "{}, which nothing begins with; put text into quotes",
@@ -343,7 +352,7 @@ _WHY = (
 def _why(error: yaml.MarkedYAMLError, found: str) -> str:
     """What a parser means, in words of what was written; `found` is where it stops."""
     said = str(error.problem)
-    if said.startswith("the alias"):
+    if said.startswith(("the alias", "nested too deeply")):
         return said
     if found == "\t":
         return "a tab where spaces belong"

@@ -67,7 +67,7 @@ MISTAKES = [
     bad("alias", "attrs: &a []\noptions: *a\n", "4:10", "the alias *a; write out"),
     bad("recursive", "inputs: &a [*a]\n", "3:13", "the alias *a; write out"),
     bad("merge_key", "<<: {stateful: true}\n", "3:1", "must be text, not merge '<<'"),
-    bad("deep", f"inputs: {'[' * 5000}{']' * 5000}\n", "1:1", "nested too deeply"),
+    bad("deep", f"inputs: {'[' * 500}{']' * 500}\n", "3:109", "nested too deeply"),
     bad("wide", "inputs: " + "[" * 90 + "]" * 90, "3:10", "a mapping, not a list"),
     bad("tagged", "stateful: !yes true\n", "3:11", "true or false, not !yes 'true'"),
     bad(
@@ -699,6 +699,15 @@ def test_a_mistake_is_one_problem(mistake: Mistake, tmp_path: Path) -> None:
         assert words in problems[0].message
     assert "\n" not in problems[0].message
     assert len(problems[0].message) < 400
+
+
+def test_a_parser_may_stop_before(tmp_path: Path) -> None:
+    """Some stop where lists are nested a thousand deep, before they are composed."""
+    place(tmp_path, "nn", "Deep", f"op: Deep\ninputs: {'[' * 5000}{']' * 5000}\n")
+    ops, (problem,) = load.load_all(tmp_path)
+    assert ops == []
+    assert "nested too deeply" in str(problem)
+    assert problem.line == 2
 
 
 @pytest.mark.parametrize(

@@ -351,10 +351,9 @@ struct UpdateLines {
         slots(together ? 0 : LinesOf(slots_size, Aligned(table.slots, table.slots_stride))),
         gradient(LinesOf(table.dimension, true)) {}
 
-  template <int kLevel>
   void AskForPages(int64_t i) const {
-    PrefetchLines<kLevel>(WeightsOf(i), 1);
-    if (slots > 0) PrefetchLines<kLevel>(SlotsOf(i), 1);
+    PrefetchLines<1>(WeightsOf(i), 1);
+    if (slots > 0) PrefetchLines<1>(SlotsOf(i), 1);
   }
   template <int kLevel>
   void AskForAll(int64_t i) const {
@@ -398,7 +397,7 @@ class UpdateAhead {
     if (i % kAtOnce == 0) {
       const int64_t end = Min(count, i + 2 * kAtOnce);
       for (int64_t next = i == 0 ? 0 : i + kAtOnce; next < end; ++next) {
-        lines_.AskForPages<1>(next);
+        lines_.AskForPages(next);
       }
     }
     AskUntil<1>(Min(count, i + rows_));
