@@ -352,7 +352,7 @@ _WHY = (
 def _why(error: yaml.MarkedYAMLError, found: str) -> str:
     """What a parser means, in words of what was written; `found` is where it stops."""
     said = str(error.problem)
-    if said.startswith(("the alias", "nested too deeply")):
+    if said.startswith("the alias"):
         return said
     if found == "\t":
         return "a tab where spaces belong"
