@@ -376,8 +376,8 @@ struct UpdateLines {
   const int64_t weights, slots, gradient;
 };
 
-// Asks for the rows of an update ahead of it. Those of one line have nothing left to ask for row
-// by row: they come in blocks everywhere.
+// Asks for the rows of an update ahead of it. Those of one line have nothing left to ask for
+// row by row: they come in blocks everywhere.
 class UpdateAhead {
  public:
   explicit UpdateAhead(const UpdateLines& lines)
