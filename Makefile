@@ -19,7 +19,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 
 .DEFAULT_GOAL := help
 .PHONY: help ops check test unit native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
-.PHONY: bench bench-bindings bench-embedding bench-native example custom-op two-tower wheel wheels sdist
+.PHONY: bench bench-bindings bench-embedding bench-kernels bench-native example custom-op two-tower wheel wheels sdist
 .PHONY: test-hosts bench-hosts test-versions release-check clean
 
 help: ## Say what can be made.
@@ -154,6 +154,10 @@ bench-embedding: native $(VENV)/.bench ## Time TPU embeddings, and programs with
 	$(BIN)/python benchmarks/embedding.py
 	$(BIN)/python benchmarks/embedding_training.py
 	$(BIN)/python benchmarks/embedding_cores.py
+
+bench-kernels: native ## Time lookups and updates of tables without TensorFlow, and the memory that bounds them.
+	$(BIN)/cmake --build build/native --parallel $(JOBS) --target embedding_kernels
+	build/native/embedding_kernels
 
 bench-hosts: native $(VENV)/.bench ## Count what steps send between processes that share embedding tables, and time them against peers.
 	$(BIN)/python benchmarks/embedding_hosts.py --check

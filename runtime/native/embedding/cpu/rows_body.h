@@ -89,15 +89,14 @@ struct Quantized {
 
 // Rows are asked for before they are summed. Memory is kept busiest by requests spread evenly
 // among the sums: lines of columns `from` to `from + end` of the row that comes `rows` ids
-// later.
-template <int kLevel>
+// later. The processor waits for as many lines as it finds within a window of so many
+// instructions, so that a row should take few, and no branches of its own.
+template <int kLevel, bool kAligned>
 struct Ahead {
-  static constexpr int64_t kAtOnce = 8;  // Pages.
+  static constexpr int64_t kAtOnce = 16;  // Pages.
   int64_t rows, ids_end;
-  bool aligned;  // Rows begin with a line.
 
-  // The first lines of rows that are soon asked for. Between the rows of long bags, which take
-  // as long as memory does, there is nothing to gain.
+  // The first lines of rows that are soon asked for.
   void AskForPages(const LookupCall& call, int64_t i) const {
     const int64_t end = Min(ids_end, i + rows + kAtOnce);
     for (int64_t next = i == call.first ? i : i + rows; next < end; ++next) {
@@ -106,140 +105,204 @@ struct Ahead {
   }
 
   template <int kFloats>
-  void Ask(const LookupCall& call, int64_t i, int64_t from, int64_t end) const {
-    const int64_t next = i + rows < ids_end ? i + rows : i;
-    const float* const row = call.table + call.indices[next] * call.stride + from;
+  static void Ask(const float* from, int64_t end) {
     constexpr int kInLine = kLine / sizeof(float);
-    for (int k = 0; k < kFloats; k += kInLine) Prefetch<kLevel>(row + k);
-    if (!aligned) Prefetch<kLevel>(row + end - 1);
+    for (int k = 0; k < kFloats; k += kInLine) Prefetch<kLevel>(from + k);
+    if (!kAligned) Prefetch<kLevel>(from + end - 1);
   }
 };
 
-// How many ids a sample has, and what their rows and the sum of those are multiplied by.
-struct AnyIds {
-  static constexpr bool kOne = false;
-  static int64_t First(const LookupCall& call, int64_t sample) { return call.offsets[sample]; }
-  static bool Weighted(const LookupCall& call) { return call.per_sample_weights != nullptr; }
-  static float Scale(const LookupCall& call, int64_t sample) {
-    return call.scales ? call.scales[sample] : 1.f;
-  }
-};
-struct OneId {
-  static constexpr bool kOne = true;
-  static int64_t First(const LookupCall&, int64_t sample) { return sample; }
-  static bool Weighted(const LookupCall&) { return false; }
-  static float Scale(const LookupCall&, int64_t) { return 1.f; }
-};
-
-// One sample's columns `from` to `from + kVectors * N`, but that the last vector begins at
-// `from + last`: it may share columns with what is before it, whose sums are the same twice.
-// Loops over the sums are unrolled before anything else: to GCC they are an array in memory as
-// long as one of them is a loop.
-template <class Ids, int N, int kVectors, class Read, class Ahead>
-inline void Bag(const LookupCall& call, const Read& read, const Ahead& ahead, int64_t sample,
-                int64_t from, int64_t last) {
-  const auto at = [=](int v) { return v < kVectors - 1 ? v * N : last; };
-  V<N> sum[kVectors];
-#pragma GCC unroll 16
-  for (int v = 0; v < kVectors; ++v) sum[v] = V<N>{};
-  const int64_t end = Ids::First(call, sample + 1);
-  for (int64_t i = Ids::First(call, sample); i < end; ++i) {
-    if constexpr (Ids::kOne && kWaitsForPages) {
-      if (from == 0 && (i % Ahead::kAtOnce == 0 || i == call.first)) ahead.AskForPages(call, i);
+// Calls visit(number of columns, first column) over a row.
+template <int N, class Visit>
+inline void Columns(int64_t from, int64_t dimension, Visit&& visit) {
+  if constexpr (N > 0) {
+    for (; from + N <= dimension; from += N) {
+      visit(std::integral_constant<int, N>(), from);
     }
-    const float* const row = call.table + call.indices[i] * call.stride + from;
-    ahead.template Ask<N * kVectors>(call, i, from, last + N);
-    if (Ids::Weighted(call)) {
-      const float weight = call.per_sample_weights[i];
+    Columns<N / 2>(from, dimension, visit);
+  }
+}
+
+// kVectors sums of N columns each, but that the last ones begin at column `last`: they may
+// share columns with what is before them, whose sums are the same twice. Loops over the sums
+// are unrolled before anything else: to GCC they are an array in memory as long as one of them
+// is a loop.
+template <int N, int kVectors>
+struct Sums {
+  V<N> of[kVectors];
+  const int64_t last;
+
+  explicit Sums(int64_t last) : last(last) {
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) sum[v] += weight * read.template Row<N>(row + at(v));
+    for (int v = 0; v < kVectors; ++v) of[v] = V<N>{};
+  }
+
+  int64_t At(int v) const { return v < kVectors - 1 ? v * N : last; }
+
+  __attribute__((always_inline)) void PutInto(float* out, bool past_caches) const {
+    if (past_caches) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) Stream<N>(out + At(v), of[v]);
     } else {
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) sum[v] += read.template Row<N>(row + at(v));
+      for (int v = 0; v < kVectors; ++v) Put<float, N>(out + At(v), of[v]);
     }
   }
-  const float scale = Ids::Scale(call, sample);
-  float* const out = call.out + sample * call.out_stride + from;
-  if (call.past_caches) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) Stream<N>(out + at(v), sum[v] * scale);
+};
+
+// Calls visit(N, kVectors, first column, last) for all columns of a row: with all sums that
+// there are registers for, and then kLast vectors, the last of them whole. kLast is negative if
+// there are fewer columns than a vector has.
+template <int kLast, class Visit>
+inline void Parts(int64_t dimension, Visit&& visit) {
+  using One = std::integral_constant<int, 1>;
+  using Whole = std::integral_constant<int, kLanes>;
+  if constexpr (kLast < 0) {
+    Columns<kLanes / 2>(
+        0, dimension, [&](auto width, int64_t from) { visit(width, One(), from, int64_t{0}); });
   } else {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) Put<float, N>(out + at(v), sum[v] * scale);
-  }
-}
-
-// Columns that fill no vector, in halves.
-template <class Ids, int N, class Read, class Ahead>
-inline void Narrow(const LookupCall& call, const Read& read, const Ahead& ahead, int64_t sample,
-                   int64_t from) {
-  if constexpr (N > 0) {
-    if (call.dimension - from >= N) {
-      Bag<Ids, N, 1>(call, read, ahead, sample, from, 0);
-      from += N;
-    }
-    Narrow<Ids, N / 2>(call, read, ahead, sample, from);
-  }
-}
-
-// All samples of rows of kLast vectors, the last of them whole, behind what fills all sums. A
-// call of a function for each of a short row's sums would take longer than they do.
-template <class Ids, int kLast, class Read, class Ahead>
-void Bags(const LookupCall& call, const Read& read, const Ahead& ahead) {
-  constexpr int64_t kFull = OPWRIGHT_ACCUMULATORS * kLanes;
-  const int64_t full = call.dimension / kFull * kFull;
-  for (int64_t sample = call.first; sample < call.end; ++sample) {
+    using All = std::integral_constant<int, OPWRIGHT_ACCUMULATORS>;
+    constexpr int64_t kFull = OPWRIGHT_ACCUMULATORS * kLanes;
+    const int64_t full = dimension / kFull * kFull;
     for (int64_t from = 0; from < full; from += kFull) {
-      Bag<Ids, kLanes, OPWRIGHT_ACCUMULATORS>(call, read, ahead, sample, from, kFull - kLanes);
+      visit(Whole(), All(), from, kFull - kLanes);
     }
     if constexpr (kLast > 0) {
-      Bag<Ids, kLanes, kLast>(call, read, ahead, sample, full, call.dimension - full - kLanes);
+      using Last = std::integral_constant<int, kLast>;
+      visit(Whole(), Last(), full, dimension - full - kLanes);
     }
   }
 }
 
-template <class Ids, class Read, class Ahead, int... kLast>
+// Columns of a sample, from `from` on. A function of its own has all registers for its loop.
+template <bool kWeighted, int N, int kVectors, class Read, class Ahead>
+__attribute__((noinline)) void Bag(const LookupCall& call, const Read& read, const Ahead& ahead,
+                                   int64_t sample, int64_t from, int64_t last) {
+  Sums<N, kVectors> sums(last);
+  const int64_t first = call.offsets[sample], end = call.offsets[sample + 1];
+  const float* const table = call.table + from;
+  const float* const table_last = table + last;
+  const int64_t stride = call.stride, rows = ahead.rows;
+  const int64_t* id = call.indices + first;
+  const float* weight = kWeighted ? call.per_sample_weights + first : nullptr;
+  const auto add = [&](auto asks, const int64_t* until) __attribute__((always_inline)) {
+    for (; id < until; ++id) {
+      const int64_t row = *id * stride;
+      if constexpr (decltype(asks)::value) {
+        ahead.template Ask<N * kVectors>(table + id[rows] * stride, last + N);
+      }
+      const float factor = kWeighted ? *weight++ : 1.f;
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        // Its address is one register's and the row's.
+        const auto value =
+            read.template Row<N>((v < kVectors - 1 ? table + v * N : table_last) + row);
+        sums.of[v] += kWeighted ? factor * value : value;
+      }
+    }
+  };
+  // The last ones of all ids have nothing left to ask for.
+  add(std::true_type(), call.indices + Max(first, Min(end, ahead.ids_end - rows)));
+  add(std::false_type(), call.indices + end);
+  const float scale = call.scales ? call.scales[sample] : 1.f;
+#pragma GCC unroll 16
+  for (int v = 0; v < kVectors; ++v) sums.of[v] *= scale;
+  sums.PutInto(call.out + sample * call.out_stride + from, call.past_caches);
+}
+
+template <bool kWeighted, int kLast, class Read, class Ahead>
+void Bags(const LookupCall& call, const Read& read, const Ahead& ahead) {
+  for (int64_t sample = call.first; sample < call.end; ++sample) {
+    Parts<kLast>(call.dimension, [&](auto width, auto vectors, int64_t from, int64_t last) {
+      constexpr int N = decltype(width)::value, kVectors = decltype(vectors)::value;
+      Bag<kWeighted, N, kVectors>(call, read, ahead, sample, from, last);
+    });
+  }
+}
+
+// Samples that have one id each. What a call says is read once: of many short rows that would
+// be half of all instructions.
+template <int kLast, class Read, class Ahead>
+void Singles(const LookupCall& call, const Read& read, const Ahead& ahead) {
+  const float* const table = call.table;
+  const int64_t* const indices = call.indices;
+  const int64_t stride = call.stride, dimension = call.dimension, out_stride = call.out_stride;
+  const int64_t first = call.first, end = call.end, rows = ahead.rows;
+  const bool past_caches = call.past_caches;
+  // More lines than one of a row keep memory busy by themselves.
+  const bool pages = kWaitsForPages && dimension * static_cast<int64_t>(sizeof(float)) <= kLine;
+  float* out = call.out + first * out_stride;
+  for (int64_t i = first; i < end; ++i, out += out_stride) {
+    if (pages && (i % Ahead::kAtOnce == 0 || i == first)) ahead.AskForPages(call, i);
+    const float* const row = table + indices[i] * stride;
+    const float* const next = table + indices[i + rows < end ? i + rows : i] * stride;
+    Parts<kLast>(dimension, [&](auto width, auto vectors, int64_t from,
+                                int64_t last) __attribute__((always_inline)) {
+      constexpr int N = decltype(width)::value, kVectors = decltype(vectors)::value;
+      Sums<N, kVectors> sums(last);
+      ahead.template Ask<N * kVectors>(next + from, last + N);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        sums.of[v] += read.template Row<N>(row + from + sums.At(v));
+      }
+      sums.PutInto(out + from, past_caches);
+    });
+  }
+}
+
+// How many ids a sample has, and whether their rows are multiplied.
+enum class Ids { kOne, kAny, kWeighted };
+
+template <Ids kIds, int kLast, class Read, class Ahead>
+void Samples(const LookupCall& call, const Read& read, const Ahead& ahead) {
+  if constexpr (kIds == Ids::kOne) {
+    Singles<kLast>(call, read, ahead);
+  } else {
+    Bags<kIds == Ids::kWeighted, kLast>(call, read, ahead);
+  }
+}
+
+template <Ids kIds, class Read, class Ahead, int... kLast>
 void LookupAhead(const LookupCall& call, const Read& read, const Ahead& ahead,
                  std::integer_sequence<int, kLast...>) {
-  if (call.dimension < kLanes) {
-    for (int64_t sample = call.first; sample < call.end; ++sample) {
-      Narrow<Ids, kLanes / 2>(call, read, ahead, sample, 0);
-    }
-    return;
-  }
+  if (call.dimension < kLanes) return Samples<kIds, -1>(call, read, ahead);
   static constexpr void (*kByLast[])(const LookupCall&, const Read&,
-                                     const Ahead&) = {Bags<Ids, kLast, Read, Ahead>...};
+                                     const Ahead&) = {Samples<kIds, kLast, Read, Ahead>...};
   const int64_t rest = call.dimension % (OPWRIGHT_ACCUMULATORS * kLanes);
   kByLast[(rest + kLanes - 1) / kLanes](call, read, ahead);
 }
 
-template <class Ids, int kLevel, class Read>
+template <Ids kIds, int kLevel, class Read>
 void LookupFrom(const LookupCall& call, const Read& read, int64_t bytes, int64_t rows) {
+  constexpr auto kLasts = std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS + 1>();
   const int64_t row_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
-  LookupAhead<Ids>(call, read,
-                   Ahead<kLevel>{RowsAhead(bytes, row_bytes, 8, rows),
-                                 Ids::First(call, call.end), Aligned(call.table, call.stride)},
-                   std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS + 1>());
+  const int64_t ahead = RowsAhead(bytes, row_bytes, 8, rows);
+  const int64_t ids_end = kIds == Ids::kOne ? call.end : call.offsets[call.end];
+  // Others take longer to compute than to ask for a line twice.
+  if constexpr (std::is_same_v<Read, Plain>) {
+    if (Aligned(call.table, call.stride)) {
+      return LookupAhead<kIds>(call, read, Ahead<kLevel, true>{ahead, ids_end}, kLasts);
+    }
+  }
+  LookupAhead<kIds>(call, read, Ahead<kLevel, false>{ahead, ids_end}, kLasts);
 }
 
-template <class Ids, class Read>
+template <Ids kIds, class Read>
 void LookupIds(const LookupCall& call, const Read& read) {
   // What is in the second level already need not be asked for there.
   if (OPWRIGHT_AHEAD_LEVEL > 1 && call.near) {
-    LookupFrom<Ids, 1>(call, read, 6 << 10, 32);
+    LookupFrom<kIds, 1>(call, read, 6 << 10, 32);
   } else {
-    LookupFrom<Ids, OPWRIGHT_AHEAD_LEVEL>(call, read, OPWRIGHT_AHEAD_BYTES,
-                                          OPWRIGHT_AHEAD_ROWS);
+    LookupFrom<kIds, OPWRIGHT_AHEAD_LEVEL>(call, read, OPWRIGHT_AHEAD_BYTES,
+                                           OPWRIGHT_AHEAD_ROWS);
   }
 }
 
 template <class Read>
 void LookupWith(const LookupCall& call, const Read& read) {
-  if (call.offsets) {
-    LookupIds<AnyIds>(call, read);
-  } else {
-    LookupIds<OneId>(call, read);
-  }
+  if (!call.offsets) return LookupIds<Ids::kOne>(call, read);
+  if (!call.per_sample_weights) return LookupIds<Ids::kAny>(call, read);
+  LookupIds<Ids::kWeighted>(call, read);
 }
 
 // Whether all vectors of all outputs begin with a whole 16 bytes.
@@ -279,17 +342,6 @@ inline void Apply(const Step<Rule>& step, const typename Rule::F* g, float* weig
   for (int k = 0; k < N; ++k) weights[k] = static_cast<float>(w[k]);
   for (int i = 0; i < kSlots; ++i) {
     for (int k = 0; k < N; ++k) slots[i * dimension + k] = static_cast<float>(s[i][k]);
-  }
-}
-
-// Calls visit(number of columns, first column) over a row.
-template <int N, class Visit>
-inline void Columns(int64_t from, int64_t dimension, Visit&& visit) {
-  if constexpr (N > 0) {
-    for (; from + N <= dimension; from += N) {
-      visit(std::integral_constant<int, N>(), from);
-    }
-    Columns<N / 2>(from, dimension, visit);
   }
 }
 
