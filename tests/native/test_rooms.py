@@ -48,6 +48,7 @@ MAY_LINK = {
     "opwright_rnn": {"opwright_base"},
     "opwright_rnn_tf": {"opwright_rnn", "tensorflow"},
     "opwright_embedding": {"opwright_base"},
+    "embedding_kernels": {"opwright_embedding"},  # A benchmark.
     "opwright_embedding_cuda_host": {"opwright_embedding"},
     "opwright_embedding_cuda": {"opwright_embedding_cuda_host"},
     "opwright_embedding_cuda_kernels": {"opwright_embedding_cuda_host"},
