@@ -86,7 +86,7 @@ class Lines {
   }
   ~Lines() { munmap(mapped_, bytes_); }
 
-  // Which line follows each, all of the first `count` in a ring.
+  // Has each line say which one is next, in a ring.
   void Chain(const std::vector<uint32_t>& order) {
     for (size_t i = 0; i < order.size(); ++i) {
       const uint32_t next = order[(i + 1) % order.size()];
