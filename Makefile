@@ -131,7 +131,7 @@ sanitize-adapter: $(VENV)/.native ## Run the TPU-embedding kernels under TSan, s
 goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before committing it.
 	$(BIN)/python -m pytest tests/golden --update-goldens
 
-CC_SOURCES := git ls-files 'runtime/native/*' 'tests/*' | grep -E '\.(h|cc|cu)$$'
+CC_SOURCES := git ls-files 'runtime/native/*' 'tests/*' 'benchmarks/*' | grep -E '\.(h|cc|cu)$$'
 lint: $(VENV)/.ready ## ruff, black and clang-format over what is written by hand.
 	$(BIN)/ruff check .
 	$(BIN)/black --check --quiet codegen runtime tests tools benchmarks examples docs

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "embedding/cpu/lookups.h"
 #include "embedding/testing/steps.h"
 
 namespace opwright::embedding {
@@ -190,6 +191,33 @@ TEST(Packed, WhatIsWrongIsNamed) {
         s.combiners = {Combiner::kMean, Combiner::kSum};
       },
       "feature 0 ('f') of table 0 ('t'): the weights of sample 1 combine to");
+}
+
+// Samples of neighbouring features share lines of the output.
+TEST(LookupPlan, ThreadsBeginFarApartAndNothingIsLeftOut) {
+  Random random{testing::Seed()};
+  for (int64_t round = 0; round < testing::Rounds(200); ++round) {
+    const int64_t count = random.Below(40), threads = 1 + random.Below(20);
+    std::vector<LookupPlan::Feature> features;
+    std::vector<int64_t> done;
+    for (int64_t f = 0; f < count; ++f) {
+      const int64_t samples = 1 + random.Below(5000);
+      features.push_back({samples, samples * random.Below(30), 1 + random.Below(300)});
+      done.push_back(0);
+    }
+    const LookupPlan plan(features, threads);
+    std::vector<int64_t> begun;  // Features, as threads come to them.
+    for (const LookupPart& part : plan.parts()) {
+      int64_t& end = ItemOf(done, part.feature);
+      EXPECT_EQ(part.first, end);
+      EXPECT_EQ(part.first < part.end, true);
+      end = part.end;
+      if (part.first == 0) begun.push_back(part.feature);
+    }
+    for (int64_t f = 0; f < count; ++f) EXPECT_EQ(ItemOf(done, f), ItemOf(features, f).samples);
+    const int64_t apart = (count + threads - 1) / threads;
+    for (int64_t i = 0; i * apart < count; ++i) EXPECT_EQ(ItemOf(begun, i), i * apart);
+  }
 }
 
 }  // namespace

@@ -18,7 +18,6 @@ int64_t LookupBytes(int64_t ids, int64_t samples, int64_t dimension) {
 }
 
 LookupPlan::LookupPlan(const std::vector<Feature>& features, int64_t threads) {
-  constexpr int64_t kLeast = 64 << 10, kMost = 512 << 10;
   Checked all(0), outputs(0);
   for (const Feature& one : features) {
     all += LookupBytes(one.ids, one.samples, one.dimension);
@@ -27,19 +26,27 @@ LookupPlan::LookupPlan(const std::vector<Feature>& features, int64_t threads) {
   bytes_ = all.overflowed() ? INT64_MAX : all.value();
   const int64_t cache = LargestCache();
   past_caches_ = cache > 0 && (outputs.overflowed() || outputs.value() >= cache / 2);
+  // Columns of features that follow each other may share lines of the output: threads that
+  // write them at the same time would take these from each other, sample by sample.
+  const int64_t count = static_cast<int64_t>(features.size());
+  const int64_t apart = std::max<int64_t>(1, (count + threads - 1) / threads);
   int64_t left = bytes_;
-  for (size_t f = 0; f < features.size(); ++f) {
-    const Feature& feature = features[f];
-    const int64_t samples = feature.samples;
-    const int64_t bytes = LookupBytes(feature.ids, samples, feature.dimension);
-    const int64_t a_sample = std::max<int64_t>(1, bytes / std::max<int64_t>(1, samples));
-    for (int64_t first = 0; first < samples;) {
-      const int64_t size = std::clamp(left / (4 * threads), kLeast, kMost);
-      const int64_t end = std::min(samples, first + std::max<int64_t>(1, size / a_sample));
-      parts_.push_back({static_cast<int64_t>(f), first, end});
-      left -= (end - first) * a_sample;
-      first = end;
-    }
+  for (int64_t i = 0; i < apart; ++i) {
+    for (int64_t f = i; f < count; f += apart) Cut(f, features[f], threads, &left);
+  }
+}
+
+void LookupPlan::Cut(int64_t number, const Feature& feature, int64_t threads, int64_t* left) {
+  constexpr int64_t kLeast = 64 << 10, kMost = 512 << 10;
+  const int64_t samples = feature.samples;
+  const int64_t bytes = LookupBytes(feature.ids, samples, feature.dimension);
+  const int64_t a_sample = std::max<int64_t>(1, bytes / std::max<int64_t>(1, samples));
+  for (int64_t first = 0; first < samples;) {
+    const int64_t size = std::clamp(*left / (4 * threads), kLeast, kMost);
+    const int64_t end = std::min(samples, first + std::max<int64_t>(1, size / a_sample));
+    parts_.push_back({number, first, end});
+    *left -= (end - first) * a_sample;
+    first = end;
   }
 }
 

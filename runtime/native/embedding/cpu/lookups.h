@@ -33,6 +33,9 @@ class LookupPlan {
   bool past_caches() const { return past_caches_; }
 
  private:
+  // Into parts, of which as many bytes are `left`.
+  void Cut(int64_t number, const Feature& feature, int64_t threads, int64_t* left);
+
   std::vector<LookupPart> parts_;
   int64_t bytes_ = 0;
   bool past_caches_ = false;
