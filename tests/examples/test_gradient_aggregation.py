@@ -64,14 +64,23 @@ def run(journal: Path, *options: str) -> list[Event]:
     return read(journal)
 
 
+def text_of(journal: Path) -> str:
+    return journal.read_text() if journal.exists() else ""
+
+
 def read(journal: Path) -> list[Event]:
-    whole, _, _ = journal.read_text().rpartition("\n")
+    whole, _, _ = text_of(journal).rpartition("\n")
     return [loads(line) for line in whole.splitlines()]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
+def wait_for(
+    condition: Callable[[], bool], process: subprocess.Popen[str] | None = None
+) -> None:
+    """Until it holds, which it does before the process ends."""
     deadline = time.monotonic() + LIMIT
     while not condition():
+        if process and process.poll() is not None:
+            pytest.fail(f"ended with {process.returncode}: {process.communicate()[0]}")
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -107,7 +116,7 @@ def test_a_restarted_worker_takes_part_again(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
 
     def after_its_return() -> list[Event]:
-        events = read(journal) if journal.exists() else []
+        events = read(journal)
         if Killed(1) not in events:
             return []
         later = events[events.index(Killed(1)) :]
@@ -115,7 +124,9 @@ def test_a_restarted_worker_takes_part_again(tmp_path: Path) -> None:
 
     options = ["--workers=2", "--steps=100000", "--kill-at=10", "--compute=0.08"]
     with launched(journal, *options, f"--learning-rate={RATE}") as process:
-        wait_for(lambda: any(e.counts[1] for e in updates_of(after_its_return())))
+        wait_for(
+            lambda: any(e.counts[1] for e in updates_of(after_its_return())), process
+        )
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT)
     assert process.returncode == 130
@@ -127,7 +138,7 @@ def test_a_restarted_worker_takes_part_again(tmp_path: Path) -> None:
 def test_a_failing_task_is_named_and_ends_the_run(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     with launched(journal, "--workers=2", "--steps=10000", "--no-kill") as process:
-        wait_for(lambda: journal.exists() and '"Update"' in journal.read_text())
+        wait_for(lambda: '"Update"' in text_of(journal), process)
         pids = {e.task: e.pid for e in read(journal) if isinstance(e, Started)}
         os.kill(pids["ps:0"], signal.SIGKILL)
         output, _ = process.communicate(timeout=LIMIT)
@@ -140,8 +151,9 @@ def test_a_failing_task_is_named_and_ends_the_run(tmp_path: Path) -> None:
 def test_no_process_outlives_the_launcher(tmp_path: Path, how: signal.Signals) -> None:
     journal = tmp_path / "journal"
     with launched(journal) as process:
-        wait_for(lambda: journal.exists() and journal.read_text().count("\n") == 4)
+        wait_for(lambda: text_of(journal).count("\n") >= 4, process)
         pids = [event.pid for event in read(journal) if isinstance(event, Started)]
+        assert len(pids) == 4, "they are started before anything else is reported"
         process.send_signal(how)
         output, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == (130 if how == signal.SIGINT else -how)
