@@ -216,9 +216,9 @@ class Work {
       ids_.emplace_back(first, first + setup.tables * setup.ids());
       prepared_.push_back(Prepare(ids_.back()));
     }
-    const int64_t columns = setup.tables * Setup::kSamples * setup.dimension;
-    gradients_.assign(static_cast<size_t>(columns), 0.01f);
-    activations_ = static_cast<float*>(memory_.Allocate(columns * sizeof(float)));
+    gradients_.assign(static_cast<size_t>(setup.tables * Setup::kSamples * setup.dimension),
+                      0.01f);
+    activations_ = static_cast<float*>(memory_.Allocate(gradients_.size() * sizeof(float)));
     for (int64_t t = 0; t < setup.tables; ++t) Fill(t);
   }
 

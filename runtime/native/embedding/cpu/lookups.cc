@@ -29,7 +29,7 @@ LookupPlan::LookupPlan(const std::vector<Feature>& features, int64_t threads) {
   // Columns of features that follow each other may share lines of the output: threads that
   // write them at the same time would take these from each other, sample by sample.
   const int64_t count = static_cast<int64_t>(features.size());
-  const int64_t apart = std::max<int64_t>(1, (count + threads - 1) / threads);
+  const int64_t apart = (count + threads - 1) / threads;
   int64_t left = bytes_;
   for (int64_t i = 0; i < apart; ++i) {
     for (int64_t f = i; f < count; f += apart) Cut(f, features[f], threads, &left);
