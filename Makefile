@@ -18,7 +18,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check test unit native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
+.PHONY: help ops check test test-all unit native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
 .PHONY: bench bench-bindings bench-embedding bench-kernels bench-native example custom-op two-tower wheel wheels sdist
 .PHONY: test-hosts bench-hosts test-versions release-check clean
 
@@ -44,6 +44,8 @@ test: test-cc $(VENV)/.tpu ## Build the native kernels and run every test.
 unit: WORKERS = $(JOBS)
 unit: $(VENV)/.ready ## Run the tests that need no native library and no minute.
 	OPWRIGHT_FUZZ=20 $(PYTEST) -m "not slow" tests/codegen tests/golden tests/runtime tests/test_*.py
+
+test-all: test test-hosts test-site test-versions ## Run the tests that take longer as well.
 
 # What only the native kernels need: a build system, and torch to compare with.
 $(VENV)/.native: $(VENV)/.ready
