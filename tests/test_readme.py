@@ -81,7 +81,8 @@ def test_links_lead_somewhere() -> None:
 
 GUIDES = (
     *("CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/groups.md"),
-    *("docs/guide.md", "runtime/native/README.md", "tests/README.md"),
+    *("docs/adr/README.md", "docs/guide.md"),
+    *("runtime/native/README.md", "tests/README.md"),
 )
 
 
