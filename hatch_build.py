@@ -72,7 +72,6 @@ def dependencies() -> list[str]:
         # protobuf 7, with which their TPUEmbedding fails to build.
         "protobuf>=3.20.3,<7",
         "typing_extensions>=4.13,<5",
-        "tantivy>=0.26,<0.28",  # What opwright.search looks ops up with.
     ]
 
 

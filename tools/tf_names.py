@@ -1,12 +1,13 @@
-"""Which ops TensorFlow's public functions call: `tf.nn.softmax` -> Softmax.
+"""Which ops TensorFlow's public functions run: `tf.nn.softmax` -> Softmax.
 
     python tools/tf_names.py            writes search/tf_names.json of the runtime
     python tools/tf_names.py --check    says whether it would change
 
-Read from the sources in TensorFlow's wheel: a function's ops are those of `gen_*_ops`
-that it names; where it names none, those of the functions that it calls, and so on. So
-`tf.reduce_sum` has Sum, which it reaches in two steps, and not the Range that makes its
-default axes in three.
+Functions are called, and what they run is recorded: `ran` in the table (`tf_calls`).
+
+Classes, methods and functions that no call suits are looked up in the sources of
+TensorFlow's wheel: `read` in the table. Their ops are those of `gen_*_ops` that they
+name; where they name none, those of the functions that they call, and so on.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / name) for name in ("runtime", "codegen")]
 
 import tensorflow as tf
+import tf_calls
 from tensorflow.python.ops import resource_variable_ops
 from tensorflow.python.util import tf_decorator
 
@@ -211,16 +213,56 @@ def places_of(dotted: str, value: object) -> Iterator[list[Place]]:
     yield [(path, one) for one in methods]
 
 
-def names() -> dict[str, list[str]]:
-    """Ops by public name."""
+@dataclass
+class Names:
+    """Ops by public name: how functions ran, what others' sources name."""
+
+    ran: dict[str, list[tf_calls.Way]] = field(default_factory=dict)
+    read: dict[str, list[str]] = field(default_factory=dict)
+
+
+def names() -> Names:
     known = set(map(load.op_name_of, load.find(ROOT / "opdefs")))
-    found = {}
+    found = Names()
+    functions = {}
     for dotted, value in public(tf, "tf", set()):
         several = map(ops_behind, places_of(dotted, value))
         behind = [op for op in next(filter(None, several), []) if op in known]
-        if behind:
-            found[dotted] = behind
-    return dict(sorted(found.items()))
+        if not behind:
+            continue
+        if is_generated(value):
+            found.ran[dotted] = [tuple(behind)]
+            continue
+        found.read[dotted] = behind
+        if is_function(dotted):
+            functions[dotted] = value
+    for dotted, ways in tf_calls.ways(functions, known).items():
+        found.ran[dotted] = ways
+        del found.read[dotted]
+    return found
+
+
+def is_generated(value: object) -> bool:
+    """Whether it is an op's own function, of a module `gen_*_ops`."""
+    return getattr(value, "__module__", "").rpartition(".")[2].startswith("gen_")
+
+
+def is_function(dotted: str) -> bool:
+    """Whether a name is a function's: not a class's, nor a method's."""
+    owner: object = tf
+    for part in dotted.split(".")[1:]:
+        owner = getattr(owner, part)
+        if inspect.isclass(owner):
+            return False
+    return True
+
+
+def table(entries: Mapping[str, object]) -> str:
+    """An entry a line, for diffs."""
+    rows = (
+        f"{json.dumps(name)}: {json.dumps(entries[name])}" for name in sorted(entries)
+    )
+    return "{\n" + ",\n".join(rows) + "\n}"
 
 
 def main() -> int:
@@ -230,12 +272,14 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
     found = names()
-    rows = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found.items())
-    text = f"{{\n{rows}\n}}\n".encode()
+    text = f'{{\n"ran": {table(found.ran)},\n"read": {table(found.read)}\n}}\n'.encode()
     same = OUTPUT.exists() and OUTPUT.read_bytes() == text
     if not same and not options.check:
         write.write(OUTPUT, text)
-    print(f"{len(found)} names, {'as before' if same else 'changed'}")
+    print(
+        f"{len(found.ran)} functions that ran, {len(found.read)} names that were read, "
+        f"{'as before' if same else 'changed'}"
+    )
     return 1 if options.check and not same else 0
 
 

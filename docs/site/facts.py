@@ -7,6 +7,9 @@ from functools import cache
 
 from opwright_codegen.model import Op
 
+#: How much of a function an op is, for its page to name the function.
+_TELLING = 0.5
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -24,7 +27,7 @@ class Facts:
 def of(op: Op) -> Facts:
     from opwright_runtime import kernels, runs_on
     from opwright_runtime.search import synonyms, tf_names
-    from opwright_runtime.search.documents import parts_of
+    from opwright_runtime.search.words import parts_of
 
     _load()
     rows = kernels.kernels(op.name)
@@ -34,10 +37,11 @@ def of(op: Op) -> Facts:
         providers = " and ".join(dict.fromkeys(row.provider for row in of_device))
         words = words.removesuffix("no such device here").rstrip(";, ")
         found.append((device, words or "any dtype", providers))
-    names = tf_names.callers().get(op.name, ())
+    callers = tf_names.callers().get(op.name, {})
+    names = tuple(name for name, share in callers.items() if share >= _TELLING)
     tried = runs_on.runs_on(op.name).reasons.items()
     compiles = tuple((target, why or "compiles") for target, why in tried)
-    others = tuple(dict.fromkeys(synonyms.of(parts_of(op.name))))
+    others = tuple(dict.fromkeys(synonyms.of("".join(parts_of(op.name)))))
     return Facts(tuple(found), compiles, _gradient(op.name), names, others)
 
 

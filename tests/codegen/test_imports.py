@@ -22,7 +22,6 @@ ALLOWED = {
     },
     "runtime/opwright_runtime": {
         *("opwright_runtime", "tensorflow", "numpy", "typing_extensions", "rich"),
-        "tantivy",
     },
     "codegen/opwright_codegen": {
         *("opwright_codegen", "black", "jinja2", "numpy", "rich", "yaml"),

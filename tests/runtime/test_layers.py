@@ -28,6 +28,7 @@ ROOMS = {
     "rnn": {"errors", "native"},
     "embedding": {"_internals", "errors", "native", "types"},
     "search": {"_binding", "errors"},
+    "cli": {"errors", "search"},
     "tpu_check": {"_internals", "kernels", "runs_on"},
     "api": {"_binding", "errors", "rnn", "search", "tpu_check", "types"},
     "gencode": {"", "_binding", "libraries", "native"},
@@ -103,8 +104,8 @@ NATIVE = tuple(
 )
 #: What `python -m opwright` runs, no more.
 COMMAND = (
-    '"""`python -m opwright`: the command line of opwright_runtime.search.cli."""',
-    "from opwright_runtime.search.cli import main",
+    '"""`python -m opwright`: the command line of opwright_runtime.cli."""',
+    "from opwright_runtime.cli import main",
 )
 
 

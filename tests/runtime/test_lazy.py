@@ -118,7 +118,7 @@ def test_the_registry():
 
 
 def test_the_runtime_imports_tensorflow_numpy_and_typing_extensions():
-    base = {"tensorflow", "numpy", "typing_extensions", "opwright_runtime", "tantivy"}
+    base = {"tensorflow", "numpy", "typing_extensions", "opwright_runtime"}
     for path in sources():
         # Keras's layers alone, which nobody imports who does not name them.
         allowed = base | {"keras"} if path.stem == "keras_layers" else base

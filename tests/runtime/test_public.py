@@ -63,7 +63,8 @@ RUNTIME = {
     },
     "rnn": WEIGHTS,
     "runs_on": {"NOT_TRIED", "RunsOn", "TARGETS", "is_known", "runs_on"},
-    "search": {"Found", "Results", "for_tf", "search"},
+    "cli": {"main"},
+    "search": {"Behind", "Found", "Results", "for_tf", "search"},
     "tpu_check": {
         *("Argument", "Blocker", "CHIPS", "Compilation", "Report", "TpuCheckError"),
         "check_tpu",

@@ -4,7 +4,9 @@
     Cumsum      opwright.math.cumsum     Adds up what came before, along an axis.
     ...
     >>> opwright.for_tf("tf.nn.softmax")
-    (<class 'opwright.nn.softmax.Softmax'>,)
+    tf.nn.softmax is one op: Softmax
+    >>> opwright.for_tf("tf.math.reduce_std")
+    tf.math.reduce_std is composed of Mean, Sub, Square, Sqrt
 
 Nothing leaves the machine: the index is made of the generated classes' own docstrings,
 in memory, when something is searched for the first time.
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from opwright_runtime._binding.op import Op
     from opwright_runtime.search.index import Index
 
-__all__ = ["Found", "Results", "for_tf", "search"]
+__all__ = ["Behind", "Found", "Results", "for_tf", "search"]
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,41 @@ def described(name: str) -> Found:
     return Found(name, document.function, document.summary)
 
 
-def for_tf(name: str) -> tuple[type[Op], ...]:
-    """The classes of the ops that a public function of TensorFlow calls.
+class Behind(tuple["type[Op]", ...]):
+    """The classes of the ops behind a function of TensorFlow; printed as a sentence.
+
+    Attributes:
+        function: the function's name, `tf.linalg.matmul`.
+        ways: the names of the ops of each way in which it runs, in the order in which
+            they run. A way of one name is one op, another is composed of several. The
+            arguments decide which way it is, and rare ones may run others. `ways` is
+            empty for classes and methods: their ops are those that the source names.
+    """
+
+    function: str
+    ways: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, function: str) -> Behind:
+        behind = cls(map(package().op_class, tf_names.ops_of(function)))
+        behind.function = function
+        behind.ways = tf_names.ran().get(function, ())
+        return behind
+
+    @property
+    def is_one_op(self) -> bool:
+        """Whether each call of it runs one op and no other."""
+        return bool(self.ways) and all(len(way) == 1 for way in self.ways)
+
+    def __repr__(self) -> str:
+        return tf_names.sentence(self.function)
+
+
+def for_tf(name: str) -> Behind:
+    """The classes of the ops that a public function of TensorFlow runs.
+
+    What is returned is a tuple of them, and says in `ways` whether the function is one
+    op or composed of several.
 
     Args:
         name: its name, `tf.nn.softmax`; with or without `tf.`.
@@ -104,10 +139,10 @@ def for_tf(name: str) -> tuple[type[Op], ...]:
     """
     if not isinstance(name, str):
         raise errors.bad_argument(errors.OpInputError, "for_tf", "name", name, "a text")
-    found = tf_names.ops_of(name)
-    if found is None:
+    function = tf_names.full_name(name)
+    if not tf_names.ops_of(function):
         raise tf_names.unknown(name)
-    return tuple(map(package().op_class, found))
+    return Behind.of(function)
 
 
 @cache

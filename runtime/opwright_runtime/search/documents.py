@@ -5,20 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from opwright_runtime.search import tf_names
-from opwright_runtime.search.synonyms import stem
+from opwright_runtime.search import synonyms, tf_names
+from opwright_runtime.search.words import parts_of
 
 #: A class's docstring: that of the op's own class is the one above its OP_NAME.
 _DOCSTRING = re.compile(
     r'^class \w+\([^\n]*\):\n    """((?:(?!""").)*?)"""\n\n    OP_NAME = "([^"]+)"',
     re.MULTILINE | re.DOTALL,
 )
+#: How surely another expression than the op's name means the op.
+_SYNONYM: Final = 0.9
 
 
 @dataclass(frozen=True)
@@ -29,47 +30,36 @@ class Document:
     function: str
     summary: str
     description: str
-    #: Public functions of TensorFlow that call it.
-    tf_names: tuple[str, ...]
-
-    @property
-    def words(self) -> str:
-        """The parts of its name: `batch mat mul v3 batchmatmul`."""
-        return " ".join(split(self.name))
-
-    @cached_property
-    def stems(self) -> frozenset[str]:
-        """The words of its name alone."""
-        return frozenset(stem(part.lower()) for part in parts_of(self.name))
+    #: Public functions of TensorFlow that run it, and how much of each it is: up to 1.
+    callers: Mapping[str, float]
 
     @property
     def version(self) -> int:
-        found = re.search(r"V(\d+)$", self.name)
+        found = re.search(r"[Vv](\d+)$", self.name)
         return int(found[1]) if found else 1
 
     @property
     def family(self) -> str:
         """Its name without the version."""
-        return re.sub(r"V\d+$", "", self.name)
+        return re.sub(r"[Vv]\d+$", "", self.name)
 
     @property
     def is_removed(self) -> bool:
         return f"{self.name} was removed in GraphDef version" in self.description
 
-
-def parts_of(name: str) -> list[str]:
-    """A name's words, as they are written."""
-    name = re.sub(r"V\d+$", "", name.rpartition(">")[2])
-    return re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+[A-Za-z]?(?![a-z])|\d+", name)
-
-
-def split(name: str) -> Iterator[str]:
-    """A name's words, and those that stand beside each other as one."""
-    parts = parts_of(name)
-    yield from (part.lower() for part in parts)
-    yield from (f"{a}{b}".lower() for a, b in pairwise(parts))
-    if len(parts) > 2:
-        yield "".join(parts).lower()
+    def expressions(self) -> Iterator[tuple[str, float]]:
+        """What it is called, and how surely that means it: its name is the surest."""
+        own = parts_of(self.name)
+        yield " ".join(own), 1.0
+        yield "".join(own).lower(), 1.0
+        for other in synonyms.of("".join(own)):
+            yield other, _SYNONYM
+        for caller, share in self.callers.items():
+            *owners, last = caller.split(".")
+            yield last, _SYNONYM * share
+            yield f"{owners[-1]} {last}", _SYNONYM * share
+            for other in synonyms.of(last.replace("_", "")):
+                yield other, _SYNONYM * share
 
 
 def package() -> Any:
@@ -90,7 +80,7 @@ def documents() -> Mapping[str, Document]:
         summary, _, rest = text.partition("\n")
         found[name] = Document(
             *(name, f"opwright{module}", summary.strip(), _prose(rest)),
-            callers.get(name, ()),
+            callers.get(name, {}),
         )
     return found
 

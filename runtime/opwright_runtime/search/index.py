@@ -1,40 +1,38 @@
-"""The index: Tantivy's full-text search, in memory, over the words of every op.
+"""The index: BM25, in memory, over the words of every op.
 
-A query's words, and the field's other words for the same (`synonyms`), are looked for
-in names, public names, summaries and descriptions; BM25 weighs how rare they are, the
-fields by how much a word there says.
+It finds the ops that have a query's words in what they are called and in summaries; a
+word that is in none of these is looked for in descriptions. Those ops come first whose
+name, or another expression for it, says most of the query and little else.
+
+SQLite's full-text search is no alternative: TensorFlow exports a SQLite without it,
+which takes the place of Python's in a process that imports TensorFlow first.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from heapq import nlargest
+from math import log
 from typing import Final
 
-import tantivy
-
 from opwright_runtime.search import tf_names
-from opwright_runtime.search.documents import Document, split
-from opwright_runtime.search.synonyms import others, stem
+from opwright_runtime.search.documents import Document
+from opwright_runtime.search.words import stems, telling
 
-#: What is indexed, and how much a word counts there.
-_FIELDS: Final = {"name": 8.0, "tf_names": 4.0, "summary": 6.0, "description": 0.5}
-#: Words that say nothing of an op.
-_COMMON: Final = """
-a an and are as at be by do each every for from get give given how i in into is it its
-make of on one op ops or out over per tensor tensors tensorflow tf that the them then
-this to two up use using value values want what which with
-"""
-_COMMON_WORDS: Final = frozenset(_COMMON.split())
+#: How much a word counts in what an op is called, and in its summary.
+_CALLED: Final = 8.0
+_SUMMARY: Final = 6.0
+#: BM25's own: where more of a word counts no more, and how length counts against it.
+_SATURATION: Final = 1.2
+_LENGTH: Final = 0.75
 #: How much less an op counts that is gone, or of which there is a newer one.
 _REMOVED: Final = 0.3
 _OLDER: Final = 0.9
-#: What is left of an op's score where the query has no word of its name, against one.
-_UNNAMED: Final = 0.5
-#: The longest query that is read, in words.
-_LONGEST: Final = 32
-#: How many ops a way to say it is looked up for.
-_CONSIDERED: Final = 100
+#: What is left of an op's score where no expression for it has a word of the query.
+_UNNAMED: Final = 0.3
+#: The longest query that is read, in characters.
+_LONGEST: Final = 500
 
 
 class Index:
@@ -42,90 +40,113 @@ class Index:
 
     def __init__(self, documents: Mapping[str, Document]) -> None:
         self._documents = documents
-        self._newest: dict[str, int] = {}
-        for document in documents.values():
-            if not document.is_removed:
-                known = self._newest.get(document.family, 0)
-                self._newest[document.family] = max(known, document.version)
-        self._named: dict[str, list[Document]] = {}
-        for document in documents.values():
-            for name in {document.name.lower(), document.family.lower()}:
-                self._named.setdefault(name, []).append(document)
-        schema = tantivy.SchemaBuilder().add_text_field("op", stored=True)
-        for name in _FIELDS:
-            schema.add_text_field(name, tokenizer_name="en_stem")
-        self._index = tantivy.Index(schema.build())
-        writer = self._index.writer(num_threads=1)
-        for document in documents.values():
-            writer.add_document(tantivy.Document(op=document.name, **_fields(document)))
-        writer.commit()
-        self._index.reload()
+        #: By name without version the ops of it, a successor before what it replaces.
+        self._families: dict[str, list[str]] = {}
+        for name in sorted(documents, key=self._age):
+            self._families.setdefault(documents[name].family, []).append(name)
+        self._named: dict[str, list[str]] = {}
+        for name in sorted(documents, key=self._age):
+            for written in {name.lower(), documents[name].family.lower()}:
+                self._named.setdefault(written, []).append(name)
+        #: By op: the stems of each expression for it, and how surely that means it.
+        self._expressions = {
+            name: _surest(document.expressions())
+            for name, document in documents.items()
+        }
+        self._postings = self._weighed()
 
     def best(self, query: str, limit: int) -> list[str]:
         """The names of the ops that answer a query best."""
-        named, called = self._by_name(query), tf_names.ops_of(query) or ()
-        exact = [*called, *named] if query.startswith("tf.") else [*named, *called]
-        ranked = sorted(self._scores(query).items(), key=lambda found: -found[1])
-        names = dict.fromkeys([*exact, *(name for name, _ in ranked)])
-        return list(names)[:limit]
+        query = query[:_LONGEST]
+        named, called = self._by_name(query), tf_names.ops_of(query)
+        if query.startswith("tf."):
+            exact = [*called, *named]
+        else:
+            # "repeat" means more than all ops that tf.repeat is composed of.
+            exact = [*named, *called] if len(called) == 1 else named
+        scores = self._scores(telling(query))
+        ranked = nlargest(limit, scores, key=scores.__getitem__)
+        return list(dict.fromkeys([*exact, *ranked]))[:limit]
 
     def _by_name(self, query: str) -> list[str]:
-        """Ops of just that name, in any spelling; the newest first."""
+        """Ops of just that name, in any spelling; a successor first."""
         plain = re.sub(r"[\s_]", "", query.rpartition(".")[2]).lower()
-        found = sorted(
-            self._named.get(plain, ()),
-            key=lambda one: (one.name.lower() != plain, -self._weight(one)),
+        return self._named.get(plain, [])
+
+    def _scores(self, asked: frozenset[str]) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for word in asked:
+            scored = self._postings.get(word) or self._described(word)
+            for name, score in scored.items():
+                found[name] = found.get(name, 0.0) + score
+        for name in found:
+            found[name] *= _UNNAMED + self._says(name, asked)
+        return self._by_age(found)
+
+    def _described(self, word: str) -> dict[str, float]:
+        """The ops whose description has a word."""
+        return {
+            name: 1.0
+            for name, document in self._documents.items()
+            if word in document.description.lower()
+        }
+
+    def _by_age(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """The best score of a family goes to its newest op, less to each older one."""
+        aged: dict[str, float] = {}
+        for family in {self._documents[name].family for name in scores}:
+            members = self._families[family]
+            score = max(scores.get(name, 0.0) for name in members)
+            for name in members:
+                if self._documents[name].is_removed:
+                    score *= _REMOVED
+                aged[name] = score
+                score *= _OLDER
+        return aged
+
+    def _says(self, name: str, asked: frozenset[str]) -> float:
+        """How well an expression for an op says what was asked for, and no more."""
+        return max(
+            surely * len(asked & said) ** 2 / (len(asked) * len(said))
+            for said, surely in self._expressions[name].items()
         )
-        return [document.name for document in found]
 
-    def _scores(self, query: str) -> dict[str, float]:
-        scores: dict[str, float] = {}
-        said = _words(query)
-        telling = [word for word in said if word not in _COMMON_WORDS]
-        ways: list[tuple[Sequence[str], Sequence[str], float]]
-        ways = [((), telling or said, 1.0)]
-        for expression, left, weight in others(said):
-            kept = [word for word in left if word in telling]
-            ways.append((expression, kept, weight))
-        for expression, rest, weight in ways:
-            asked = {stem(word) for word in (*expression, *rest)}
-            for name, score in self._matches(expression, rest):
-                document = self._documents[name]
-                # MaxPool is said whole by "max pool", FractionalMaxPool is not.
-                own = document.stems
-                named = _UNNAMED + len(own & asked) / max(len(own), 1)
-                found = score * weight * named * self._weight(document)
-                scores[name] = max(scores.get(name, 0.0), found)
-        return scores
+    def _age(self, name: str) -> tuple[bool, int]:
+        document = self._documents[name]
+        return document.is_removed, -document.version
 
-    def _matches(
-        self, expression: Sequence[str], rest: Sequence[str]
-    ) -> Iterator[tuple[str, float]]:
-        """Ops that have all words of an expression, or one, if there is none."""
-        every = [f"+({word})" for word in expression]
-        query = self._index.parse_query(" ".join([*every, *rest]), [*_FIELDS], _FIELDS)
-        searcher = self._index.searcher()
-        for score, address in searcher.search(query, limit=_CONSIDERED).hits:
-            yield searcher.doc(address)["op"][0], score
+    def _weighed(self) -> dict[str, dict[str, float]]:
+        """By word and op the word's BM25."""
+        counts = {name: self._counted(one) for name, one in self._documents.items()}
+        lengths = {name: sum(count.values()) for name, count in counts.items()}
+        average = sum(lengths.values()) / len(lengths)
+        postings: dict[str, dict[str, float]] = {}
+        for name, count in counts.items():
+            length = 1 - _LENGTH + _LENGTH * lengths[name] / average
+            for word, times in count.items():
+                weight = times * (_SATURATION + 1) / (times + _SATURATION * length)
+                postings.setdefault(word, {})[name] = weight
+        for found in postings.values():
+            rarity = log(1 + (len(counts) - len(found) + 0.5) / (len(found) + 0.5))
+            for name in found:
+                found[name] *= rarity
+        return postings
 
-    def _weight(self, document: Document) -> float:
-        if document.is_removed:
-            return _REMOVED
-        newest = self._newest.get(document.family, document.version)
-        return 1.0 if document.version >= newest else _OLDER
+    def _counted(self, document: Document) -> dict[str, float]:
+        """How much each word is said of an op."""
+        count: dict[str, float] = {}
+        for said, surely in self._expressions[document.name].items():
+            for word in said:
+                count[word] = max(count.get(word, 0.0), _CALLED * surely)
+        for word in stems(document.summary):
+            count[word] = count.get(word, 0.0) + _SUMMARY
+        return count
 
 
-def _fields(document: Document) -> dict[str, str]:
-    names = (re.sub(r"[._]", " ", name) for name in document.tf_names)
-    return {
-        "name": document.words,
-        "tf_names": " ".join(names),
-        "summary": document.summary,
-        "description": document.description,
-    }
-
-
-def _words(query: str) -> list[str]:
-    words = re.findall(r"[A-Za-z0-9]+", query)[:_LONGEST]
-    parts = [part for word in words for part in (word.lower(), *split(word))]
-    return list(dict.fromkeys(parts))
+def _surest(expressions: Iterable[tuple[str, float]]) -> dict[frozenset[str], float]:
+    found: dict[frozenset[str], float] = {}
+    for text, surely in expressions:
+        said = telling(text)
+        if said:
+            found[said] = max(surely, found.get(said, 0.0))
+    return found

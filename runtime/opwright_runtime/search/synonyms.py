@@ -1,12 +1,11 @@
 """The field's words for the same thing, by which ops are asked for.
 
-In a query, an expression of a row stands for each other one of that row. The first is
-what names and descriptions of ops say.
+An op, or a function, that is called what a row says is called all of that row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final
 
@@ -34,7 +33,7 @@ top k = largest entries, k largest, greatest values, best k
 in top k = top k accuracy
 unique = duplicates, distinct, deduplicate, dedup
 bincount = count occurrences, histogram integers, frequencies
-histogram = bucket counts, distribution values
+histogram fixed width = histogram, bucket counts, distribution values
 sort = order ascending, ordered
 reverse = flip, backwards, mirror order
 transpose = swap axes, permute axes, permute dimensions
@@ -51,10 +50,10 @@ broadcast to = expand shape, broadcast
 one hot = one hot encoding, indicator, dummy variables
 gather = look up rows, lookup, index select, take rows, embedding lookup
 gather nd = index multi dimensional, fancy indexing
-scatter = write rows index, put at indices
+scatter nd = write rows index, put at indices
 scatter add = add rows index, index add
 boolean mask = where, nonzero, indices of true
-select = where, choose elementwise, if else elementwise, ternary
+select = where, masked fill, choose elementwise, if else elementwise, ternary
 clip by value = clip, clamp, limit range, bound values
 abs = absolute value, magnitude, modulus
 neg = negative, negate, minus
@@ -85,6 +84,9 @@ softmax = normalized exponential, probabilities from logits
 log softmax = log probabilities
 softmax cross entropy with logits = cross entropy loss, classification loss
 sparse softmax cross entropy with logits = cross entropy class indices
+reduce std = standard deviation, std
+reduce variance = variance, var
+euclidean norm = norm, l2 norm, vector length
 l2 loss = half sum squares, weight decay
 conv 2d = 2d convolution, convolve images, two dimensional convolution
 conv 3d = 3d convolution, volumetric
@@ -93,14 +95,13 @@ depthwise conv2d native = depthwise convolution, separable
 dilation 2d = morphological, dilate
 max pool = maximum pooling
 avg pool = average pooling, mean pooling
-fused batch norm = batch normalization, batch norm, batchnorm
+fused batch norm = batch normalization, layer normalization
 lrn = local response normalization
 bias add = add bias
 dropout = randomly zero
-lstm = long short term memory, recurrent network, recurrent layer, rnn
-gru = gated recurrent unit, recurrent network, rnn
+gru block cell = gru, gated recurrent unit, recurrent network, rnn
 cudnn rnn = lstm, gru, recurrent network, recurrent layer, rnn
-block lstm = lstm
+block lstm = lstm, long short term memory, recurrent network, recurrent layer, rnn
 ctc loss = connectionist temporal classification, speech recognition loss
 ctc beam search decoder = beam search, beam decoder
 nth element = kth smallest, median, quantile
@@ -112,6 +113,8 @@ min = minimum elements, reduce min, smallest
 any = logical or reduce
 all = logical and reduce
 segment sum = group by sum, sum by group
+sparse segment sum = embedding bag
+sparse segment mean = embedding bag
 segment mean = group by mean, average by group
 apply gradient descent = sgd, gradient step
 apply adam = adam update, adam optimizer
@@ -135,7 +138,8 @@ parse example = tfrecord, tf example, features proto
 read file = load file, file contents
 write file = save file
 matching files = glob, list files
-resize bilinear = scale image, interpolate image
+resize bilinear = scale image, interpolate image, upsample
+resize nearest neighbor = upsample
 crop and resize = roi align, region interest
 non max suppression = nms, overlapping boxes
 rgb to hsv = color space
@@ -190,15 +194,13 @@ random shuffle queue = shuffle buffer
 barrier = wait, synchronize keys
 stack = lifo, last in first out
 tensor array = growing array, list of tensors, dynamic array
-tensor list = list of tensors
 sparse tensor dense mat mul = sparse matrix product, spmm
 sparse to dense = densify
 ragged tensor to tensor = pad ragged, ragged to dense
 quantize = int8, low precision, quantization
 fake quant with min max args = quantization aware training
-xla = compiled, jit
-infeed = feed device
-tpu embedding = embedding tables tpu, large embedding
+infeed enqueue = feed device
+configure tpu embedding = tpu embedding, embedding tables tpu, large embedding
 betainc = incomplete beta
 igamma = incomplete gamma
 polygamma = trigamma
@@ -229,46 +231,23 @@ write summary = tensorboard event
 """
 
 
-def others(words: Sequence[str]) -> Iterator[tuple[Sequence[str], list[str], float]]:
-    """A query in the field's other words: an expression, what else it says, a weight.
-
-    The more words of a query an expression stands for, the surer it is what is meant.
-    """
-    stems = {stem(word): word for word in words}
-    for expressions in _rows():
-        for expression in expressions:
-            if all(stem(word) in stems for word in expression):
-                meant = {stems[stem(word)] for word in expression}
-                rest = [word for word in words if word not in meant]
-                weight = 0.8 + 0.3 * (len(expression) - 1)
-                for other in expressions:
-                    yield other, rest, weight if other is not expression else 1.0
+def of(written: str) -> Sequence[str]:
+    """Other expressions for a name without spaces: for `matmul` `matrix product`."""
+    return _others().get(written.lower(), ())
 
 
-def of(parts: Sequence[str]) -> Iterator[str]:
-    """Other words for what a name says: for Mat, Mul `matrix product` and others."""
-    stems = {stem(part.lower()) for part in parts}
-    name = "".join(parts).lower()
-    for expressions in _rows():
-        if any(
-            {stem(word) for word in one} == stems or "".join(one) == name
-            for one in expressions
-        ):
-            yield from (" ".join(one) for one in expressions if "".join(one) != name)
+def rows() -> Iterator[Sequence[str]]:
+    """The expressions of each row."""
+    for row in _SAME.strip().split("\n"):
+        first, _, rest = row.partition(" = ")
+        yield (first, *rest.split(", "))
 
 
 @cache
-def _rows() -> Sequence[tuple[tuple[str, ...], ...]]:
-    rows = (row.partition(" = ") for row in _SAME.strip().split("\n"))
-    return tuple(
-        tuple(tuple(text.split()) for text in (first, *rest.split(", ")))
-        for first, _, rest in rows
-    )
-
-
-def stem(word: str) -> str:
-    """A word as the index takes it, near enough: `matrices` and `matrix` differ."""
-    for ending, instead in (("ies", "y"), ("ing", ""), ("s", "")):
-        if word.endswith(ending) and len(word) > 4 and not word.endswith("ss"):
-            return word[: -len(ending)] + instead
-    return word
+def _others() -> Mapping[str, Sequence[str]]:
+    found: dict[str, list[str]] = {}
+    for row in rows():
+        for one in row:
+            others = found.setdefault(one.replace(" ", ""), [])
+            others += [other for other in row if other != one]
+    return found

@@ -1,40 +1,93 @@
-"""Which ops TensorFlow's public functions call: data, read from its sources."""
+"""Which ops TensorFlow's public functions run: data, made by calling them."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 from opwright_runtime import errors
 
-#: A function that calls more ops says little of each of them.
-_TELLING = 4
+#: The ops of a call, in the order in which they run.
+Way: TypeAlias = tuple[str, ...]
+
+#: How much of a function that runs several ops the most telling one of them is.
+_COMPOSED: Final = 0.7
+#: A function whose source names more ops says little of each.
+_FEW: Final = 4
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    text = Path(__file__).with_suffix(".json").read_text("utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+@cache
+def ran() -> Mapping[str, tuple[Way, ...]]:
+    """How functions run: `tf.nn.softmax` as Softmax, others in one of several ways."""
+    return {name: tuple(map(tuple, ways)) for name, ways in _table()["ran"].items()}
+
+
+@cache
+def read() -> Mapping[str, Way]:
+    """Ops that sources name, of functions that no example runs."""
+    return {name: tuple(ops) for name, ops in _table()["read"].items()}
 
 
 @cache
 def names() -> Mapping[str, tuple[str, ...]]:
-    """Ops by public name: `tf.nn.softmax` -> Softmax."""
-    text = Path(__file__).with_suffix(".json").read_text("utf-8")
-    return {name: tuple(ops) for name, ops in json.loads(text).items()}
+    """All ops of a function, by its name."""
+    found = dict(read())
+    for name, ways in ran().items():
+        found[name] = tuple(dict.fromkeys(op for way in ways for op in way))
+    return found
 
 
 @cache
-def callers() -> Mapping[str, tuple[str, ...]]:
-    """Public names by op, of functions that do little else."""
-    found: dict[str, list[str]] = {}
-    for name, ops in names().items():
-        for op in ops if len(ops) <= _TELLING else ():
-            found.setdefault(op, []).append(name)
-    return {op: tuple(several) for op, several in found.items()}
+def callers() -> Mapping[str, Mapping[str, float]]:
+    """By op the functions that run it, and how much of each it is: all of it is 1.
+
+    Of several ops those tell most of a function which few other functions run.
+    """
+    common = Counter(op for ops in names().values() for op in ops)
+    few = {name: (ops,) for name, ops in read().items() if len(ops) <= _FEW}
+    found: dict[str, dict[str, float]] = {}
+    for name, ways in (*ran().items(), *few.items()):
+        for way in ways:
+            rarest = min(common[op] for op in way)
+            for op in way:
+                share = 1.0 if len(way) == 1 else _COMPOSED * rarest / common[op]
+                known = found.setdefault(op, {})
+                known[name] = max(share, known.get(name, 0.0))
+    return found
 
 
-def ops_of(name: str) -> tuple[str, ...] | None:
-    """The ops behind a name, which may lack its `tf.`; None if it is unknown."""
-    name = name.strip().removeprefix("tensorflow.").removeprefix("tf.").rstrip("()")
-    return names().get(f"tf.{name}")
+def full_name(name: str) -> str:
+    """A function's name with its `tf.`, which may lack it."""
+    name = name.strip().removeprefix("tensorflow.").removeprefix("tf.")
+    return f"tf.{name.rstrip('()')}"
+
+
+def ops_of(name: str) -> tuple[str, ...]:
+    """The ops of a function; none if it is unknown."""
+    return names().get(full_name(name), ())
+
+
+def sentence(function: str) -> str:
+    """Whether a function is one op or composed of several, and of which."""
+    ways = ran().get(function)
+    if ways is None:
+        named = ", ".join(read()[function])
+        return f"{function} calls {named}, by its source; it may run others"
+    one = " or ".join(way[0] for way in ways if len(way) == 1)
+    several = [f"is composed of {', '.join(way)}" for way in ways if len(way) > 1]
+    said = [f"is one op: {one}"] if one else []
+    return f"{function} {'; or '.join([*said, *several])}"
 
 
 def unknown(name: str) -> errors.OpError:
