@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -108,6 +109,12 @@ def test_tells_its_tensorflow(wheel: Path) -> None:
     assert told["Version"].startswith(f"{major}.{minor}.")
     bounds = f"tensorflow<{major}.{int(minor) + 1},>={major}.{minor}"
     assert bounds in told.get_all("Requires-Dist", [])
+
+
+def test_wheel_requirements_are_those_of_the_runtime(wheel: Path) -> None:
+    required = facts(wheel).get_all("Requires-Dist", [])
+    names = {re.split(r"[<>=;\[ ]", one)[0].replace("_", "-") for one in required}
+    assert names == {"tensorflow", "numpy", "protobuf", "typing-extensions"}
 
 
 def test_without_the_library_it_says_so(tmp_path: Path) -> None:
