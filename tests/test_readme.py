@@ -82,7 +82,10 @@ def test_links_lead_somewhere() -> None:
 GUIDES = (
     *("CONTRIBUTING.md", "docs/architecture.md", "docs/glossary.md", "docs/groups.md"),
     *("docs/adr/README.md", "docs/guide.md"),
-    *("runtime/native/README.md", "tests/README.md"),
+    *("docs/benchmarks.md", "docs/gpu.md", "docs/scale.md", "docs/serving.md"),
+    *("docs/tpu.md", "docs/wheels.md", "runtime/native/README.md"),
+    *("runtime/native/embedding/README.md", "runtime/native/embedding/cuda/README.md"),
+    *("runtime/native/rnn/README.md", "tests/README.md"),
 )
 
 

@@ -30,7 +30,7 @@ from support.gpu.parts import FOLDERS, PARTS, Part, Run
 from support.gpu.report import FAILED, NOT_RUN, OK, Findings, Row, found, table, write
 from support.gpu.sanitizer import stop
 
-DOC = ROOT / "docs" / "gpu.md"
+DOC = ROOT / "runtime" / "native" / "embedding" / "cuda" / "README.md"
 BUILD = ROOT / "build" / "gpu"
 # Of everything; a command on a borrowed machine may have ten minutes.
 SECONDS = 550.0
@@ -200,7 +200,9 @@ def parsed(given: list[str]) -> argparse.Namespace:
         help="only this part, after a build; may be given several times",
     )
     parser.add_argument(
-        "--write", action="store_true", help="put what was run into docs/gpu.md"
+        "--write",
+        action="store_true",
+        help="put the report into runtime/native/embedding/cuda/README.md",
     )
     parser.add_argument("--quick", action="store_true", help="fewer and smaller draws")
     parser.add_argument(

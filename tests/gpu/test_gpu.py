@@ -12,7 +12,7 @@ import pytest
 from support.gpu.building import BUILD, NVCC, build, run
 from support.places import ROOT, environment
 
-DOC = ROOT / "docs" / "gpu.md"
+DOC = ROOT / "runtime" / "native" / "embedding" / "cuda" / "README.md"
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 # Parts of their mangled names; aligned rows (true, Lb1) are the ones that count.
 HOT = {
@@ -54,7 +54,7 @@ def resources(said: str) -> dict[tuple[str, str], Used]:
     NVCC is None, reason="nvcc is not in PATH: the CUDA kernels were not compiled"
 )
 def test_compiles() -> None:
-    """Without a warning; hot kernels without spills, as docs/gpu.md has them."""
+    """Without a warning; hot kernels without spills, as the README shows them."""
     build("opwright_cuda")
     used = resources((BUILD / "ptxas.log").read_text())
     assert {arch for arch, _ in used} == set(ARCHITECTURES)
@@ -78,7 +78,7 @@ def test_compiles() -> None:
     release = re.search(r"release ([\d.]+)", run("nvcc", "--version"))
     if release and f"nvcc {release[1]}" in DOC.read_text():
         table = "\n".join(lines)
-        assert table in DOC.read_text(), f"docs/gpu.md should have\n{table}"
+        assert table in DOC.read_text(), f"{DOC} should have\n{table}"
 
 
 @pytest.mark.skipif(

@@ -151,16 +151,24 @@ def test_ids_on_the_device() -> None:
     assert " failed" not in said
 
 
+CHECKPOINT = """
+checkpoint = tf.train.Checkpoint(tables=tables)
+path = checkpoint.save("/tmp/opwright-docs/films-of-a-gpu")
+next_loss = float(train(ids, labels))
+checkpoint.restore(path)
+assert float(train(ids, labels)) == next_loss
+print('to its end')
+"""
+
+
 @needs_nvcc
 def test_program() -> None:
-    """The program of docs/gpu.md, as it is but for the name of the GPU."""
+    """The program of docs/gpu.md with another device, and a checkpoint after it."""
     page = (ROOT / "docs" / "gpu.md").read_text("utf-8")
     (program,) = re.findall("```python\n(.*?)```", page, re.DOTALL)
     assert program.count('"/gpu:0"') == 1
     program = program.replace('"/gpu:0"', '"/cpu:0"')
-    said = tensorflow(
-        "opwright_embedding_on_cpu", "-c", program + "print('to its end')"
-    )
+    said = tensorflow("opwright_embedding_on_cpu", "-c", program + CHECKPOINT)
     assert "to its end\n" in said
     # Of another CUDA than TensorFlow's, who configures is told.
     cuda = json.loads((BUILD / "libopwright_embedding_on_cpu.json").read_text())["cuda"]

@@ -138,7 +138,7 @@ def test_found_nothing(tmp_path: Path) -> None:
 
 def test_write(tmp_path: Path) -> None:
     """Between the marks and nowhere else; what has no marks stays as it is."""
-    doc = tmp_path / "gpu.md"
+    doc = tmp_path / "README.md"
     doc.write_text(
         "above\n<!-- measured: begin -->\nold\n<!-- measured: end -->\nbelow\n"
     )
@@ -156,7 +156,7 @@ def test_write(tmp_path: Path) -> None:
     assert doc.read_text() == "no marks\n"
     # The page itself has them.
     page = tmp_path / "page.md"
-    page.write_text((ROOT / "docs" / "gpu.md").read_text())
+    page.write_text(gpu_check.DOC.read_text())
     write(page, "new\n")
     assert "new\n" in page.read_text()
 
@@ -184,10 +184,10 @@ def test_without_a_gpu() -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU: run tools/gpu_check.py itself")
-    before = (ROOT / "docs" / "gpu.md").read_text()
+    before = gpu_check.DOC.read_text()
     words = said("--write", "--only", "layout")
     assert words == "tools/gpu_check.py: nothing was checked, torch sees no GPU\n"
-    assert (ROOT / "docs" / "gpu.md").read_text() == before
+    assert gpu_check.DOC.read_text() == before
 
 
 def test_progress_without_rich(
