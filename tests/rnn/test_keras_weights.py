@@ -331,9 +331,36 @@ def built(layer: Any, input_size: int = 2) -> Any:
     return layer
 
 
-def test_not_built() -> None:
-    with pytest.raises(OpError, match=r"layers must be built, not not built"):
+def test_params_from_keras_not_built_says_what_to_call() -> None:
+    words = r"layers must be built: call layer\.build\(\.\.\.\) or the model first$"
+    with pytest.raises(OpError, match=words) as raised:
         params_from_keras(layers.LSTM(3))
+    assert raised.value.argument == "layers"
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_params_from_keras_of_an_unbuilt_wrapper_is_refused(library: str) -> None:
+    """What the wrapper makes when it is built need not be what its layers have."""
+    both = Stack(bidirectional=True, library=library).make(build=False)[0]
+    for layer in (both.forward_layer, both.backward_layer):
+        built(layer)
+    with pytest.raises(OpError, match=r"layers\.forward_layer must be built: call"):
+        params_from_keras(both)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("mode", MODES)
+def test_params_to_keras_of_an_unbuilt_wrapper_builds_it(
+    mode: str, library: str
+) -> None:
+    stack = Stack(mode, bidirectional=True, library=library)
+    first, second = stack.make(), stack.make(build=False)
+    randomize(first, np.random.default_rng(0))
+    params_to_keras(params_from_keras(first), second)
+    assert second[0].built
+    x = np.ones((2, 4, 2))
+    for found, wanted in zip(second[0](x), first[0](x), strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_built_for_other_inputs() -> None:
@@ -380,7 +407,7 @@ def test_params_of_other_sizes() -> None:
     words = r"num_units 8, not packed from layers with num_units 16"
     with pytest.raises(OpError, match=words):
         params_to_keras(packed, same_length)
-    words = "built, or input_size given, for params that are a bare vector, not not"
+    words = "must be built, or input_size given, for params that are a bare vector$"
     with pytest.raises(OpError, match=words):
         params_to_keras(packed.params, same_length)
     with pytest.raises(OpError, match="of length 448 for these layers, not of"):

@@ -19,6 +19,7 @@ CHECKS = {
         "a_device_that_is_not_there",
         "run_eagerly",
         "packed",
+        "unbuilt_in_any_wrapper",
         "exported",
     ],
     "v1": [

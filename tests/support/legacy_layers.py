@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from opwright import params_from_keras, params_to_keras
+from opwright import OpError, params_from_keras, params_to_keras
 from opwright.nn import cudnn_rnn_v3
 
 MODE, FOLDER = sys.argv[1], Path(sys.argv[2])
@@ -199,6 +199,55 @@ def packed() -> None:
             direction=params.direction,
         ).output
         close(tf.transpose(y, [1, 0, 2]), made.predict(X))
+
+
+class Unguarded(layers.Wrapper):  # type: ignore[misc]
+    """As users write one: it builds its layer whether that is built or not."""
+
+    def build(self, shape: Any) -> None:
+        self.layer.build(shape)
+        super().build(shape)
+
+    def call(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+@only("eager")
+def unbuilt_in_any_wrapper() -> None:
+    """Refused before anything changes, and taken once the wrapper has been called."""
+    for kind in (legacy.CuDNNLSTM, legacy.CuDNNGRU):
+
+        def make(kind: Any = kind) -> Any:
+            return kind(UNITS, return_sequences=True)
+
+        one, both, wrapped = make(), layers.Bidirectional(make()), Unguarded(make())
+        each = layers.TimeDistributed(make())
+        half = layers.Bidirectional(make())
+        for child in (half.forward_layer, half.backward_layer):
+            child.build((None, TIME, INPUT))
+        for called, given, x in (
+            (one, one, X),
+            (both, both, X),
+            (both, both.forward_layer, X),
+            (half, half, X),
+            (wrapped, wrapped.layer, X),
+            (each, each.layer, X[None]),
+        ):
+            double = isinstance(given, layers.Bidirectional)
+            source = layers.Bidirectional(make()) if double else make()
+            wanted = source(X)
+            params = params_from_keras(source)
+            if not called.built:
+                try:
+                    params_to_keras(params, given)
+                except OpError as error:
+                    assert "must be built: call the model first" in str(error)
+                else:
+                    raise AssertionError(f"{called} was taken")
+                called(x)
+            params_to_keras(params, given)
+            called(x)
+            close(given(X), wanted)
 
 
 @only("eager")

@@ -23,6 +23,7 @@ from opwright_runtime.rnn.packed import (
     Words,
     check_sizes,
     refused,
+    unbuilt,
     vector,
 )
 
@@ -59,7 +60,7 @@ def params_from_keras(layers: object) -> PackedParams:
     stack = _Stack(layers)
     for cell in stack.cells():
         if not cell.built:
-            raise refused(cell.place, Words("not built"), "built")
+            raise unbuilt(cell.place, ": call layer.build(...) or the model first")
     sizes = stack.sizes(stack.layers[0][0].input_size)
     stack.check_inputs(sizes)
     cells = [cell.read() for cell in stack.cells()]
@@ -76,7 +77,8 @@ def params_to_keras(
 ) -> None:
     """Sets the weights of Keras layers from the params of a CudnnRNN op.
 
-    The opposite of `params_from_keras`. A layer that is not built yet is built.
+    The opposite of `params_from_keras`. A layer that is not built yet is built, but for
+    CuDNNLSTM and CuDNNGRU, which have to be built with all that is around them.
 
     Args:
         params: PackedParams; or [params_size], laid out as CudnnRNNParamsSize
@@ -100,10 +102,12 @@ def params_to_keras(
     if first.built:
         input_size = first.input_size
     elif input_size is None:
-        allowed = "built, or input_size given, for params that are a bare vector"
-        raise refused(first.place, Words("not built"), allowed)
+        remedy = ", or input_size given, for params that are a bare vector"
+        raise unbuilt(first.place, remedy)
     sizes = stack.sizes(input_size)
     check_sizes(params, packed.size, sizes)
+    for cell in stack.cells():
+        cell.check_buildable()
     for layer, cells in enumerate(stack.layers):
         for cell in cells:
             cell.build(sizes.width if layer else input_size)
@@ -163,15 +167,23 @@ class _Layer(Protocol):
 
 
 class _Cell:
-    """A layer that runs in one direction."""
+    """A layer that runs in one direction, alone or in a wrapper."""
 
-    def __init__(self, layer: object, place: str, backwards: bool = False) -> None:
+    def __init__(
+        self,
+        layer: object,
+        place: str,
+        wrapper: _Layer | None = None,
+        backwards: bool = False,
+    ) -> None:
         name = _class_of(layer)
         if name not in _CLASSES:
             raise refused(place, layer, _LAYER)
         self.place = place
         self.kind = _CLASSES[name]
         self._layer = cast(_Layer, layer)
+        # What is built: a wrapper builds its layers.
+        self._outer = self._layer if wrapper is None else wrapper
         self.units = int(self._layer.units)
         # A layer that is made for cuDNN has the weights itself, and nothing to choose.
         self._made_for_cudnn = name != self.kind
@@ -203,11 +215,27 @@ class _Cell:
 
     @property
     def built(self) -> bool:
-        return bool(self._layer.built)
+        return bool(self._outer.built)
+
+    def check_buildable(self) -> None:
+        """Keras's wrappers build layers made for cuDNN even if they are built.
+
+        That makes new weights, and a layer does not know which wrappers it is in.
+
+        Raises:
+            OpInputError: it is such a layer, and not built.
+        """
+        if self._made_for_cudnn and not self.built:
+            name = _class_of(self._layer)
+            raise unbuilt(
+                self.place,
+                ": call the model first, for a wrapper that is built later makes the "
+                f"weights of a {name} anew",
+            )
 
     def build(self, input_size: int) -> None:
         if not self.built:
-            self._layer.build((None, None, input_size))
+            self._outer.build((None, None, input_size))
 
     @property
     def input_size(self) -> int:
@@ -335,8 +363,8 @@ def _directions(layer: _Layer, place: str, last: bool) -> list[_Cell]:
         if layer.merge_mode != "concat":
             raise refused(f"{place}.merge_mode", layer.merge_mode, ("concat",))
         cells = [
-            _Cell(layer.forward_layer, f"{place}.forward_layer"),
-            _Cell(layer.backward_layer, f"{place}.backward_layer", backwards=True),
+            _Cell(layer.forward_layer, f"{place}.forward_layer", layer),
+            _Cell(layer.backward_layer, f"{place}.backward_layer", layer, True),
         ]
         forward = cast(_Layer, layer.forward_layer)
         sequences = last or forward.return_sequences

@@ -16,7 +16,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from typing_extensions import NotRequired, TypedDict
 
-from opwright_runtime.errors import OpError, OpInputError, bad_argument
+from opwright_runtime.errors import OpError, OpInputError, bad_argument, make
 
 Array: TypeAlias = NDArray[np.floating]
 RnnMode: TypeAlias = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]
@@ -201,6 +201,15 @@ class Words:
 
 def refused(argument: str, given: object, allowed: object) -> OpError:
     return bad_argument(OpInputError, _OP, argument, given, allowed)
+
+
+def unbuilt(layer: str, remedy: str) -> OpError:
+    """The error of a layer that has no weights yet."""
+    given, allowed = Words("not built"), f"built{remedy}"
+    message = f"{_OP}: {layer} must be {allowed}"
+    return make(
+        OpInputError, _OP, message, argument=layer, given=given, allowed=allowed
+    )
 
 
 def vector(params: ArrayLike | PackedParams) -> Array:
