@@ -44,7 +44,21 @@ class _OnKernels:
     cell: _Keras
     go_backwards: bool
     return_sequences: bool
+    use_cudnn: bool | str = "auto"
     zero_output_for_mask: bool
+
+    def get_config(self) -> dict[str, Any]:
+        """Keras's, with the arguments that it leaves out, unless they are defaults."""
+        above: _Keras = super()
+        left_out = {
+            "implementation": (getattr(self.cell, "implementation", 2), 2),
+            "seed": (getattr(self.cell, "seed", None), None),
+            "use_cudnn": (self.use_cudnn, "auto"),
+        }
+        given = {
+            name: value for name, (value, usual) in left_out.items() if value != usual
+        }
+        return {**given, **above.get_config()}
 
     def inner_loop(
         self,
@@ -97,7 +111,7 @@ class _OnKernels:
         """What the kernels call such a layer; None if Keras's own loop is to run it."""
         cell = self.cell
         fits = (
-            getattr(self, "use_cudnn", True)
+            self.use_cudnn
             and not cell.recurrent_dropout
             and cell.dropout < 1
             # A mask for each gate.
@@ -139,10 +153,24 @@ class SimpleRNN(_OnKernels, keras.layers.SimpleRNN):  # type: ignore[misc]
     """`keras.layers.SimpleRNN` on opwright's kernels, with the same arguments.
 
     Keras's own loop runs what they lack: activations other than tanh and relu,
-    `recurrent_dropout`; and calls of few steps, where it is faster.
+    `recurrent_dropout`, `use_cudnn=False`; and calls of few steps, where it is faster.
+
+    Args:
+        use_cudnn: "auto", True or False, as `keras.layers.LSTM` has it.
     """
 
     __module__ = "opwright.keras"
+
+    def __init__(
+        self, *given: Any, use_cudnn: bool | str = "auto", **named: Any
+    ) -> None:
+        if use_cudnn not in ("auto", True, False):
+            raise ValueError(
+                "SimpleRNN: use_cudnn must be 'auto', True or False, "
+                f"not {use_cudnn!r}"
+            )
+        super().__init__(*given, **named)
+        self.use_cudnn = use_cudnn
 
 
 @cache
