@@ -16,6 +16,7 @@ import keras
 import tensorflow as tf
 
 from opwright_runtime import native
+from opwright_runtime.rnn.converters import converting
 from opwright_runtime.rnn.packed import GATES, RnnMode
 
 __all__ = ["GRU", "LSTM", "SimpleRNN"]
@@ -74,6 +75,7 @@ class _OnKernels:
             mode is None
             or not _fits(mode, self.cell, sequences, initial_state, mask)
             or not _pays(self.cell, sequences.shape[1], training)
+            or converting()
         ):
             above: _Keras = super()
             outputs: _Outputs = above.inner_loop(
