@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import keras
 import pytest
 
+from support.places import ROOT
 from support.processes import Done, run_code, run_program
 
+DOC = (ROOT / "docs/rnn.md").read_text("utf-8")
 CHECKS = {
     "eager": [
         "gru_trains_as_the_other_layer_does",
@@ -121,3 +124,36 @@ else:
 
 def test_what_they_saved_is_served(folder: Path, outcomes: dict[str, str]) -> None:
     said(run_code(SERVE, folder))
+
+
+SAVE = """
+import sys
+import tensorflow as tf
+
+model = tf.keras.Sequential(
+    [
+        tf.keras.layers.InputLayer(batch_input_shape=(2, 6, 3)),
+        tf.compat.v1.keras.layers.CuDNNLSTM(4),
+    ]
+)
+model.save(sys.argv[1])
+"""
+
+
+LOAD = """
+import sys
+import tensorflow as tf
+import opwright
+
+assert tf.keras.models.load_model(sys.argv[1])(tf.ones([2, 6, 3])).shape == (2, 4)
+"""
+
+
+def test_load_model_of_keras_3_fails_as_the_docs_say(tmp_path: Path) -> None:
+    file = tmp_path / "model.h5"
+    said(run_code(SAVE, file, TF_USE_LEGACY_KERAS="1"))
+    with pytest.raises(ValueError, match="Unknown layer: 'CuDNNLSTM'") as raised:
+        keras.models.load_model(file)
+    (shown,) = re.findall(r"`(Unknown layer: .*?)` from", DOC)
+    assert str(raised.value).startswith(shown)
+    said(run_code(LOAD, file, TF_USE_LEGACY_KERAS="1"))
