@@ -81,11 +81,11 @@ OPWRIGHT_EXPORT void opwright_embedding_sent(int64_t* to, int64_t count) {
   }
 }
 
-OPWRIGHT_EXPORT void opwright_limit_kept_weights(int64_t bytes) {
+OPWRIGHT_EXPORT void opwright_set_weight_cache_limit(int64_t bytes) {
   opwright::rnn::WeightCache::SetLimit(bytes);
 }
 // How many there are, their bytes, and the limit.
-OPWRIGHT_EXPORT void opwright_kept_weights(int64_t* usage) {
+OPWRIGHT_EXPORT void opwright_weight_cache_usage(int64_t* usage) {
   const opwright::rnn::WeightCache::Usage now = opwright::rnn::WeightCache::InUse();
   usage[0] = now.entries;
   usage[1] = now.bytes;

@@ -6,8 +6,8 @@ there. Loading it registers its kernels for ops that TensorFlow has
 already, so graphs and SavedModels with those ops run with no other change.
 
 The environment variable OPWRIGHT_LIBRARY names another one, whose stamp (the same name
-with the suffix .json) lies beside it. OPWRIGHT_KEPT_WEIGHTS is a number of bytes, which
-limit_kept_weights is called with.
+with the suffix .json) lies beside it. OPWRIGHT_WEIGHT_CACHE_BYTES sets the limit of the
+packed-weight cache, as `set_weight_cache_limit` does.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ import tensorflow as tf
 __all__ = [
     "KERNEL_PRIORITY",
     "LIBRARY",
-    "KeptWeights",
     "NativeLibraryError",
     "OptimizerFacts",
+    "WeightCacheUsage",
     "cuda",
     "embedding_configuration",
     "embedding_optimizers",
     "isa",
-    "kept_weights",
     "library",
     "library_path",
-    "limit_kept_weights",
     "load",
     "load_if_present",
     "loaded",
     "ops",
     "sent_by_embeddings",
+    "set_weight_cache_limit",
     "use_isa",
     "use_own_threads",
+    "weight_cache_usage",
 ]
 
 LIBRARY = Path(
@@ -87,7 +87,7 @@ def load() -> None:
         ) from error
     _loaded = True
     if limit is not None:
-        limit_kept_weights(limit)
+        set_weight_cache_limit(limit)
 
 
 def library_path() -> Path:
@@ -162,9 +162,9 @@ def library() -> ctypes.CDLL:
         ctypes.POINTER(ctypes.c_int64)
     ]
     functions.opwright_embedding_configuration.restype = ctypes.c_void_p
-    functions.opwright_kept_weights.restype = None
-    functions.opwright_limit_kept_weights.argtypes = [ctypes.c_int64]
-    functions.opwright_limit_kept_weights.restype = None
+    functions.opwright_weight_cache_usage.restype = None
+    functions.opwright_set_weight_cache_limit.argtypes = [ctypes.c_int64]
+    functions.opwright_set_weight_cache_limit.restype = None
     functions.opwright_embedding_begin_step.restype = None
     functions.opwright_embedding_end_step.argtypes = [ctypes.c_bool]
     functions.opwright_embedding_end_step.restype = None
@@ -229,13 +229,13 @@ def use_own_threads(count: int) -> None:
     library().opwright_use_own_threads(count)
 
 
-class KeptWeights(NamedTuple):
-    """What inference keeps of recurrent layers.
+class WeightCacheUsage(NamedTuple):
+    """Use of the packed-weight cache, which inference of recurrent layers fills.
 
     Attributes:
         entries: one for each kernel and each vector of parameters.
-        bytes: their size.
-        limit: the most that they may take.
+        bytes: the size of all entries.
+        limit: the largest size that they may have, in bytes.
     """
 
     entries: int
@@ -243,18 +243,18 @@ class KeptWeights(NamedTuple):
     limit: int
 
 
-def kept_weights() -> KeptWeights:
-    """What the kernels of recurrent layers keep at present, all together."""
+def weight_cache_usage() -> WeightCacheUsage:
+    """The packed-weight cache of all kernels of recurrent layers, at present."""
     usage = (ctypes.c_int64 * 3)()
-    library().opwright_kept_weights(usage)
-    return KeptWeights(*usage)
+    library().opwright_weight_cache_usage(usage)
+    return WeightCacheUsage(*usage)
 
 
-def limit_kept_weights(limit: int) -> None:
-    """Limits the bytes of packed weights that inference keeps; 0 keeps none.
+def set_weight_cache_limit(limit: int) -> None:
+    """Limits the packed-weight cache to `limit` bytes; 0 switches it off.
 
-    Without it they are 1/32 of the machine's memory, at most 512 MiB. The environment
-    variable OPWRIGHT_KEPT_WEIGHTS does the same from the start.
+    The default is 1/32 of the machine's memory, at most 512 MiB. The environment
+    variable OPWRIGHT_WEIGHT_CACHE_BYTES sets another one.
 
     Raises:
         TypeError: it is not an int.
@@ -264,16 +264,16 @@ def limit_kept_weights(limit: int) -> None:
         raise TypeError(f"a limit must be a number of bytes, an int, not {limit!r}")
     if not 0 <= limit < 2**63:
         raise ValueError(f"a limit must lie between 0 and 2**63 - 1, not {limit}")
-    library().opwright_limit_kept_weights(limit)
+    library().opwright_set_weight_cache_limit(limit)
 
 
 def _limit_of_environment() -> int | None:
-    text = os.environ.get("OPWRIGHT_KEPT_WEIGHTS", "")
+    text = os.environ.get("OPWRIGHT_WEIGHT_CACHE_BYTES", "")
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
         raise NativeLibraryError(
-            f"OPWRIGHT_KEPT_WEIGHTS must be a number of bytes, is {text!r}"
+            f"OPWRIGHT_WEIGHT_CACHE_BYTES must be a number of bytes, is {text!r}"
         )
     return int(text)
 

@@ -389,7 +389,7 @@ class Oracles:
             ctypes.CDLL(None).malloc_trim(0)
             if (kept := self.kept()) > KEPT:
                 found.append(("kept", f"{kept >> 20} MiB are kept after the calls"))
-        weights = native.kept_weights()
+        weights = native.weight_cache_usage()
         if weights.bytes > weights.limit:
             found.append(("kept", f"weights of {weights.bytes} of {weights.limit}"))
         wrong = self.engine.ends_well()

@@ -77,7 +77,7 @@ class Worker:
             "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]),
             "PYTHONHASHSEED": "0",
             # Less than the oracle of memory allows: what is kept beyond it is found.
-            "OPWRIGHT_KEPT_WEIGHTS": str(64 << 20),
+            "OPWRIGHT_WEIGHT_CACHE_BYTES": str(64 << 20),
         }
         if PRELOAD:
             env |= {"LD_PRELOAD": PRELOAD, **SANITIZERS}

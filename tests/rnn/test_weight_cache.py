@@ -118,11 +118,11 @@ def test_layers_that_share_a_kernel_keep_their_own() -> None:
 @pytest.fixture
 def limit() -> Iterator[int]:
     """A small one, with nothing kept before."""
-    before = native.kept_weights().limit
-    native.limit_kept_weights(0)
-    native.limit_kept_weights(LIMIT)
+    before = native.weight_cache_usage().limit
+    native.set_weight_cache_limit(0)
+    native.set_weight_cache_limit(LIMIT)
     yield LIMIT
-    native.limit_kept_weights(before)
+    native.set_weight_cache_limit(before)
 
 
 LIMIT = 8 << 20
@@ -141,19 +141,19 @@ def test_limit_holds_for_all_kernels_together(limit: int) -> None:
             is_training=False,
             seed=seed,
         )
-        kept = native.kept_weights()
+        kept = native.weight_cache_usage()
         assert kept.bytes <= limit
         most = max(most, kept.entries)
     assert 10 < most < 1200  # Some were kept, some had to go.
-    native.limit_kept_weights(0)
-    assert native.kept_weights() == (0, 0, 0)
+    native.set_weight_cache_limit(0)
+    assert native.weight_cache_usage() == (0, 0, 0)
     agree(CASE, draw_values(CASE)[0].params)
 
 
 def test_limit_out_of_range() -> None:
     for wrong in (-1, 2**63):
         with pytest.raises(ValueError, match="a limit must lie between"):
-            native.limit_kept_weights(wrong)
+            native.set_weight_cache_limit(wrong)
 
 
 def memory_of(variable: tf.Variable) -> int:
@@ -166,19 +166,19 @@ def test_changed_weights_leave_one_entry(limit: int) -> None:
     params = tf.Variable(draw_values(CASE)[0].params)
     params.assign_add(tf.ones_like(params))  # Into memory of its own.
     forward(CASE, params, False, seed=166)
-    assert native.kept_weights().entries == 1
+    assert native.weight_cache_usage().entries == 1
     places = {memory_of(params)}
     for _ in range(400):
         params.assign_add(tf.fill(params.shape, 1e-4))
         forward(CASE, params, False, seed=166)
         # Now and then TensorFlow gives a variable memory anew.
         places.add(memory_of(params))
-        assert native.kept_weights().entries <= min(16, len(places))
+        assert native.weight_cache_usage().entries <= min(16, len(places))
     # Where each has memory of its own, there are as many as a kernel may have.
     many = [params + i for i in range(40)]
     for one in many:
         forward(CASE, one, False, seed=166)
-        assert native.kept_weights().entries <= 16
+        assert native.weight_cache_usage().entries <= 16
     params.assign(many[-1] * 2)
     agree(CASE, params)
 
@@ -201,10 +201,10 @@ def test_weights_go_with_their_kernel(limit: int) -> None:
         options.graph_options.rewrite_options.disable_meta_optimizer = True
         with tf.compat.v1.Session(config=options) as session:
             session.run(outputs)
-            assert native.kept_weights().entries == 5
+            assert native.weight_cache_usage().entries == 5
         del session
     gc.collect()
-    assert native.kept_weights().entries == 0
+    assert native.weight_cache_usage().entries == 0
 
 
 RESIDENT = """
@@ -257,7 +257,7 @@ weights = [tf.random.normal(size) for _ in range(40)]
 nodes = tf.function(lambda: [layer(x, one, seed=i) for i, one in enumerate(weights)])
 
 found = {}
-native.limit_kept_weights(64 << 20)
+native.set_weight_cache_limit(64 << 20)
 for name, work, first, rest in (
     ("sets of weights", sets, 100, 900),
     ("epochs", epochs, 3, 30),
@@ -266,7 +266,7 @@ for name, work, first, rest in (
     work(first)
     before = resident()
     work(rest)
-    found[name] = [before, resident(), native.kept_weights().bytes >> 20]
+    found[name] = [before, resident(), native.weight_cache_usage().bytes >> 20]
 print(json.dumps(found))
 """
 
@@ -283,10 +283,12 @@ def test_resident_memory_stays_level() -> None:
 
 def test_limit_from_the_environment() -> None:
     def run(value: str) -> Done:
-        program = "from opwright_runtime import native; print(native.kept_weights())"
-        return run_code(program, OPWRIGHT_KEPT_WEIGHTS=value)
+        program = (
+            "from opwright_runtime import native; print(native.weight_cache_usage())"
+        )
+        return run_code(program, OPWRIGHT_WEIGHT_CACHE_BYTES=value)
 
     assert "limit=12345)" in run("12345").stdout
     wrong = run("64 MiB")
     assert wrong.returncode != 0
-    assert "OPWRIGHT_KEPT_WEIGHTS must be a number of bytes" in wrong.stderr
+    assert "OPWRIGHT_WEIGHT_CACHE_BYTES must be a number of bytes" in wrong.stderr
