@@ -11,14 +11,14 @@ CUDA ?= OFF
 # Processes of an example, and how many are killed in a test of them.
 HOSTS ?= 1
 KILLS ?= 100
-# Nobody wants TensorFlow's greeting in front of every result.
+# TensorFlow logs its start-up in front of every result.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 # A file's tests follow each other, which share what they are made with.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check test test-all unit native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
+.PHONY: help ops check unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
 .PHONY: bench bench-bindings bench-embedding bench-kernels bench-native example custom-op two-tower wheel wheels sdist
 .PHONY: test-hosts bench-hosts test-versions release-check clean
 
@@ -38,14 +38,21 @@ ops: $(VENV)/.ready ## Regenerate every class from opdefs/.
 check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 	$(BIN)/opwright-codegen generate --check
 
-test: test-cc $(VENV)/.tpu ## Build the native kernels and run every test.
-	$(PYTEST)
+# The markers of tests/support/tiers.py, which says why `test` leaves their tests out.
+EXTENDED := compile_tpu or cuda or full_matrix or hosts or libraries or project or wheel
 
 unit: WORKERS = $(JOBS)
-unit: $(VENV)/.ready ## Run the tests that need no native library and no minute.
-	OPWRIGHT_FUZZ=20 $(PYTEST) -m "not slow" tests/codegen tests/golden tests/runtime tests/test_*.py
+unit: $(VENV)/.ready ## Run the tests that take no native library and no seconds: one minute.
+	OPWRIGHT_FUZZ=20 $(PYTEST) -m "not slow and not ($(EXTENDED))" \
+		tests/codegen tests/golden tests/runtime tests/test_*.py
 
-test-all: test test-hosts test-site test-versions ## Run the tests that take longer as well.
+test: test-cc $(VENV)/.tpu ## Build the native kernels and test all that a change can break: ten minutes.
+	$(PYTEST) -m "not ($(EXTENDED))"
+
+test-extended: test-cc $(VENV)/.tpu ## Run what `test` leaves out or runs in part.
+	OPWRIGHT_FULL=1 $(PYTEST) -m "$(EXTENDED) or partial"
+
+test-all: test-extended test-site test-versions ## Run what `test` leaves out, a browser and every TensorFlow.
 
 # What only the native kernels need: a build system, and torch to compare with.
 $(VENV)/.native: $(VENV)/.ready

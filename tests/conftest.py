@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-# Nobody wants TensorFlow's messages of its start among the results.
+from support import tiers
+
+# TensorFlow logs its start-up, which would hide the results.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # The same kernels whatever the processor: TensorFlow leaves these out of older ones.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
@@ -25,9 +27,11 @@ TESTS = Path(__file__).parent
 # Folders whose tests need the native library.
 NATIVE = ("embedding", "native", "rnn", "sparsecore", "versions")
 
-# Files that take minutes, which begin first: no process is left alone with one.
+# Files that take minutes, longest first: they begin first, so that no process ends
+# alone with one.
 LONG = (
-    "gpu/test_gpu.py",  # nvcc takes minutes, of which test_ops.py needs what it makes.
+    "gpu/test_gpu.py",  # Compiles what test_ops.py needs.
+    "embedding/test_libraries.py",
     "codegen/test_interrupted.py",
     "generated/test_same_results.py",
     "codegen/test_generate.py",
@@ -43,7 +47,33 @@ LONG = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    for marker, (reason, _) in tiers.EXTENDED.items():
+        config.addinivalue_line("markers", f"{marker}: {reason}; in `make test-all`")
+
+
+def pytest_report_header() -> str:
+    if tiers.FULL:
+        return "tiers: in full"
+    return (
+        f"tiers: part {tiers.part()} of {tiers.PARTS} of the matrices "
+        "(OPWRIGHT_PART chooses one, OPWRIGHT_FULL=1 runs all)"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # Before markers are selected.
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    for item in items:
+        marker = tiers.marker_of(item.path.relative_to(TESTS).as_posix())
+        if marker is not None:
+            item.add_marker(marker)
+    if not tiers.FULL:
+        # A part of the matrix cannot say what all of it covers.
+        left = {item for item in items if item.get_closest_marker("full_matrix")}
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
     places = {TESTS / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
@@ -56,8 +86,8 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
     from opwright_runtime import native
 
     if not native.LIBRARY.exists():
-        words = f"tests/{folder} need the native library: run `make native`"
-        raise pytest.UsageError(words)
+        text = f"tests/{folder} need the native library: run `make native`"
+        raise pytest.UsageError(text)
 
 
 @pytest.fixture(params=["avx512", "avx2", "portable"])

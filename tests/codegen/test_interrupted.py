@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from support.places import OPDEFS, environment
+from support.tiers import KILLS
 from support.workplace import command, tree
 
-KILLS = 100
 OPS = 20  # enough for two workers
 
 
@@ -58,7 +58,8 @@ def members(group: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_hundred_kills(tmp_path: Path) -> None:
+@pytest.mark.partial
+def test_generate_killed_at_random_leaves_whole_files(tmp_path: Path) -> None:
     """Each run goes from one version of all files to another, and is cut short."""
     versions: list[dict[str, bytes]] = []
     for note in ("first", "second"):

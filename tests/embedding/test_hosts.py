@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from support.processes import run_program
+from support.tiers import KILLS
 
 
 def test_tables_are_those_of_one_host(tmp_path: Path) -> None:
@@ -103,19 +103,21 @@ def test_a_lost_connection_names_who_is_at_its_other_end(
     assert float(seconds) < 30
 
 
-def test_training_outlives_its_hosts(tmp_path: Path) -> None:
+@pytest.mark.partial
+def test_hosts_killed_at_random_training_continues_from_checkpoint(
+    tmp_path: Path,
+) -> None:
     """Some are killed; those that go on from the last checkpoint may be 2 or 4.
 
-    `OPWRIGHT_KILLS` is how many, of a seed of its own each time.
+    More than five kills draw a new seed each time.
     """
-    kills = int(os.environ.get("OPWRIGHT_KILLS", "5"))
-    seed = random.randrange(10**9) if kills > 5 else 1
+    seed = random.randrange(10**9) if KILLS > 5 else 1
     done = run_program(
-        *("embedding_hosts", tmp_path, "killed", kills, seed), timeout=120 + 60 * kills
+        *("embedding_hosts", tmp_path, "killed", KILLS, seed), timeout=120 + 60 * KILLS
     )
     said = f"seed {seed}\n{done.stdout}{done.stderr}"
     found = blows(done.stdout)
-    assert len(found) == kills, said
+    assert len(found) == KILLS, said
     for hosts, others, named, told, seconds in found:
         # Nobody had to be ended; whose training was over before has nothing to tell.
         assert others == str([0] * (int(hosts) - 1)), said

@@ -24,14 +24,17 @@ from support.equivalence.registry import (
 from support.equivalence.samples import by_table, every_sample
 from support.equivalence.workers import Ahead
 from support.grouped import check_each
+from support.tiers import part_of
 
 MODES = (EAGER, FUNCTION)
-RUNS = [
-    (sample.name, mode)
-    for sample in every_sample()
-    for mode in MODES
-    if mode in sample.modes
-]
+RUNS = part_of(
+    [
+        (sample.name, mode)
+        for sample in every_sample()
+        for mode in MODES
+        if mode in sample.modes
+    ]
+)
 TABLES = by_table(RUNS)
 
 
@@ -40,6 +43,7 @@ def comparisons(pool: ProcessPoolExecutor) -> Ahead[Comparison]:
     return Ahead(pool, compare_gradients, RUNS)
 
 
+@pytest.mark.partial
 @pytest.mark.parametrize("runs", TABLES.values(), ids=TABLES.keys())
 def test_gradient(comparisons: Ahead[Comparison], runs: list[tuple[str, str]]) -> None:
     def check(run: tuple[str, str]) -> None:
@@ -49,6 +53,7 @@ def test_gradient(comparisons: Ahead[Comparison], runs: list[tuple[str, str]]) -
     check_each(runs, check)
 
 
+@pytest.mark.full_matrix
 def test_gradients_of_most_ops_with_options_are_compared(
     comparisons: Ahead[Comparison], pool: ProcessPoolExecutor
 ) -> None:

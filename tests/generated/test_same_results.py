@@ -17,8 +17,11 @@ from support.equivalence.samples import LEFT_OUT, by_table, every_sample
 from support.equivalence.samples.kit import Sample
 from support.equivalence.workers import Ahead
 from support.grouped import check_each
+from support.tiers import part_of
 
-RUNS = [(sample.name, mode) for sample in every_sample() for mode in sample.modes]
+RUNS = part_of(
+    [(sample.name, mode) for sample in every_sample() for mode in sample.modes]
+)
 TABLES = by_table(RUNS)
 
 
@@ -44,6 +47,7 @@ def with_kernel(pool: ProcessPoolExecutor) -> frozenset[str]:
     return pool.submit(ops_with_cpu_kernel).result().intersection(opwright.op_names())
 
 
+@pytest.mark.partial
 @pytest.mark.parametrize("runs", TABLES.values(), ids=TABLES.keys())
 def test_result(results: Ahead[Results], runs: list[tuple[str, str]]) -> None:
     def check(run: tuple[str, str]) -> None:
@@ -53,6 +57,7 @@ def test_result(results: Ahead[Results], runs: list[tuple[str, str]]) -> None:
     check_each(runs, check)
 
 
+@pytest.mark.full_matrix
 def test_most_ops_with_a_cpu_kernel_are_compared(
     equal: dict[str, dict[str, set[str]]], with_kernel: frozenset[str]
 ) -> None:
@@ -62,6 +67,7 @@ def test_most_ops_with_a_cpu_kernel_are_compared(
     assert len(compared[GRAPH]) >= 1265
 
 
+@pytest.mark.full_matrix
 def test_the_rest_is_left_out_for_a_reason(
     equal: dict[str, dict[str, set[str]]], with_kernel: frozenset[str]
 ) -> None:
@@ -70,6 +76,7 @@ def test_the_rest_is_left_out_for_a_reason(
     assert with_kernel.difference(*equal.values()) == left_out
 
 
+@pytest.mark.full_matrix
 @pytest.mark.parametrize("mode", MODES)
 def test_attrs_of_every_kind_are_compared(
     equal: dict[str, dict[str, set[str]]], mode: str

@@ -1,0 +1,80 @@
+"""Which tests `make test` leaves to `make test-all`, and which it runs in part.
+
+`make test` has ten minutes. Tests of a marker below run in `make test-all` only. Tests
+marked `partial` run in both: in part, and in full where OPWRIGHT_FULL is 1.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from typing import TypeVar
+
+from support.places import ROOT
+
+Item = TypeVar("Item")
+
+FULL = os.environ.get("OPWRIGHT_FULL") == "1"
+#: How many processes a test of crashes kills.
+KILLS = int(os.environ.get("OPWRIGHT_KILLS") or (100 if FULL else 5))
+PARTS = 10
+
+#: The markers of tests that only `make test-all` runs, why, and the files they cover. A
+#: file is named relative to tests/; single tests carry the marker themselves.
+EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "compile_tpu": (
+        "compiles many programs for TPUs",
+        ("tpu/test_docs.py",),
+    ),
+    "cuda": (
+        "compiles the experimental CUDA backend, or runs it on the CPU",
+        ("gpu",),
+    ),
+    "full_matrix": ("needs every op in every mode", ()),
+    "hosts": (
+        "trains on several processes",
+        ("examples/test_gradient_aggregation.py",),
+    ),
+    "libraries": (
+        "trains layers of other libraries against plain Keras",
+        ("embedding/test_libraries.py",),
+    ),
+    "project": (
+        "builds a project or a package from nothing",
+        ("golden/test_native_ops.py", "golden/test_own_library.py"),
+    ),
+    "typing": ("type checks all packages", ()),
+    "wheel": ("builds wheels and installs them", ("packaging",)),
+}
+
+
+def marker_of(name: str) -> str | None:
+    """The marker that covers a file, given relative to tests/."""
+    for marker, (_, files) in EXTENDED.items():
+        if any(name == file or name.startswith(f"{file}/") for file in files):
+            return marker
+    return None
+
+
+def part_of(items: Sequence[Item]) -> list[Item]:
+    """A tenth of `items`, another one at each commit; all of them where FULL."""
+    return list(items) if FULL else list(items[part() :: PARTS])
+
+
+@cache
+def part() -> int:
+    """The number of the tenth: OPWRIGHT_PART, or as many as the commits count."""
+    chosen = os.environ.get("OPWRIGHT_PART")
+    if chosen is None:
+        counted = subprocess.run(
+            ["git", "rev-list", "--count", "HEAD"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        # Outside of a repository, as in an unpacked sdist.
+        chosen = counted.stdout.strip() or "0"
+    return int(chosen) % PARTS
