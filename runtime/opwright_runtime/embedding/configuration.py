@@ -6,11 +6,10 @@ so that an error names the table or feature where it was made.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Literal, Protocol, TypeAlias
 
 import tensorflow as tf
@@ -18,9 +17,13 @@ import tensorflow as tf
 from opwright_runtime._internals import (
     OptimizerDynamicInput,
     TPUEmbeddingConfiguration,
-    embedding_optimizer,
 )
-from opwright_runtime.embedding.optimizers import OptimizerLike, Rate
+from opwright_runtime.embedding.optimizers import (
+    OptimizerLike,
+    Rate,
+    optimizer_wanted,
+    rate_wanted,
+)
 from opwright_runtime.errors import OpAttrError, bad_argument, in_words
 
 DynamicLearningRate = OptimizerDynamicInput
@@ -258,16 +261,20 @@ def _check_table(
         raise _refused(f"vocabulary_size {what}", table.vocabulary_size, allowed)
     _integer(f"dimension {what}", table.dimension, 1, _INT32)
     optimizer = table.optimizer
-    if not isinstance(optimizer, embedding_optimizer):
-        allowed = "one of tf.tpu.experimental.embedding or of opwright.tpu"
-        raise _refused(f"optimizer {what}", optimizer, allowed)
-    if not callable(optimizer.learning_rate):
-        _finite(f"learning_rate {what}", optimizer.learning_rate)
+    wanted = optimizer_wanted(optimizer)
+    if wanted:
+        raise _refused(f"optimizer {what}", optimizer, wanted)
+    wanted = rate_wanted(optimizer.learning_rate)
+    if wanted:
+        raise _refused(f"learning_rate {what}", optimizer.learning_rate, wanted)
     for name in ("weight", "gradient"):
         low, high = (getattr(optimizer, f"clip_{name}_{end}") for end in ("min", "max"))
         if low is not None and high is not None and not low <= high:
             allowed = f"at most clip_{name}_max, which is {high}"
             raise _refused(f"clip_{name}_min {what}", low, allowed)
+    if isinstance(table.quantization, type):
+        allowed = f"an instance, such as {table.quantization.__name__}(...)"
+        raise _refused(f"quantization {what}", table.quantization, allowed)
     if table.quantization is not None:
         buckets = table.quantization.num_buckets
         _integer(f"num_buckets of the quantization {what}", buckets, 2, _INT32)
@@ -284,15 +291,6 @@ def _integer(what: str, value: object, low: int, high: int, where: str = "") -> 
         raise _refused(what, value, f"at least {low}{where}")
     if int(value) > high:
         raise _refused(what, value, f"at most {high}{where}")
-
-
-def _finite(what: str, value: object) -> None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, Real)
-        or not math.isfinite(value)
-    ):
-        raise _refused(what, value, "a finite number, or a function that returns one")
 
 
 def _one_of(what: str, value: object, allowed: Mapping[str, object]) -> None:

@@ -164,11 +164,31 @@ def _keep_cores_apart(graph: Any, first: int) -> None:
         return
     last: dict[str, tf.Operation] = {}
     for op in graph.get_operations()[first:]:
-        if op.type in ("RecvTPUEmbeddingActivations", "SendTPUEmbeddingGradients"):
+        if not op.op_def.is_stateful or any(
+            one.dtype == tf.resource for one in op.inputs
+        ):
+            continue
+        if _waits_for_cores(graph, op.node_def):
             chains.run_independently(op)
             if op.device in last:
                 op._add_control_input(last[op.device])
-        elif op.op_def.is_stateful and all(
-            one.dtype != tf.resource for one in op.inputs
-        ):
+        else:
             last[op.device] = op
+
+
+def _waits_for_cores(graph: Any, node: Any) -> bool:
+    """Whether an op, or one in a branch, loop or function of it, is of a step."""
+    if node.op in ("RecvTPUEmbeddingActivations", "SendTPUEmbeddingGradients"):
+        return True
+    called = {
+        function.name
+        for value in node.attr.values()
+        for function in (value.func, *value.list.func)
+        if function.name
+    }
+    functions = filter(None, map(graph._get_function, called))
+    return any(
+        _waits_for_cores(graph, inner)
+        for function in functions
+        for inner in function.cached_definition.node_def
+    )

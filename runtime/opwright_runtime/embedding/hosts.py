@@ -8,7 +8,6 @@ of variables. The engine of a process keeps a shard of every table (hosts.cc).
 from __future__ import annotations
 
 import atexit
-import functools
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -21,7 +20,6 @@ from opwright_runtime._internals import (
     context,
     distribute_lib,
     multi_worker_util,
-    tpu_embedding_class,
 )
 from opwright_runtime.embedding.tpu_system import TPUSystem
 
@@ -163,24 +161,6 @@ class OneHost(distribute_lib.Strategy):  # type: ignore[misc]
     @property
     def num_replicas_in_sync(self) -> int:
         return len(self._extended.worker_devices)
-
-
-def see_one_host() -> None:
-    """Each TPUEmbedding of a cluster is one of its host from now on.
-
-    It would enqueue for all replicas, and this process has only its own.
-    """
-    make = tpu_embedding_class.__init__
-    if hasattr(make, "__wrapped__"):
-        return
-
-    @functools.wraps(make)
-    def make_for_one(self: Any, *args: object, **kwargs: object) -> None:
-        make(self, *args, **kwargs)
-        if isinstance(self._strategy.extended, Host):
-            self._strategy = OneHost(self._strategy)
-
-    tpu_embedding_class.__init__ = make_for_one
 
 
 def forget_hosts() -> None:

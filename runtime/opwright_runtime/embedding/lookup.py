@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import numpy as np
 
 from opwright_runtime import native
-from opwright_runtime._internals import EAGER, context, contexts, graphs, pywrap_tfe
+from opwright_runtime._internals import (
+    EAGER,
+    context,
+    contexts,
+    graphs,
+    in_xla_context,
+    ops,
+    pywrap_tfe,
+)
 
 if TYPE_CHECKING:
     from opwright_runtime.types import Operand, Output, TFloat32, TInt32, TInt64
@@ -67,6 +75,7 @@ def embedding_lookup(
         FailedPreconditionError: no embeddings are configured.
         InvalidArgumentError: ids that are no rows, row splits that are none, weights
             that are not finite, numbers of them that do not fit each other.
+        NotImplementedError: it stands in a function with `jit_compile=True`.
         UnimplementedError: the tables lie on a GPU, or are shared by several hosts.
     """
     if contexts[EAGER] and not graphs.stack:
@@ -76,6 +85,12 @@ def embedding_lookup(
             at_once = None  # It only reads. The op takes all else, or says why not.
         if at_once is not None:
             return at_once
+    if graphs.stack and in_xla_context(ops.get_default_graph()):
+        raise NotImplementedError(
+            "embedding_lookup stands in a tf.function with jit_compile=True, and XLA "
+            "cannot reach the tables. Look up outside of it, and hand the embeddings "
+            "to the function that XLA compiles; or leave jit_compile away."
+        )
     if row_splits is None:
         row_splits = _NO_SPLITS
     if weights is None:

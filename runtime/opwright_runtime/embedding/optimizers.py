@@ -6,13 +6,17 @@ Each goes where `tf.tpu.experimental.embedding.SGD` goes: into a `TPUEmbedding`,
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any, ClassVar, Protocol, TypeAlias, TypedDict
 
 import tensorflow as tf
 from typing_extensions import Unpack
 
 from opwright_runtime._internals import embedding_optimizer, gen_tpu_ops
+from opwright_runtime.errors import OpAttrError, bad_argument
 
 Rate: TypeAlias = Callable[[], Any]
 """A function that says, each step, what the learning rate is: a number or a tensor."""
@@ -59,6 +63,29 @@ class Common(TypedDict, total=False):
     low_dimensional_packing_status: bool
 
 
+_SHARES = ("momentum", "rho", "tau", "beta1", "beta2")
+_SIZES = ("epsilon", "l1", "l2")
+_SWITCHES = ("use_nesterov", "use_non_lazy_lion")
+
+
+def _check_hyperparameter(optimizer: str, name: str, value: object) -> None:
+    """By the bounds that the native library has for it when tables are configured."""
+    if name in _SWITCHES:
+        wanted = None if isinstance(value, bool) else "a bool"
+    elif (
+        isinstance(value, bool)
+        or not isinstance(value, Real)
+        or not math.isfinite(value)
+    ):
+        wanted = "a finite number"
+    elif name in _SHARES:
+        wanted = None if 0 <= float(value) <= 1 else "from 0 to 1"
+    else:
+        wanted = "at least 0" if name in _SIZES and float(value) < 0 else None
+    if wanted:
+        raise bad_argument(OpAttrError, optimizer, name, value, wanted)
+
+
 class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
     """Base of the optimizers here: a rule by its field in OptimizationParameters."""
 
@@ -74,6 +101,8 @@ class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
         initial: Mapping[str, float],
         common: Common,
     ) -> None:
+        for name, value in hyperparameters.items():
+            _check_hyperparameter(type(self).__name__, name, value)
         common = {
             "use_gradient_accumulation": True,
             "clip_weight_min": None,
@@ -117,6 +146,36 @@ class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]
                 "and RetrieveAllTPUEmbeddingParameters"
             )
         return op
+
+
+def optimizer_wanted(optimizer: object) -> str | None:
+    """What it must be, if it is no optimizer of embedding tables."""
+    wanted = "one of tf.tpu.experimental.embedding or of opwright.tpu"
+    if isinstance(optimizer, type):
+        return f"{wanted}, an instance: {optimizer.__name__}(...)"
+    if isinstance(optimizer, embedding_optimizer):
+        return None
+    if hasattr(optimizer, "apply_gradients"):
+        return f"{wanted}: those of Keras are for dense variables"
+    return wanted
+
+
+def rate_wanted(rate: object) -> str | None:
+    """What it must be, if it is no learning rate."""
+    if callable(rate):
+        try:
+            inspect.signature(rate).bind()
+        except TypeError:
+            return (
+                "a function without arguments: of a schedule, lambda: schedule(step) "
+                "with a tf.Variable that counts steps"
+            )
+        except ValueError:  # It does not tell its arguments.
+            return None
+        return None
+    if isinstance(rate, bool) or not isinstance(rate, Real) or not math.isfinite(rate):
+        return "a finite number, or a function that returns one"
+    return None
 
 
 class Momentum(EmbeddingOptimizer):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import tensorflow as tf
 
@@ -18,6 +18,7 @@ from opwright_runtime._internals import (
 )
 
 T = TypeVar("T")
+Arguments: TypeAlias = tuple[Sequence[object], Mapping[str, object]]
 
 
 def jit_compile_error(what: str) -> NotImplementedError:
@@ -32,18 +33,24 @@ def jit_compile_error(what: str) -> NotImplementedError:
     )
 
 
-class _Run:
+class Run(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
     """Sees each op that `strategy.run` traces, and leaves it where it is.
 
     An op belongs to the context around this one: control dependencies, gradients and
-    loops are those of a program without it.
+    loops are those of a program without it. By the base class TPUEmbedding knows that
+    it is called for one replica, not for all of them.
+
+    Attributes:
+        strict: whether TPUEmbedding refuses here what it refuses on a TPU.
     """
 
+    # The parts of the base class that are not about TPUs.
     _context: Any = control_flow.ControlFlowContext
     outer_context: Any
 
-    def __init__(self) -> None:
+    def __init__(self, strict: bool) -> None:
         self._context.__init__(self)
+        self.strict = strict
         self._in_xla = in_xla_context(ops.get_default_graph())
         # Where TensorFlow numbers what it would leave to the host.
         self._outside_compilation_counter = 0
@@ -79,6 +86,11 @@ class _Run:
     def RequiresUniqueFunctionRetracing(self) -> bool:
         return False
 
+    def _EnterOutsideCompilationScope(self, *args: object, **kwargs: object) -> None:
+        """Nothing is compiled, so nothing lies outside."""
+
+    def _ExitOutsideCompilationScope(self) -> None: ...
+
     @property
     def grad_state(self) -> object:
         return None if self.outer_context is None else self.outer_context.grad_state
@@ -91,28 +103,40 @@ class _Run:
         raise NotImplementedError
 
 
-# By whether it is what TPUEmbedding takes for a program that is compiled for a TPU.
-_CONTEXTS = {
-    strict: type("Run", (_Run, base), {})
-    for strict, base in (
-        (False, control_flow.ControlFlowContext),
-        (True, tpu_replication.TPUReplicateContext),
-    )
-}
+def enclosing_run() -> Run | None:
+    """What is traced or run in this thread is a part of this `strategy.run`, if any."""
+    graph = ops.get_default_graph()
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if isinstance(context, Run):
+                return context
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return None
 
 
 @contextmanager
-def run_context(strict: bool) -> Iterator[None]:
+def run_context(
+    strict: bool, args: Sequence[object], kwargs: Mapping[str, object]
+) -> Iterator[Arguments]:
     """What is traced within is traced by `strategy.run`.
 
-    Eagerly it is there for functions that are traced meanwhile.
+    Eagerly it is there for functions that are traced meanwhile. TensorFlow's checks are
+    not made for a session's graph, so nothing is strict there.
+
+    Yields:
+        The arguments for the function that `strategy.run` calls.
     """
-    context = _CONTEXTS[strict]()
-    context.Enter()
+    eager_or_function = tf.executing_eagerly() or tf.inside_function()
+    run = Run(strict and eager_or_function)
+    if run.strict and tf.inside_function():
+        args, kwargs = as_inputs((tuple(args), dict(kwargs)))
+    run.Enter()
     try:
-        yield
+        yield args, kwargs
     finally:
-        context.Exit()
+        run.Exit()
 
 
 def as_inputs(values: T) -> T:

@@ -14,25 +14,19 @@ from opwright_runtime.embedding.cores import (
     leave_threads_to_replicas,
     need_logical_cpus,
 )
-from opwright_runtime.embedding.feature_names import name_features
 from opwright_runtime.embedding.hosts import (
     Host,
-    OneHost,
     Resolver,
     forget_hosts,
     meet,
-    see_one_host,
 )
-from opwright_runtime.embedding.run_context import (
-    as_inputs,
-    jit_compile_error,
-    run_context,
-)
+from opwright_runtime.embedding.run_context import jit_compile_error
 from opwright_runtime.embedding.steps import (
     drop_batches_of_failed_step,
     embedding_step,
     in_embedding_step,
 )
+from opwright_runtime.embedding.tpu_embedding import adapt_tpu_embedding
 from opwright_runtime.embedding.tpu_system import OneCore
 
 
@@ -62,7 +56,6 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
             extended = Cores(self, cores, strict)
         # Not TPUStrategyV2's, which looks for TPUs.
         distribute_lib.Strategy.__init__(self, extended)
-        self._strict = strict
 
     def run(
         self,
@@ -108,14 +101,8 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
         args: Sequence[object],
         kwargs: Mapping[str, object] | None,
     ) -> Any:
-        if not tf.executing_eagerly() and not tf.inside_function():
-            # A session's graph, which TensorFlow's checks are not made for.
-            return distribute_lib.Strategy.run(self, fn, args, kwargs)
-        if self._strict and tf.inside_function():
-            args, kwargs = as_inputs((tuple(args), dict(kwargs or {})))
         try:
-            with run_context(self._strict):
-                return distribute_lib.Strategy.run(self, fn, args, kwargs)
+            return distribute_lib.Strategy.run(self, fn, args, kwargs)
         except (tf.errors.InvalidArgumentError, RuntimeError) as error:
             # XLA found an op of ours; or TensorFlow found enqueue in a function, which
             # Keras 2 makes of what it has compiled.
@@ -271,8 +258,7 @@ def software_strategy(
     with tf.device(device):
         tf.raw_ops.ShutdownDistributedTPU()
         tf.raw_ops.ConfigureDistributedTPU()
-    name_features((SoftwareTPUStrategy, OneHost))
+    adapt_tpu_embedding()
     if resolver is not None:
-        see_one_host()
         meet(strategy)
     return strategy

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from opwright_runtime._internals import one_device, tpu_strategy
 from opwright_runtime.embedding.fetched_data import Distributed, fetched
+from opwright_runtime.embedding.run_context import run_context
 
 Options: TypeAlias = tf.distribute.InputOptions | None
 
@@ -40,10 +41,21 @@ class TPUSystem:
     """Beside a strategy's own extension: one host, and what belongs to its TPU."""
 
     num_hosts = 1
+    steps_per_run = 1  # Of a loop within the TPU, for which tf_keras asks.
     tpu_hardware_feature = _HardwareFeature()
     _device_assignment = None
     _tpu_cluster_resolver = None
     _strict: bool
+
+    def call_for_each_replica(
+        self,
+        fn: Callable[..., object],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Any:
+        """What `strategy.run` comes to, and older programs call themselves."""
+        with run_context(self._strict, args, kwargs or {}) as (args, kwargs):
+            return super().call_for_each_replica(fn, args, kwargs)  # type: ignore[misc]
 
     def _create_variable(
         self, next_creator: Callable[..., tf.Variable], **kwargs: object

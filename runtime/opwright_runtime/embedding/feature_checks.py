@@ -1,0 +1,69 @@
+"""Checks of what a TPUEmbedding is made of, whose errors name the table at fault.
+
+TensorFlow takes a class where it wants an object, and fails later without the name.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from opwright_runtime._internals import nest
+from opwright_runtime.embedding.optimizers import optimizer_wanted, rate_wanted
+from opwright_runtime.errors import OpAttrError, bad_argument
+
+_refused = partial(bad_argument, OpAttrError, "TPUEmbedding")
+_FeatureConfig = tf.tpu.experimental.embedding.FeatureConfig
+_TableConfig = tf.tpu.experimental.embedding.TableConfig
+
+
+def check_features(feature_config: Any, optimizer: Any) -> None:
+    """Checks each feature, its table, and the optimizer of the tables without one.
+
+    Raises:
+        OpAttrError: one is of the wrong kind. It names the feature or the table.
+    """
+    tables: list[Any] = []
+    for path, feature in nest.flatten_with_joined_string_paths(feature_config):
+        where = f"feature_config at {path!r}" if path else "feature_config"
+        if not isinstance(feature, _FeatureConfig):
+            raise _refused(where, feature, _feature_wanted(feature))
+        if not any(feature.table is table for table in tables):
+            tables.append(feature.table)
+    for index, table in enumerate(tables):
+        name = f"table_{index}" if table.name is None else table.name
+        _check_table(name, table, optimizer)
+
+
+def _feature_wanted(feature: object) -> str:
+    wanted = "a tf.tpu.experimental.embedding.FeatureConfig"
+    if isinstance(feature, _TableConfig):
+        return f"{wanted}, such as FeatureConfig(table)"
+    return wanted
+
+
+def _check_table(name: object, table: Any, optimizer: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise _refused("name of a table", name, "text, and not empty")
+    what = f"of table {name!r}"
+    if isinstance(table.initializer, type):
+        allowed = f"an instance, such as {table.initializer.__name__}(...)"
+        raise _refused(f"initializer {what}", table.initializer, allowed)
+    if not isinstance(table.combiner, str):
+        raise _refused(f"combiner {what}", table.combiner, ("mean", "sum", "sqrtn"))
+    if getattr(table, "dtype", tf.float32) != tf.float32:
+        raise _refused(f"dtype {what}", table.dtype, "float32")
+    if isinstance(table.quantization_config, type):
+        allowed = f"an instance, such as {table.quantization_config.__name__}(...)"
+        raise _refused(
+            f"quantization_config {what}", table.quantization_config, allowed
+        )
+    used = optimizer if table.optimizer is None else table.optimizer
+    wanted = optimizer_wanted(used)
+    if wanted:
+        raise _refused(f"optimizer {what}", used, wanted)
+    wanted = rate_wanted(used.learning_rate)
+    if wanted:
+        raise _refused(f"learning_rate {what}", used.learning_rate, wanted)

@@ -1,0 +1,221 @@
+"""TensorFlow's TPUEmbedding under the strategies here: where it differs from a TPU's.
+
+TensorFlow has no place to say so, and methods of the class are wrapped. Under any other
+strategy they are TensorFlow's own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from opwright_runtime._internals import nest, tpu_embedding_class
+from opwright_runtime.embedding.feature_checks import check_features
+from opwright_runtime.embedding.hosts import Host, OneHost
+from opwright_runtime.embedding.run_context import enclosing_run
+from opwright_runtime.embedding.tpu_system import TPUSystem
+from opwright_runtime.errors import OpInputError, bad_argument
+
+TPUEmbedding: TypeAlias = Any
+Method: TypeAlias = Callable[..., Any]
+
+
+def adapt_tpu_embedding() -> None:
+    """Every TPUEmbedding that is made under a strategy here is as this module says."""
+    if hasattr(tpu_embedding_class.enqueue, "__wrapped__"):
+        return
+    for method in (
+        __init__,
+        _create_config_proto,
+        _check_output_shapes,
+        _raise_error_for_incorrect_control_flow_context,
+        _raise_error_for_non_direct_inputs,
+        enqueue,
+        dequeue,
+        apply_gradients,
+    ):
+        original = getattr(tpu_embedding_class, method.__name__)
+        setattr(tpu_embedding_class, method.__name__, _wrapped(original, method))
+
+
+def _wrapped(original: Method, method: Method) -> Method:
+    @functools.wraps(original)
+    def call(self: TPUEmbedding, *args: Any, **kwargs: Any) -> Any:
+        # One that is being made does not have it yet.
+        strategy = vars(self).get("_strategy") or tf.distribute.get_strategy()
+        if isinstance(strategy.extended, TPUSystem):
+            return method(self, functools.partial(original, self), *args, **kwargs)
+        return original(self, *args, **kwargs)
+
+    return call
+
+
+# Each is a method of the class, and takes TensorFlow's own besides.
+
+
+def __init__(  # noqa: N807
+    self: TPUEmbedding,
+    original: Method,
+    feature_config: Any,
+    optimizer: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    check_features(feature_config, optimizer)
+    original(feature_config, optimizer, *args, **kwargs)
+    if isinstance(self._strategy.extended, Host):
+        # It would enqueue for all replicas, and this process has only its own.
+        self._strategy = OneHost(self._strategy)
+
+
+def _create_config_proto(self: TPUEmbedding, original: Method) -> Any:
+    """A feature without a name has that of its place, the keys of its user's dict."""
+    config = original()
+    paths = nest.flatten_with_joined_string_paths(self._feature_config)
+    for descriptor, (path, _) in zip(config.feature_descriptor, paths, strict=True):
+        descriptor.name = descriptor.name or path
+    return config
+
+
+def _check_output_shapes(
+    self: TPUEmbedding, original: Method, incoming_output_shapes: Any
+) -> None:
+    try:
+        original(incoming_output_shapes)
+    except ValueError as error:
+        if "Inconsistent shape" not in str(error):
+            raise
+        raise ValueError(
+            f"{error}. A feature has one shape in all steps, that of one core's batch. "
+            "Where the last batch of the data is smaller, leave it out: "
+            "dataset.batch(size, drop_remainder=True)."
+        ) from error
+
+
+def _raise_error_for_incorrect_control_flow_context(
+    self: TPUEmbedding, original: Method
+) -> bool:
+    """Whether it is called for one replica. If not, `enqueue` is for all cores."""
+    run = enclosing_run()
+    in_run: bool = original() if run is None or run.strict else True
+    return in_run and not _replicas_meet(self)
+
+
+def _raise_error_for_non_direct_inputs(
+    self: TPUEmbedding, original: Method, features: Any
+) -> None:
+    run = enclosing_run()
+    if run is None or run.strict:
+        original(features)
+
+
+def enqueue(
+    self: TPUEmbedding,
+    original: Method,
+    features: Any,
+    weights: Any = None,
+    training: bool = True,
+    name: str | None = None,
+    device: str | None = None,
+) -> None:
+    if tf.executing_eagerly():
+        raise RuntimeError(
+            "TPUEmbedding.enqueue was called eagerly. Call it in a tf.function: "
+            "decorate the step that enqueues with @tf.function, and leave "
+            "run_eagerly=True away from Keras's compile()."
+        )
+    run = enclosing_run()
+    in_run = run is not None and not _replicas_meet(self)
+    if in_run and device is not None:
+        raise bad_argument(
+            OpInputError,
+            "TPUEmbedding.enqueue",
+            "device",
+            device,
+            "left away in strategy.run, where each replica enqueues for its own core",
+        )
+    for where, ids in _of_a_replica(self, "features", features, in_run):
+        _check_ids(where, ids)
+    if weights is not None:
+        _of_a_replica(self, "weights", weights, in_run)
+    if run is not None and not in_run:
+        self._raise_error_for_non_direct_inputs(features)
+    original(features, weights, training, name, device)
+
+
+def dequeue(self: TPUEmbedding, original: Method, name: str | None = None) -> Any:
+    _need_replica(self, "dequeue", name)
+    return original(name)
+
+
+def apply_gradients(
+    self: TPUEmbedding, original: Method, gradients: Any, name: str | None = None
+) -> None:
+    _need_replica(self, "apply_gradients", name)
+    original(gradients, name)
+
+
+def _replicas_meet(self: TPUEmbedding) -> bool:
+    """Whether this is no core's program, but one for several: as in merge_call."""
+    extended = self._strategy.extended
+    return extended.num_replicas_per_host > 1 and (
+        tf.distribute.in_cross_replica_context()
+        or tf.distribute.get_strategy().extended is not extended
+    )
+
+
+def _need_replica(self: TPUEmbedding, method: str, name: str | None) -> None:
+    """Refuses a call for one core where several are, and it is in none's program.
+
+    What has a name is checked when its function is called. Layers of Keras have one:
+    they are also called to see what shapes they return.
+    """
+    if name is None and _replicas_meet(self):
+        raise RuntimeError(
+            f"TPUEmbedding.{method} is for one core, and the strategy has "
+            f"{self._strategy.extended.num_replicas_per_host}. Call it in the function "
+            "that strategy.run calls, and not within merge_call there: each replica "
+            "calls it for its own core."
+        )
+
+
+def _of_a_replica(
+    self: TPUEmbedding, what: str, values: Any, in_run: bool
+) -> list[tuple[str, Any]]:
+    """The first core's values by their places: those of other cores are alike."""
+    nest.assert_same_structure(self._feature_config, values)
+    paths = nest.flatten_with_joined_string_paths(self._feature_config)
+    found = []
+    for (path, _), value in zip(paths, nest.flatten(values), strict=True):
+        where = f"{what} at {path!r}" if path else what
+        if isinstance(value, tf.distribute.DistributedValues):
+            if in_run:
+                raise bad_argument(
+                    OpInputError,
+                    "TPUEmbedding.enqueue",
+                    where,
+                    f"the {type(value).__name__} of all replicas",
+                    "this replica's, which strategy.run(step, args=(ids,)) hands to it",
+                )
+            value = value._values[0]
+        found.append((where, value))
+    return found
+
+
+_TENSORS = (tf.Tensor, tf.SparseTensor, tf.RaggedTensor)
+
+
+def _check_ids(where: str, ids: Any) -> None:
+    if not isinstance(ids, _TENSORS):
+        allowed = "a tf.Tensor, tf.SparseTensor or tf.RaggedTensor"
+    elif not ids.dtype.is_integer or ids.dtype == tf.uint64:
+        allowed = (
+            "integers that int64 has room for: rows of the table. tf.cast makes them, "
+            "and a keras.Input of ids says dtype='int32' or 'int64'"
+        )
+    else:
+        return
+    raise bad_argument(OpInputError, "TPUEmbedding.enqueue", where, ids, allowed)
