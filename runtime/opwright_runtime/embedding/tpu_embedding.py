@@ -15,6 +15,7 @@ import tensorflow as tf
 from opwright_runtime._internals import nest, tpu_embedding_class
 from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.hosts import Host, OneHost
+from opwright_runtime.embedding.keras_layers import adapt_layers
 from opwright_runtime.embedding.run_context import enclosing_run
 from opwright_runtime.embedding.tpu_system import TPUSystem
 from opwright_runtime.errors import OpInputError, bad_argument
@@ -65,6 +66,7 @@ def __init__(  # noqa: N807
     **kwargs: Any,
 ) -> None:
     check_features(feature_config, optimizer)
+    adapt_layers()
     original(feature_config, optimizer, *args, **kwargs)
     if isinstance(self._strategy.extended, Host):
         # It would enqueue for all replicas, and this process has only its own.
