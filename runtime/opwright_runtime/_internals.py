@@ -22,6 +22,7 @@ from tensorflow.python.distribute import mirrored_strategy as _mirrored
 from tensorflow.python.distribute import multi_worker_util as _multi_worker_util
 from tensorflow.python.distribute import one_device_strategy as _one_device
 from tensorflow.python.distribute import tpu_strategy as _tpu_strategy
+from tensorflow.python.eager import backprop as _backprop
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import core as _core
 from tensorflow.python.eager import execute as _execute
@@ -71,6 +72,11 @@ pywrap_tfe: Any = _pywrap_tfe
 session_library: Any = _session
 tpu_replication: Any = _tpu_replication
 tpu_strategy: Any = _tpu_strategy
+
+gradient_function: Any = _backprop._gradient_function
+"""What a tape calls for each op, by its name; a tape takes another one in its place from
+`pywrap_tfe.TFE_Py_RegisterGradientFunction`."""
+gradient_registry: Any = _ops.gradient_registry
 
 function_class: Any = _polymorphic_function.Function
 branch_or_loop_graph: Any = _branch_graphs.ControlFlowFuncGraph

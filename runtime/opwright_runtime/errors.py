@@ -19,6 +19,7 @@ __all__ = [
     "OpChangedError",
     "OpError",
     "OpExecutionError",
+    "OpGradientError",
     "OpInputError",
     "OpKernelError",
     "OpModeError",
@@ -91,6 +92,10 @@ class OpKernelError(OpError, NotImplementedError):
 
 class OpUnknownError(OpError, LookupError):
     """This TensorFlow has no op of that name."""
+
+
+class OpGradientError(OpError, LookupError):
+    """No gradient is registered for the op."""
 
 
 class OpChangedError(OpError, RuntimeError):

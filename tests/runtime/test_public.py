@@ -12,9 +12,9 @@ from opwright_runtime import api, embedding, types
 ROOT = Path(__file__).parents[2]
 
 ERRORS = {
-    *("OpAttrError", "OpChangedError", "OpError", "OpExecutionError", "OpInputError"),
-    *("OpKernelError", "OpModeError", "OpOptionError", "OpRemovedError"),
-    "OpUnknownError",
+    *("OpAttrError", "OpChangedError", "OpError", "OpExecutionError"),
+    *("OpGradientError", "OpInputError", "OpKernelError", "OpModeError"),
+    *("OpOptionError", "OpRemovedError", "OpUnknownError"),
 }
 DTYPES = {
     *("TBfloat16", "TBool", "TComplex128", "TComplex64", "TFloat16", "TFloat32"),

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
-from opwright_runtime._binding import convert
+from opwright_runtime._binding import convert, gradients
 from opwright_runtime._binding.opdef import ArgInfo, OpInfo, grouped, length_in
 from opwright_runtime._internals import (
     context,
@@ -24,6 +24,8 @@ from opwright_runtime._internals import (
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.scope import Scope
+
+gradients.explain_on_tapes()
 
 _NOTHING = nullcontext()
 # After these nothing has run: an input has to be converted first, an attr normalised.
@@ -309,9 +311,11 @@ def _create(
         attr = info.attr[attr_name]
         if not attr_values.is_default(attr, value):
             protos[attr_name] = attr_values.proto(attr.kind, value)
-    return graph._create_op_internal(
+    operation = graph._create_op_internal(
         info.name, flat, name=name, attrs=protos, op_def=info.proto
     )
+    gradients.explain_in_graph(operation)
+    return operation
 
 
 def _called_back(operation: Any, outputs: Any) -> Any:

@@ -1,0 +1,92 @@
+"""What a gradient says where an op has none: which op, and what to do.
+
+TensorFlow looks a gradient up by the op's name when it is wanted, so that one may be
+registered at any time before: what is here asks its registry then, and not sooner.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from opwright_runtime import errors, runs_on
+from opwright_runtime._internals import (
+    gradient_function,
+    gradient_registry,
+    op_def_registry,
+    ops,
+    pywrap_tfe,
+)
+
+
+def explain_on_tapes() -> None:
+    """Has tapes explain it, those of other callers too: tapes know names alone."""
+    pywrap_tfe.TFE_Py_RegisterGradientFunction(_gradient_on_tape)
+
+
+def explain_in_graph(operation: Any) -> None:
+    """Has gradients of a graph explain it, where `operation` has none yet."""
+    if operation._gradient_function is None and not _is_registered(operation.type):
+        operation._gradient_function = _gradient_in_graph
+
+
+def _gradient_on_tape(op_name: str, *arguments: Any) -> Any:
+    try:
+        return gradient_function(op_name, *arguments)
+    except LookupError:
+        # A registered gradient may raise one of its own.
+        if _is_registered(op_name):
+            raise
+        raise _missing(op_name) from None
+
+
+def _gradient_in_graph(operation: Any, *gradients: Any) -> Any:
+    operation._gradient_function = None
+    try:
+        # By the op's name, or another one that `gradient_override_map` gives it.
+        function = ops.get_gradient_function(operation)
+    except LookupError:
+        operation._gradient_function = _gradient_in_graph
+        raise _missing(operation.type) from None
+    return None if function is None else function(operation, *gradients)
+
+
+def _is_registered(op_name: str) -> bool:
+    return op_name in gradient_registry.list()
+
+
+def _missing(op_name: str) -> errors.OpError:
+    others = [*_versions(op_name)]
+    has = f"; {' and '.join(others)} has one" if others else ""
+    computing = f"{op_name}Grad"
+    if op_def_registry.get(computing) is not None:
+        has += f"; {computing} computes it"
+    if runs_on.is_known(op_name):
+        whose = "TensorFlow registers no gradient of it"
+        todo = (
+            "call it within tf.custom_gradient, or register one: "
+            f"tf.RegisterGradient({op_name!r})"
+        )
+    else:
+        whose = "its library registers no gradient of it"
+        todo = (
+            f"register one, tf.RegisterGradient({op_name!r}), in a module that its "
+            "package imports: opwright-codegen generate --gradients MODULE"
+        )
+    return errors.make(
+        errors.OpGradientError,
+        op_name,
+        f"{op_name}: {whose}{has}. To differentiate it, {todo}; "
+        "tf.stop_gradient around it takes it for a constant",
+        allowed=tuple(others) or None,
+    )
+
+
+def _versions(op_name: str) -> Iterator[str]:
+    """Other versions of an op that have a gradient, the latest first."""
+    family = re.sub(r"V\d+\Z", "", op_name)
+    same = re.compile(rf"{re.escape(family)}(?:V\d+)?")
+    for name in sorted(gradient_registry.list(), key=lambda one: (len(one), one))[::-1]:
+        if same.fullmatch(name) and gradient_registry.lookup(name) is not None:
+            yield name
