@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +42,23 @@ class Project:
     def name(self) -> str:
         """What the library is called."""
         return self.package.replace(".", "_")
+
+    @property
+    def words(self) -> str:
+        """The folder of opdefs as a Makefile of the project names it.
+
+        Raises:
+          SourceError: no Makefile can.
+        """
+        path = os.path.relpath(self.opdefs, self.folder)
+        if not path.isprintable():
+            raise SourceError(
+                f"{self.opdefs}: no Makefile can name it; rename the folder, with"
+                " letters, digits and spaces"
+            )
+        # A name that begins with a dash is no option.
+        path = f"./{path}" if path.startswith("-") else path
+        return shlex.quote(path).replace("$", "$$")
 
     @property
     def place(self) -> str:
@@ -88,7 +107,7 @@ def _files(op: Op, project: Project, cuda: bool, xla: bool) -> dict[str, str]:
     facts = {
         "name": project.name,
         "place": project.place,
-        "opdefs": project.opdefs.name,
+        "opdefs": project.words,
         "package": project.package,
         "project": project.package.partition(".")[0].replace("_", "-"),
         "top": project.package.partition(".")[0],
