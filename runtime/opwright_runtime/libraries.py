@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -26,8 +28,8 @@ def load_library(package: str, library: str) -> None:
             is called, the module maybe relative to the package.
 
     Raises:
-        ImportError: there is no such file, TensorFlow cannot load it, or there is no
-            such function.
+        ImportError: there is no such file, TensorFlow cannot load it, it brings a
+            TensorFlow of its own, or there is no such function.
     """
     module, is_function, function = library.partition(":")
     if is_function:
@@ -45,6 +47,14 @@ def load_library(package: str, library: str) -> None:
     if not os.path.exists(path):
         raise ImportError(
             f"{package} loads {path}, which is not there; build it first", name=package
+        )
+    if (own := _own_framework(Path(path))) is not None:
+        raise ImportError(
+            f"{package} loads {path}, which is linked with {own}, a copy of TensorFlow "
+            "of its own; a process has room for one. Leave TensorFlow's libraries out "
+            "of the wheel: auditwheel repair --exclude libtensorflow_framework.so.2 "
+            "--exclude libtensorflow_cc.so.2",
+            name=package,
         )
     try:
         session_library.TF_DeleteLibraryHandle(session_library.TF_LoadLibrary(path))
@@ -90,6 +100,26 @@ def _libraries() -> Iterator[Path]:
             yield path
 
 
+def _own_framework(path: Path) -> str | None:
+    """The copy of TensorFlow's library that one was packed with and needs, by its name.
+
+    Tools that pack wheels put a digest into the names of libraries that they copy.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return None
+    with _mapped(path) as content:
+        found = re.search(
+            rb"\0(libtensorflow_(?:framework|cc)-[0-9a-f]{6,}\.so[.0-9]*)\0", content
+        )
+        return None if found is None else found[1].decode()
+
+
 def _has(path: Path, text: bytes) -> bool:
+    with _mapped(path) as content:
+        return content.find(text) >= 0
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[mmap.mmap]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as m:
-        return m.find(text) >= 0
+        yield m
