@@ -9,11 +9,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from opwright_codegen import groups, load
+from opwright_codegen import groups, load, packages
 from opwright_codegen.generate import Target, WorkerError, generate
 from opwright_codegen.model import Op
-from opwright_codegen.problems import OpdefError, Skipped, SourceError
+from opwright_codegen.problems import OpdefError, SourceError, one_line
+
+if TYPE_CHECKING:
+    from opwright_codegen.importer import Imported
 
 _SOURCE = (
     "a folder of opdefs, 'installed' (TensorFlow's registry), 'opwright' (the opdefs"
@@ -51,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 1
     except SourceError as error:
-        _say(str(error))
+        for reason in error.reasons:
+            _say(reason)
         return 2
     except WorkerError as error:
         _say(f"{error}; run it again, with fewer --jobs if memory is short")
@@ -91,7 +96,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--package",
-        default="opwright",
         metavar="NAME",
         type=_package,
         help="name of the package, as my_ops or mylib.ops (default: opwright)",
@@ -162,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
         "--package",
         required=True,
         metavar="NAME",
-        type=_package,
+        type=_project_package,
         help="name of the package of classes, as my_ops or mylib.ops, in src",
     )
     command.add_argument(
@@ -301,9 +305,15 @@ def _project(command: argparse.ArgumentParser) -> None:
 
 
 def _package(name: str) -> str:
-    if _is_dotted(name):
-        return name
-    raise argparse.ArgumentTypeError(f"{name!r} is no name of a Python package")
+    if why := packages.refusal(name):
+        raise argparse.ArgumentTypeError(f"{name!r} {why}")
+    return name
+
+
+def _project_package(name: str) -> str:
+    if why := packages.project_refusal(_package(name)):
+        raise argparse.ArgumentTypeError(f"{name!r} {why}")
+    return name
 
 
 def _module(name: str) -> str:
@@ -360,7 +370,7 @@ def _generate(options: argparse.Namespace) -> int:
     target = Target(
         options.opdefs,
         options.output,
-        options.package,
+        options.package or "opwright",
         options.load,
         options.gradients,
     )
@@ -382,9 +392,9 @@ def _generate(options: argparse.Namespace) -> int:
         )
         return 0
     for path in report.written:
-        print(f"{path}: not as generated")
+        _print(f"{path}: not as generated")
     for path in report.removed:
-        print(f"{path}: stale, no opdef")
+        _print(f"{path}: stale, no opdef")
     differing = len(report.written) + len(report.removed)
     if differing:
         _say(f"{_count(differing, 'file')} to change; run 'opwright-codegen generate'")
@@ -406,9 +416,9 @@ def _native(options: argparse.Namespace) -> int:
         )
         return 0
     for path in report.written:
-        print(f"{path}: not as generated")
+        _print(f"{path}: not as generated")
     for path in report.removed:
-        print(f"{path}: stale, no opdef")
+        _print(f"{path}: stale, no opdef")
     return 1 if report.written or report.removed else 0
 
 
@@ -427,7 +437,7 @@ def _new(options: argparse.Namespace) -> int:
     target = Target(opdefs, options.project / "src", options.package, library)
     generate(target)
     for path in missing:
-        print(f"yours: {path}")
+        _print(f"yours: {path}")
     _say(f"{options.project / native.FOLDER} and {target.root} are generated")
     return 0
 
@@ -435,28 +445,42 @@ def _new(options: argparse.Namespace) -> int:
 def _import(options: argparse.Namespace) -> int:
     from opwright_codegen import importer, registry, sources
 
-    op_defs = (
-        sources.of_files(options.library) if options.library else registry.installed()
-    )
+    if options.library:
+        found, gradients = sources.read_files(options.library), {}
+    else:
+        found, gradients = sources.Files(registry.installed()), registry.gradients()
+    if found.unread and options.prune:
+        # Their ops would seem to be gone.
+        raise SourceError(*found.unread, "--prune wants all libraries to be read")
     done = importer.import_ops(
-        op_defs, options.opdefs, options.group, prune=options.prune
+        found.op_defs,
+        options.opdefs,
+        options.group,
+        prune=options.prune,
+        gradients=gradients,
     )
-    for what, paths in (("added", done.added), ("updated", done.updated)):
-        for path in paths:
-            print(f"{what} {path}")
     where = "these libraries" if options.library else "this TensorFlow"
-    for op, was, now in done.renamed:
-        print(f"{op}: {was} is now {now}, with what was written about it")
-    gone = "removed" if options.prune else f"not in {where}"
-    for path in done.absent:
-        print(f"{gone}: {path}")
-    _warn(done.skipped)
+    _tell_imported(done, "removed" if options.prune else f"not in {where}")
+    for reason in found.unread:
+        _say(reason)
     _say(
         f"{options.opdefs}: {len(done.added)} added, {len(done.updated)} updated,"
         f" {len(done.unchanged)} unchanged"
         + (f", {len(done.absent)} removed" if options.prune else "")
+        + (f"; {_count(len(found.unread), 'file')} not read" if found.unread else "")
     )
-    return 0
+    return 1 if found.unread else 0
+
+
+def _tell_imported(done: Imported, gone: str) -> None:
+    for what, paths in (("added", done.added), ("updated", done.updated)):
+        for path in paths:
+            _print(f"{what} {path}")
+    for op, was, now in done.renamed:
+        _print(f"{op}: {was} is now {now}, with what was written about it")
+    for path in done.absent:
+        _print(f"{gone}: {path}")
+    _warn(done.skipped)
 
 
 def _diff(options: argparse.Namespace) -> int:
@@ -465,7 +489,7 @@ def _diff(options: argparse.Namespace) -> int:
     changes = diff.compare(_ops(options.old), _ops(options.new))
     for change in changes:
         breaks = " (breaks callers)" if change.breaks else ""
-        print(f"{change.op}: {change.kind} {change.what}{breaks}")
+        _print(f"{change.op}: {change.kind} {change.what}{breaks}")
     breaking = sum(change.breaks for change in changes)
     _say(f"{_count(len(changes), 'change')}, {breaking} of which break callers")
     return 1 if breaking else 0
@@ -479,13 +503,13 @@ def _ops(source: str) -> list[Op]:
     return found
 
 
-def _warn(skipped: Iterable[Skipped]) -> None:
-    for one in skipped:
+def _warn(found: Iterable[object]) -> None:
+    for one in found:
         _say(f"warning: {one}")
 
 
 def _lint(options: argparse.Namespace) -> int:
-    from opwright_codegen import form, write
+    from opwright_codegen import contents, form, write, written
 
     with _progress("Checking") as progress:
         ops, problems = load.load_all(options.opdefs, progress)
@@ -494,7 +518,7 @@ def _lint(options: argparse.Namespace) -> int:
         raise OpdefError(problems)
     arranged: dict[Path, bytes] = {}
     for path in (Path(op.source) for op in ops):
-        content = path.read_bytes()
+        content = contents.of(path)
         text = form.arranged(content, path) if options.fix else content
         problems += form.problems(text, path)
         if text != content:
@@ -503,22 +527,31 @@ def _lint(options: argparse.Namespace) -> int:
         raise OpdefError(problems)
     for path, text in arranged.items():
         write.write(path, text)
-        print(f"in form now: {path}")
+        _print(f"in form now: {path}")
+    # Opwright's own opdefs are documented in full; others as far as their authors like.
+    own = options.opdefs.resolve() == load.own_opdefs().resolve()
+    missing = [one for op in ops for one in written.missing(op, in_full=own)]
+    if own and missing:
+        raise OpdefError(missing)
+    _warn(missing)
     _say(f"{options.opdefs}: {_count(len(ops), 'op')}, no problems")
     return 0
 
 
 def _since(options: argparse.Namespace) -> int:
-    from opwright_codegen import importer
+    from opwright_codegen import importer, since
 
+    if not since.in_order([version for version, _ in options.versions]):
+        raise SourceError("versions must be different ones, the oldest first")
     history = [
         (version, {op.name: op for op in _ops(source)})
         for version, source in options.versions
     ]
-    changed = importer.date_ops(history, options.opdefs)
+    changed, kept = importer.date_ops(history, options.opdefs)
     for path in changed:
-        print(f"updated {path}")
-    _say(f"{options.opdefs}: {len(changed)} updated")
+        _print(f"updated {path}")
+    dates = f"; {_count(kept, 'date')} kept that these versions do not tell"
+    _say(f"{options.opdefs}: {len(changed)} updated{dates if kept else ''}")
     return 0
 
 
@@ -549,5 +582,9 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def _print(text: str) -> None:
+    print(one_line(text))
+
+
 def _say(text: str) -> None:
-    print(f"opwright-codegen: {text}", file=sys.stderr)
+    print(one_line(f"opwright-codegen: {text}"), file=sys.stderr)

@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from opwright_codegen import naming
 from opwright_codegen.model import (
@@ -291,6 +292,13 @@ def quoted(text: str) -> str:
     return '"' + escaped.replace("\\'", "'").replace('"', '\\"') + '"'
 
 
+_GRADIENTS: Final = {
+    "registered": "registered",
+    "not_differentiable": "declared not differentiable",
+    "none": "none registered",
+}
+
+
 def _facts(op: Op) -> Iterator[str]:
     if op.since is not None:
         yield f"TensorFlow {op.since} brought it."
@@ -308,6 +316,9 @@ def _facts(op: Op) -> Iterator[str]:
         yield "Communicates with other devices."
     if op.gradient_of is not None:
         yield f"Gradient of `{op.gradient_of}`."
+    if op.gradient is not None:
+        # The search of opwright knows these sentences, and leaves them out.
+        yield f"Gradient: {_GRADIENTS[op.gradient]}."
     if op.kernels:
         devices = [device for device, _ in op.kernels]
         names = " and ".join(device for device in devices if device != "GPU")

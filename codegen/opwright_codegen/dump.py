@@ -58,6 +58,8 @@ def _facts(op: Op) -> Iterator[str]:
     ):
         if flag:
             yield f"{key}: true"
+    if op.gradient is not None:
+        yield f"gradient: {op.gradient}"
     if op.deprecation is not None:
         table: dict[str, Any] = {
             "version": op.deprecation.version,
@@ -82,9 +84,9 @@ def _facts(op: Op) -> Iterator[str]:
 def with_facts(written: Op, facts: Op) -> Op:
     """`facts`, with everything that `written` says beyond them.
 
-    That is what was written by hand, and since when there is what, which no single
-    TensorFlow knows. Of the library's own texts, which `facts` may have, those take the
-    place of older ones that nobody edited.
+    That is what was written by hand, since when there is what, which no single
+    TensorFlow knows, and what registries say beyond OpDefs. Of the library's own texts,
+    which `facts` may have, those take the place of older ones that nobody edited.
     """
     kept: list[str] = []
 
@@ -144,6 +146,7 @@ def with_facts(written: Op, facts: Op) -> Op:
         attrs=tuple(map(attr, facts.attrs)),
         deprecation=deprecation,
         since=written.since,
+        gradient=written.gradient,
         summary=text(written.summary, facts.summary),
         description=text(written.description, facts.description),
         example=written.example,

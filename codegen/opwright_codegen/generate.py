@@ -23,7 +23,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from opwright_codegen import groups, load, naming, write
+from opwright_codegen import contents, groups, load, naming, write
 from opwright_codegen.problems import OpdefError, Problem
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -33,7 +33,8 @@ _Opdefs: TypeAlias = Sequence[tuple[Path, bytes]]
 #: The modules that decide what is generated from an opdef.
 DECISIVE = (
     *("annotate", "call", "docs", "emit", "format", "generate", "groups", "load"),
-    *("model", "naming", "nodes", "shapes", "signature", "skeleton", "types", "view"),
+    *("model", "naming", "nodes", "problems", "shapes", "signature", "skeleton"),
+    *("types", "view"),
 )
 #: opwright's own modules without ops, each with the module of the runtime that has what
 #: it exports.
@@ -114,7 +115,7 @@ class _Manifest:
     @classmethod
     def read(cls, path: Path) -> _Manifest:
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(contents.of(path))
             files = {
                 str(name): _Entry(source, output, tuple(refers))
                 for name, (source, output, *refers) in content["files"].items()
@@ -262,7 +263,9 @@ def _present(
     packages = {path.rpartition("/")[0] for path in wanted}
     for path in [*root.rglob("*.py"), *root.glob("py.typed")]:
         output = path.relative_to(root).as_posix()
-        content = path.read_bytes()
+        if not path.is_file() and output not in wanted:
+            continue
+        content = contents.of(path)
         digest = _digest(content)
         before = old.files.get(output)
         if output in wanted:

@@ -15,8 +15,9 @@ from typing import Final, TypeAlias, cast
 
 import yaml
 
-from opwright_codegen import naming, shapes
+from opwright_codegen import contents, naming, shapes
 from opwright_codegen.model import (
+    GRADIENTS,
     Arg,
     Attr,
     Deprecation,
@@ -76,6 +77,13 @@ _Args: TypeAlias = Sequence[tuple[Mapping, Arg]]
 _Attrs: TypeAlias = Sequence[tuple[Mapping, Attr]]
 
 
+def own_opdefs() -> Path:
+    """The folder of the opdefs that opwright is made of: in its wheel, or its tree."""
+    here = Path(__file__).parent
+    shipped = here / "opdefs"
+    return shipped if shipped.is_dir() else here.parents[1] / "opdefs"
+
+
 def find(root: Path) -> list[Path]:
     """Every opdef below `root`: `<group>/<OP_NAME>.yaml`, in sorted order."""
     return sorted(root.glob("*/*.yaml"))
@@ -126,7 +134,7 @@ def read(root: Path) -> list[Op]:
 def read_bytes(path: Path) -> tuple[bytes | None, list[Problem]]:
     """The content of a file, or that it cannot be read."""
     try:
-        return path.read_bytes(), []
+        return contents.of(path), []
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         return None, [Problem(str(path), 1, 1, op_name_of(path), what)]
@@ -250,6 +258,7 @@ class _OpReader(Reader):
                 "distributed_communication",
             )
         }
+        gradient = top.take("gradient", self.one_of(GRADIENTS, "kind of gradient"))
         deprecation = top.take("deprecated", self.deprecation)
         since = top.take("since", self.version)
         gradient_of = top.take("gradient_of", self.op_reference)
@@ -280,6 +289,7 @@ class _OpReader(Reader):
             is_aggregate=flags["aggregate"],
             allows_uninitialized_input=flags["allows_uninitialized_input"],
             is_distributed_communication=flags["distributed_communication"],
+            gradient=gradient,
             deprecation=deprecation,
             since=since,
             summary=summary,

@@ -151,6 +151,11 @@ class Role(Enum):
     OPTION = "option"
 
 
+#: What TensorFlow's registry of gradients has of an op: a function, the declaration
+#: that there is nothing to differentiate, or nothing.
+GRADIENTS = ("registered", "not_differentiable", "none")
+
+
 @dataclass(frozen=True)
 class Deprecation:
     version: int
@@ -164,6 +169,7 @@ class Op:
 
     `since`: the version of TensorFlow that it came with, if the oldest that opwright
     works with lacks it.
+    `gradient`: one of `GRADIENTS`; None if it is not known, as of a library's op.
     `imported_text`: digests of the texts that came from the library's OpDef.
     `check_with`: by attr or input, values that its shapes are checked with; and
     `unchecked`, why they cannot be.
@@ -179,6 +185,7 @@ class Op:
     is_aggregate: bool = False
     allows_uninitialized_input: bool = False
     is_distributed_communication: bool = False
+    gradient: str | None = None
     deprecation: Deprecation | None = None
     since: str | None = None
     summary: str | None = None

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import jinja2
 
-from opwright_codegen import cxx_shapes, load, naming, skeleton, write
+from opwright_codegen import contents, cxx_shapes, load, naming, skeleton, write
 from opwright_codegen.cxx_shapes import member, text
 from opwright_codegen.model import Arg, Attr, FuncValue, Op, ShapeValue, TensorValue
-from opwright_codegen.problems import OpdefError, Problem
+from opwright_codegen.problems import OpdefError, Problem, one_line
 from opwright_codegen.types import DTypeName
 
 #: Where it goes, within a project.
@@ -92,7 +92,9 @@ def generate(opdefs: Path, project: Path, *, check: bool = False) -> Report:
         files[folder / name] = (skeleton.TEMPLATES / "native" / name).read_bytes()
     present = {}
     for path in folder.glob("*") if folder.is_dir() else ():
-        content = path.read_bytes()
+        if not path.is_file() and path not in files:
+            continue
+        content = contents.of(path)
         if content.startswith(_MARK):
             present[path] = content
         elif path in files:
@@ -158,7 +160,7 @@ def view(op: Op, opdefs: Path) -> dict[str, Any]:
         "cls": cls,
         "stem": stem(op),
         "macro": stem(op).upper(),
-        "source": Path(op.source).relative_to(opdefs.parent).as_posix(),
+        "source": one_line(Path(op.source).relative_to(opdefs.parent).as_posix()),
         "attrs": [
             {"name": attr.name, "member": member(attr.name), "type": _member_type(attr)}
             for attr in op.given

@@ -6,6 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 
+def one_line(text: str) -> str:
+    """`text` as one line of a report: what does not print is escaped.
+
+    Names of files may hold line breaks, and codes that a terminal obeys.
+    """
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode()
+        for one in text
+    )
+
+
 @dataclass(frozen=True, order=True)
 class Problem:
     """A mistake, with where it is."""
@@ -18,7 +29,7 @@ class Problem:
 
     def __str__(self) -> str:
         op = f" {self.op}:" if self.op else ""
-        return f"{self.path}:{self.line}:{self.column}:{op} {self.message}"
+        return one_line(f"{self.path}:{self.line}:{self.column}:{op} {self.message}")
 
 
 class OpdefError(Exception):
@@ -30,7 +41,14 @@ class OpdefError(Exception):
 
 
 class SourceError(Exception):
-    """A registry, library or file whose OpDefs cannot be read or written as YAML."""
+    """A registry, library or file whose OpDefs cannot be read or written as YAML.
+
+    `reasons`: each of what is wrong, for a line of its own.
+    """
+
+    def __init__(self, *reasons: str) -> None:
+        self.reasons = reasons
+        super().__init__("\n".join(map(one_line, reasons)))
 
 
 @dataclass(frozen=True)
@@ -41,4 +59,4 @@ class Skipped:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.why}; it is left out"
+        return one_line(f"{self.why}; it is left out")

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import importlib
 import math
+import mmap
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import warnings
 from collections.abc import Iterable
 from multiprocessing.context import ForkContext, SpawnContext
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -25,7 +27,9 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import message, text_format
 from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.framework import ops
 
+from opwright_codegen import contents
 from opwright_codegen.model import (
     Arg,
     Attr,
@@ -40,7 +44,7 @@ from opwright_codegen.model import (
     Value,
 )
 from opwright_codegen.problems import SourceError
-from opwright_codegen.types import TENSOR_DTYPES, AttrKind, DTypeName
+from opwright_codegen.types import KINDS, TENSOR_DTYPES, AttrKind, DTypeName
 
 VERSION: str = tf.__version__
 
@@ -71,6 +75,16 @@ def installed() -> list[Any]:
     return list(op_def_pb2.OpList.FromString(pywrap_tf_session.TF_GetBuffer(buffer)).op)
 
 
+def gradients() -> dict[str, str]:
+    """What TensorFlow's registry of gradients has of each op, one of `GRADIENTS`."""
+    registered = ops.gradient_registry
+    known = {
+        name: "not_differentiable" if registered.lookup(name) is None else "registered"
+        for name in registered.list()
+    }
+    return {op_def.name: known.get(op_def.name, "none") for op_def in installed()}
+
+
 def library(path: Path) -> list[Any]:
     """The OpDefs that the custom-op library at `path` registers; maybe none.
 
@@ -79,10 +93,18 @@ def library(path: Path) -> list[Any]:
     the process that loads it does not end this one.
 
     Raises:
-      SourceError: TensorFlow cannot load it.
+      SourceError: TensorFlow cannot load it, or it brings a TensorFlow of its own.
     """
-    if not path.exists():
-        raise SourceError(f"{path}: no such file")
+    if not path.is_file():
+        what = "is no regular file" if path.exists() else "no such file"
+        raise SourceError(f"{path}: {what}")
+    if (own := own_framework(path)) is not None:
+        raise SourceError(
+            f"{path}: it is linked with {own}, a copy of TensorFlow of its own, and a"
+            " process has room for one: leave TensorFlow's libraries out of the wheel:"
+            " auditwheel repair --exclude libtensorflow_framework.so.2 --exclude"
+            " libtensorflow_cc.so.2"
+        )
     context = _context()
     receiver, sender = context.Pipe(duplex=False)
     loading = context.Process(target=_send_ops, args=(path.resolve(), sender))
@@ -91,10 +113,7 @@ def library(path: Path) -> list[Any]:
         warnings.simplefilter("ignore", DeprecationWarning)
         loading.start()
     sender.close()
-    try:
-        found, reason = receiver.recv()
-    except EOFError:
-        found, reason = None, ""
+    found, reason = _received(receiver) or (None, "")
     loading.join()
     if found is not None:
         return list(op_def_pb2.OpList.FromString(found).op)
@@ -107,6 +126,32 @@ def library(path: Path) -> list[Any]:
         f" another TensorFlow, run 'opwright-codegen save {path} ops.pb' where that is"
         " installed, and give ops.pb here in its place"
     )
+
+
+def own_framework(path: Path) -> str | None:
+    """The copy of TensorFlow's library that one was packed with and needs, by its name.
+
+    Tools that pack wheels put a digest into the names of libraries that they copy.
+    """
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return None
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            found = _OWN_FRAMEWORK.search(mapped)
+            return None if found is None else found[1].decode()
+
+
+_OWN_FRAMEWORK: Final = re.compile(
+    rb"\0(libtensorflow_(?:framework|cc)-[0-9a-f]{6,}\.so[.0-9]*)\0"
+)
+
+
+def _received(receiver: Any) -> Any:
+    """What the other process sends next; None if it has ended."""
+    try:
+        return receiver.recv()
+    except EOFError:
+        return None
 
 
 def _send_ops(path: Path, sender: Any) -> None:
@@ -129,10 +174,10 @@ def saved(path: Path) -> list[Any]:
       SourceError: the file cannot be read as one.
     """
     try:
+        read = contents.of(path, contents.LIST)
         if path.suffix == ".pb":
-            return list(op_def_pb2.OpList.FromString(path.read_bytes()).op)
-        text = path.read_text("utf-8")
-        return list(text_format.Parse(text, op_def_pb2.OpList()).op)
+            return list(op_def_pb2.OpList.FromString(read).op)
+        return list(text_format.Parse(read.decode(), op_def_pb2.OpList()).op)
     except (
         # Text that nests deeply is read by recursion.
         *(OSError, ValueError, RecursionError),
@@ -227,6 +272,8 @@ def _full_type(full_type: Any) -> FullType:
 
 
 def _attr(attr: Any) -> Attr:
+    if attr.type not in KINDS:
+        raise ValueError(f"attr {attr.name!r} is of the unknown kind {attr.type!r}")
     kind = AttrKind(attr.type)
     allowed: tuple[str, ...] | None = None
     if attr.HasField("allowed_values"):
@@ -306,6 +353,8 @@ def _text(value: bytes) -> str | bytes:
 def _func_attr(name: str, value: Any) -> FuncAttr:
     field = value.WhichOneof("value")
     kinds = {field: kind for kind, field in _FIELDS.items()}
+    if field not in (*kinds, "list"):
+        raise ValueError(f"attr {name!r} of a function is of the unknown kind {field}")
     if field != "list":
         kind = AttrKind(kinds[field])
     else:

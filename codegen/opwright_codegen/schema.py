@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from opwright_codegen import load
+from opwright_codegen.model import GRADIENTS
 from opwright_codegen.types import DTYPES, KINDS
 
 Schema = dict[str, Any]
@@ -127,6 +128,9 @@ def schema() -> Schema:
         aggregate=_FLAG,
         allows_uninitialized_input=_FLAG,
         distributed_communication=_FLAG,
+        gradient=_described(
+            {"enum": list(GRADIENTS)}, "What TensorFlow's registry of gradients has."
+        ),
         deprecated=deprecated,
         since=_described(_VERSION, "The TensorFlow that the op came with, if newer."),
         gradient_of=_described(_OP_NAME, "By hand: the op that it differentiates."),

@@ -7,6 +7,7 @@ and saved lists of ops.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,14 +57,22 @@ def opdefs_of(source: str) -> Path | None:
     """The folder of opdefs that a source is, if it is one."""
     if source == "installed":
         return None
-    path = Path(source)
     if source == "opwright":
-        # In its wheel, or in its tree.
-        here = Path(__file__).parent
-        shipped = here / "opdefs"
-        return shipped if shipped.is_dir() else here.parents[1] / "opdefs"
+        return load.own_opdefs()
+    path = Path(source)
     # An empty folder, too, holds no opdefs rather than no libraries.
     return path if path.is_dir() and (load.find(path) or not _within(path)) else None
+
+
+@dataclass(frozen=True)
+class Files:
+    """What libraries and saved lists have, together.
+
+    `unread`: of each file that cannot be read, why.
+    """
+
+    op_defs: list[Any]
+    unread: tuple[str, ...] = ()
 
 
 def of_files(names: Iterable[str]) -> list[Any]:
@@ -76,13 +85,27 @@ def of_files(names: Iterable[str]) -> list[Any]:
       SourceError: some cannot be read, all of which it names; or two of them have the
         same op, and not alike.
     """
+    found = read_files(names)
+    if found.unread:
+        raise SourceError(*found.unread)
+    return found.op_defs
+
+
+def read_files(names: Iterable[str]) -> Files:
+    """The same, of those that can be read.
+
+    Raises:
+      SourceError: none can be read; or two of them have the same op, and not alike.
+    """
+    names = list(names)
+    unread: list[str] = []
     problems: list[str] = []
     found: dict[str, tuple[Any, Path]] = {}
     for path in [path for name in names for part in _parts(name) for path in part]:
         try:
             here = registry.library(path) if _is_library(path) else registry.saved(path)
         except SourceError as error:
-            problems.append(str(error))
+            unread += error.reasons
             continue
         for op_def in here:
             other, where = found.setdefault(op_def.name, (op_def, path))
@@ -92,11 +115,12 @@ def of_files(names: Iterable[str]) -> list[Any]:
                     f"{op_def.name} is in {where} and in {path}, and not the same:"
                     " give one version of a library"
                 )
-    if problems:
-        raise SourceError("\n".join(problems))
+    if problems or (unread and not found):
+        raise SourceError(*unread, *problems)
     if not found:
         raise SourceError(f"{', '.join(names)}: registers no op")
-    return [op_def for op_def, _ in found.values()]
+    op_defs = [op_def for op_def, _ in found.values()]
+    return Files(op_defs, tuple(unread))
 
 
 def wanted(op_defs: Iterable[Any]) -> list[Any]:

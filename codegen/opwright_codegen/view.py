@@ -11,6 +11,7 @@ from pathlib import Path
 
 from opwright_codegen import annotate, call, docs, naming, shapes
 from opwright_codegen.model import Attr, Op, TensorValue
+from opwright_codegen.problems import one_line
 from opwright_codegen.signature import Field, Signature, signatures
 from opwright_codegen.types import (
     ANY_DTYPE,
@@ -252,7 +253,7 @@ def view(op: Op, states_facts: bool = False) -> OpView:
 
 def _relative(source: str) -> str:
     """`opdefs/nn/MatMul.yaml`, wherever the checkout lies."""
-    return "/".join(Path(source).parts[-3:])
+    return one_line("/".join(Path(source).parts[-3:]))
 
 
 def _generic(variables: Iterable[PyType]) -> PyType | None:

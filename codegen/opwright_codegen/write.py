@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterable
 from pathlib import Path
+
+from opwright_codegen import contents
 
 _SUFFIX = ".opwright.tmp"
 
@@ -14,21 +17,35 @@ _SUFFIX = ".opwright.tmp"
 def write(path: Path, content: bytes) -> None:
     """Puts `content` at `path` in one step: a reader sees the old file or the new.
 
-    A run that is killed leaves at most a temporary file, which the next one removes
+    A new file has the mode that the umask gives, one that is replaced keeps its own. A
+    run that is killed leaves at most a temporary file, which the next one removes
     (`remove_temporary`).
+
+    Raises:
+      OSError: it cannot be written, for a full disk or another reason, or `path` is a
+        device or FIFO. The error names `path`, and what stood there stands there still.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name}.", suffix=_SUFFIX
-    )
     try:
-        with os.fdopen(handle, "wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, content)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise OSError(error.errno, what, str(path)) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    mode = path.stat().st_mode if path.exists() else None
+    if mode is not None and (kind := contents.special(mode)):
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_SUFFIX}")
+    try:
+        with temporary.open("xb") as file:
             file.write(content)
-        os.chmod(temporary, 0o644)
+        if mode is not None:
+            temporary.chmod(stat.S_IMODE(mode))
         os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
 
 

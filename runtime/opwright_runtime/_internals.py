@@ -74,7 +74,7 @@ tpu_replication: Any = _tpu_replication
 tpu_strategy: Any = _tpu_strategy
 
 gradient_function: Any = _backprop._gradient_function
-"""What a tape calls for each op, by its name; a tape takes another one in its place from
+"""What tapes call for each op, by its name. They take another one in its place from
 `pywrap_tfe.TFE_Py_RegisterGradientFunction`."""
 gradient_registry: Any = _ops.gradient_registry
 

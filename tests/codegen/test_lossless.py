@@ -24,7 +24,7 @@ from opwright_codegen.model import (
 from opwright_codegen.problems import OpdefError, SourceError
 from opwright_codegen.types import AttrKind, DTypeName
 from support.places import OPDEFS
-from support.workplace import place, tree
+from support.workplace import command_on_registry, place, tree
 
 
 @cache
@@ -380,6 +380,42 @@ def test_what_an_opdef_cannot_say_is_left_out_by_name(
     (left_out,) = done.skipped
     assert left_out.op == "Odd" and left_out.why.startswith("Odd: ")
     assert set(tree(tmp_path)) == {"nn/Ok.yaml"}
+
+
+@pytest.mark.parametrize(
+    "attr",
+    [
+        {"name": "a", "type": "quaternion"},
+        {"name": "a", "type": "list(list(int))"},
+        {
+            "name": "a",
+            "type": "func",
+            "default_value": {
+                "func": {"name": "f", "attr": {"b": {"placeholder": "c"}}}
+            },
+        },
+    ],
+)
+def test_import_of_an_attr_of_an_unknown_kind_leaves_the_op_out(
+    tmp_path: Path, attr: dict[str, Any]
+) -> None:
+    ops = [op_def_pb2.OpDef(name="Odd", attr=[attr]), op_def_pb2.OpDef(name="Ok")]
+    (tmp_path / "ops.pb").write_bytes(op_def_pb2.OpList(op=ops).SerializeToString())
+    where = ("--library", "ops.pb", "--opdefs", "opdefs", "--group", "nn")
+    done = command_on_registry("import", *where, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "warning: Odd: cannot be an opdef: attr 'a" in done.stderr.replace(
+        "'b", "'a"
+    )
+    assert "of the unknown kind" in done.stderr
+    assert set(tree(tmp_path / "opdefs")) == {"nn/Ok.yaml"}
+
+
+def test_opdefs_say_what_the_registry_of_gradients_has() -> None:
+    said = {name: op.gradient for name, op in ops().items()}
+    registered = registry.gradients()
+    assert said == {name: registered[name] for name in said}
+    assert {*said.values()} == {"registered", "not_differentiable", "none"}
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from opwright_codegen import load, native
 from opwright_codegen.generate import Target, generate
-from support.places import ROOT
+from support.places import ROOT, environment
 from support.workplace import command, place, tree
 
 EXAMPLE = ROOT / "examples" / "custom_op"
@@ -180,3 +182,73 @@ def test_the_example_is_as_generated(tmp_path: Path) -> None:
     same = {"CMakeLists.txt", "pyproject.toml", "hatch_build.py", ".gitignore"}
     for name in {*same, "tests/test_fade.py"}:
         assert (tmp_path / name).read_text() == (EXAMPLE / name).read_text(), name
+
+
+@pytest.mark.parametrize("folder", ["my defs", "$(shell touch ran)", "a;touch ran;b"])
+def test_new_with_a_folder_that_a_shell_reads_quotes_it(
+    folder: str, tmp_path: Path
+) -> None:
+    """The folder lies outside the project; make calls the generator with its path."""
+    opdef = place(tmp_path / folder, "audio", "Gain", GAIN)
+    project = tmp_path / "project"
+    arguments = ("--package", "my_ops", "--project", project)
+    done = command("new", opdef, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        ["make", "build", f"PYTHON={sys.executable}", "CMAKE=true"],
+        cwd=project,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "native/generated: 1 op, 0 files written" in done.stderr
+    assert "src/my_ops: 1 op, " in done.stderr
+    assert not [*tmp_path.rglob("ran")]
+
+
+def test_new_with_a_folder_that_no_makefile_names_is_refused(tmp_path: Path) -> None:
+    opdef = place(tmp_path / "my\n$(shell touch ran)", "audio", "Gain", GAIN)
+    done = command("new", opdef, "--package", "my_ops", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no Makefile can name it; rename the folder" in done.stderr
+    assert len(tree(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "words"),
+    [
+        ("os", "'os' would hide Python's own module os"),
+        ("json.ops", "would hide Python's own module json"),
+        ("tensorflow", "would hide tensorflow, which the classes need"),
+        ("opwright.audio", "would hide opwright, which the classes need"),
+        ("numpy.ops", "would hide numpy, which the classes need"),
+        ("absl", "would hide absl, which the classes need"),
+        ("mylib.class", "class is a keyword of Python"),
+        ("my ops", "is no name of a Python package"),
+        ("naïve", "is no name of a Python package: letters from a to z"),
+    ],
+)
+def test_package_that_hides_another_is_refused(
+    package: str, words: str, tmp_path: Path
+) -> None:
+    opdef = place(tmp_path / "opdefs", "audio", "Gain", GAIN)
+    before = tree(tmp_path)
+    for run in (("new", opdef), ("generate", "--output", "src")):
+        done = command(*run, "--package", package, cwd=tmp_path)
+        assert done.returncode == 2
+        assert words in done.stderr
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("package", ["all", "_ops", "ops_.more"])
+def test_new_with_a_name_that_no_project_can_have_is_refused(
+    package: str, tmp_path: Path
+) -> None:
+    opdef = place(tmp_path / "opdefs", "audio", "Gain", GAIN)
+    done = command("new", opdef, "--package", package, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"argument --package: '{package}'" in done.stderr
+    arguments = ("generate", "--output", "src", "--package", package)
+    assert command(*arguments, cwd=tmp_path).returncode == 0

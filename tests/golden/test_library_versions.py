@@ -116,6 +116,52 @@ def test_a_library_that_cannot_load_here(
     assert f"run 'opwright-codegen save {library} ops.pb' where that is" in said
 
 
+def test_import_of_a_library_with_a_framework_of_its_own_says_so(
+    build: Build, versions: Versions, tmp_path: Path
+) -> None:
+    """A copy that a packing tool put beside the library ends the process, say."""
+    copy = tmp_path / "libtensorflow_framework-1a2b3c4d.so.2"
+    stub = tmp_path / "stub.cc"
+    stub.write_text("#include <cstdlib>\nint used = (std::abort(), 0);")
+    shutil.copy(build(stub, "stub", f"-Wl,-soname,{copy.name}"), copy)
+    source = tmp_path / "packed.cc"
+    source.write_text("int nothing;")
+    needs = ("-Wl,--no-as-needed", f"-L{tmp_path}", f"-l:{copy.name}")
+    packed = build(source, "packed", *needs, f"-Wl,-rpath,{tmp_path}")
+    done = asked("diff", packed, packed, cwd=tmp_path, status=2)
+    said = done.stderr.splitlines()[-1]
+    assert f"{packed}: it is linked with {copy.name}, a copy of TensorFlow" in said
+    assert "auditwheel repair --exclude libtensorflow_framework.so.2" in said
+    assert "built for another" not in said
+
+    # A package that loads it says so too, and the process goes on.
+    code = """
+import sys, types
+from opwright_runtime import libraries
+sys.modules["mine"] = types.ModuleType("mine")
+sys.modules["mine"].__file__ = sys.argv[1] + "/__init__.py"
+try:
+    libraries.load_library("mine", sys.argv[2])
+except ImportError as error:
+    print(error)
+"""
+    loaded = run_code(code, packed.parent, packed.name)
+    assert loaded.returncode == 0, loaded.stderr
+    assert f"mine loads {packed}, which is linked with {copy.name}" in loaded.stdout
+
+    # Others are imported all the same; without them nothing is taken for gone.
+    old, _ = versions
+    both = ("--library", f"{packed},{old}", "--opdefs", "opdefs", "--group", "mine")
+    done = asked("import", *both, cwd=tmp_path, status=1)
+    assert f"{packed}: it is linked with {copy.name}" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.endswith(": 11 added, 0 updated, 0 unchanged; 1 file not read")
+    before = tree(tmp_path / "opdefs")
+    done = asked("import", *both, "--prune", cwd=tmp_path, status=2)
+    assert "--prune wants all libraries to be read" in done.stderr
+    assert tree(tmp_path / "opdefs") == before
+
+
 def test_a_group_is_asked_for(versions: Versions, tmp_path: Path) -> None:
     old, new = versions
     where = ("--library", old, "--opdefs", "opdefs")

@@ -1,4 +1,4 @@
-"""An op without a gradient: the error says which, and what to do; one may come later."""
+"""An op without a gradient: the error says what to do, and one may come later."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ def test_gradient_registered_after_the_call_is_used():
 import tensorflow as tf
 from opwright.nn import gru_block_cell
 x = tf.constant([[0.5, 1.0]])
-others = (tf.zeros([1, 3]), tf.ones([5, 6]), tf.ones([5, 3]), tf.zeros([6]), tf.zeros([3]))
+others = (
+    *(tf.zeros([1, 3]), tf.ones([5, 6]), tf.ones([5, 3])),
+    *(tf.zeros([6]), tf.zeros([3])),
+)
 with tf.GradientTape() as tape:
     tape.watch(x)
     y = gru_block_cell(x, *others).h

@@ -22,6 +22,12 @@ _DOCSTRING = re.compile(
 _SYNONYM: Final = 0.9
 
 
+#: Whether an op has a gradient, which its docstring says.
+_GRADIENT = re.compile(
+    r"Gradient: (?:registered|none registered|declared not differentiable)\. ?"
+)
+
+
 @dataclass(frozen=True)
 class Document:
     """What is known of an op in words."""
@@ -93,4 +99,4 @@ def _docstring(source: str) -> str:
 def _prose(text: str) -> str:
     """A docstring without what every one has, and without code."""
     text = re.split(r"\n    (?:Example|Raises):\n", text)[0]
-    return " ".join(text.split())
+    return _GRADIENT.sub("", " ".join(text.split()))

@@ -1,0 +1,32 @@
+"""What an opdef lacks of what is written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from opwright_codegen.model import Arg, Attr, Op
+from opwright_codegen.problems import Problem
+
+
+def missing(op: Op, *, in_full: bool) -> Iterator[Problem]:
+    """The keys that are to be written by hand yet, as one problem.
+
+    Args:
+      op: the op.
+      in_full: also those that opwright's own opdefs have, and others may leave out.
+    """
+    keys = [] if op.summary else ["summary"]
+    documented: tuple[Arg | Attr, ...] = (*op.args(), *op.given)
+    keys += _of("doc", [one.name for one in documented if not one.doc])
+    if in_full:
+        keys += [] if op.description else ["description"]
+        keys += [] if op.example else ["example"]
+        keys += _of("shape", [arg.name for arg in op.args() if not arg.shape])
+    if keys:
+        how = "; opdefs/WRITING.md says how" if in_full else ""
+        what = f"lacks what is written by hand: {', '.join(keys)}{how}"
+        yield Problem(op.source, 1, 1, op.name, what)
+
+
+def _of(key: str, names: list[str]) -> list[str]:
+    return [f"{key} of {', '.join(names)}"] if names else []

@@ -1,0 +1,108 @@
+"""What is read: regular files of a bounded size, whose names forge no line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opwright_codegen import contents
+from support.places import environment
+from support.workplace import command, command_on_registry, place, tree
+
+#: Seconds after which a command counts as hanging.
+LIMIT = 120
+
+
+def ended(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What a command says that has to end, whatever it is to read."""
+    done = subprocess.run(
+        [sys.executable, "-m", "opwright_codegen", *arguments],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("arguments", [["lint"], ["generate"], ["native"]])
+def test_command_with_a_fifo_among_opdefs_names_it(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    place(tmp_path / "opdefs", "math", "Roll")
+    os.mkfifo(tmp_path / "opdefs/math/Add.yaml")
+    (tmp_path / "opdefs/math/Zero.yaml").symlink_to("/dev/zero")
+    before = tree(tmp_path)
+    done = ended(tmp_path, *arguments)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[:2] == [
+        "opdefs/math/Add.yaml:1:1: Add: cannot be read: is a FIFO, not a regular file",
+        "opdefs/math/Zero.yaml:1:1: Zero: cannot be read: is a device, not a regular"
+        " file",
+    ]
+    assert tree(tmp_path) == before
+
+
+def test_generate_with_a_fifo_for_groups_or_in_the_way_names_it(tmp_path: Path) -> None:
+    place(tmp_path / "opdefs", "math", "Roll")
+    os.mkfifo(tmp_path / "opdefs/groups.yaml")
+    done = ended(tmp_path, "generate")
+    assert "opdefs/groups.yaml:1:1: groups: cannot be read: is a FIFO" in done.stderr
+    os.unlink(tmp_path / "opdefs/groups.yaml")
+    module = tmp_path / "generated/opwright/math/roll.py"
+    module.parent.mkdir(parents=True)
+    os.mkfifo(module)
+    done = ended(tmp_path, "generate")
+    assert done.returncode == 1
+    assert "generated/opwright/math/roll.py: is a FIFO, not a reg" in done.stderr
+
+
+def test_source_that_is_a_fifo_is_refused(tmp_path: Path) -> None:
+    for name in ("ops.pb", "ops.so"):
+        os.mkfifo(tmp_path / name)
+        where = ("--library", name, "--opdefs", "opdefs", "--group", "mine")
+        done = command_on_registry("import", *where, cwd=tmp_path)
+        assert done.returncode == 2
+        assert f"{name}: " in done.stderr and "regular file" in done.stderr
+
+
+def test_of_a_file_beyond_the_bound_raises(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    path.write_bytes(b"x" * 11)
+    assert contents.of(path, most=11) == b"x" * 11
+    with pytest.raises(OSError, match="has more than") as raised:
+        contents.of(path, most=10)
+    assert raised.value.filename == str(path)
+
+
+def test_lint_of_a_name_with_line_breaks_prints_one_line(tmp_path: Path) -> None:
+    forged = "X\nopdefs/math/Good.yaml:1:1: Good: forged\x1b[2K\u202e"
+    place(tmp_path / "opdefs", "math", "Roll")
+    (tmp_path / "opdefs/math" / f"{forged.replace('/', '|')}.yaml").write_text(
+        "op: X\n"
+    )
+    done = command("lint", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "\x1b" not in done.stderr and "\u202e" not in done.stderr
+    assert not any(line.startswith("opdefs|") for line in done.stderr.splitlines())
+    assert r"X\nopdefs|math|Good.yaml:1:1: Good: forged\x1b[2K\u202e" in done.stderr
+
+
+def test_generate_from_a_folder_with_a_line_break_runs_none_of_it(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "defs\nraise SystemExit(7)  # "
+    place(folder, "math", "Roll")
+    arguments = ("--opdefs", folder, "--output", "src", "--package", "my_ops")
+    done = command("generate", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "src/my_ops/math/roll.py").read_text("utf-8").splitlines()
+    assert r"defs\nraise SystemExit(7)  # /math/Roll.yaml" in lines[0] + lines[1]
+    assert not any(line.startswith("raise SystemExit") for line in lines)

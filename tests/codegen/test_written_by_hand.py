@@ -1,0 +1,73 @@
+"""`lint` names what is to be written by hand yet: it asks more of opwright's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from opwright_codegen import load, written
+from support.places import OPDEFS
+from support.workplace import command, place
+
+BARE = """\
+op: Bare
+group: math
+
+# ---- Imported facts; by hand below: doc, shape, message, replacement. ----
+inputs:
+  - {name: x, type: T}
+outputs:
+  - {name: y, type: T}
+attrs:
+  - {name: T, type: type}
+  - {name: size, type: int}
+options:
+  - {name: fast, type: bool, default: false, doc: Whether it is fast.}
+"""
+
+
+def test_lint_of_an_opdef_without_prose_warns_and_names_what_lacks(
+    tmp_path: Path,
+) -> None:
+    place(tmp_path / "opdefs", "math", "Bare", BARE)
+    done = command("lint", cwd=tmp_path)
+    assert done.returncode == 0
+    assert (
+        "warning: opdefs/math/Bare.yaml:1:1: Bare: lacks what is written by hand:"
+        " summary, doc of x, y, size\n"
+    ) in done.stderr
+
+
+def test_lint_of_opwright_s_own_opdef_without_prose_fails(tmp_path: Path) -> None:
+    """In a wheel, where the opdefs lie in the package."""
+    package = tmp_path / "opwright_codegen"
+    ignored = shutil.ignore_patterns("__pycache__", "opdefs")
+    shutil.copytree(Path(load.__file__).parent, package, ignore=ignored)
+    shutil.copytree(OPDEFS / "audio", package / "opdefs/audio")
+    run = ("lint", "--opdefs", package / "opdefs")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = command(*run, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    place(package / "opdefs", "math", "Bare", BARE)
+    done = command(*run, cwd=tmp_path, env=env)
+    assert done.returncode == 1
+    assert (
+        "Bare.yaml:1:1: Bare: lacks what is written by hand: summary, doc of x, y,"
+        " size, description, example, shape of x, y; opdefs/WRITING.md says how\n"
+    ) in done.stderr
+
+
+@pytest.mark.parametrize("key", ["summary: ", "description: ", "example: "])
+def test_missing_of_an_op_that_is_documented_is_nothing(key: str) -> None:
+    path = OPDEFS / "math/Cumsum.yaml"
+    op, problems = load.load_text(path.read_bytes(), path)
+    assert op is not None and problems == []
+    assert [*written.missing(op, in_full=True)] == []
+    one = key.removesuffix(": ")
+    lacking = dataclasses.replace(op, **{one: None})
+    (problem,) = written.missing(lacking, in_full=True)
+    assert f"written by hand: {one};" in problem.message
