@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from opwright_codegen import docs, naming
-from opwright_codegen.model import Attr, Op, Role
+from opwright_codegen.model import Arg, Attr, Op, Role
 from opwright_codegen.types import (
     AS_DTYPE,
     CONVERTERS,
     DTYPE,
+    DTYPES,
     FLAGS,
+    LIMITED,
     MESSAGE_CONVERTER,
+    DTypeName,
 )
 
 
@@ -40,6 +43,55 @@ def converters(op: Op) -> Iterator[str]:
         yield convert
         if convert == AS_DTYPE:
             yield DTYPE
+
+
+def whole(op: Op) -> str:
+    """The condition under which the fast path cuts no number, with `and` before it.
+
+    Tensors are known on sight; of all else the runtime looks at the values.
+    """
+    return "".join(f" and {_is_whole(dtype, args)}" for dtype, args in _narrowed(op))
+
+
+def narrowing(op: Op) -> Iterator[str]:
+    """What `whole` names of the runtime."""
+    for dtype, args in _narrowed(op):
+        yield from (DTYPES[dtype],) if dtype else ()
+        yield "fits" if len(args) == 1 and dtype else "fit_together"
+        yield from {"all_tensors" if arg.is_list else "EagerTensor" for arg in args}
+
+
+def _is_whole(dtype: DTypeName | None, args: Sequence[Arg]) -> str:
+    kinds = [f"type({naming.argument(a.name)}) is " for a in args if not a.is_list]
+    tensors = [f"{''.join(kinds)}EagerTensor"] if kinds else []
+    tensors += [f"all_tensors({naming.argument(a.name)})" for a in args if a.is_list]
+    check = "fits" if len(args) == 1 and dtype else "fit_together"
+    cls = DTYPES[dtype] if dtype else "None"
+    values = ", ".join(naming.argument(arg.name) for arg in args)
+    return f"({' and '.join(tensors)} or {check}({cls}, {values}))"
+
+
+def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
+    """Inputs that TensorFlow converts to a dtype which holds some numbers only.
+
+    They come with those that they share it with, and with what it is if none of them
+    is a tensor: None if it is that of the first, which then loses nothing.
+    """
+    shared: dict[str, list[Arg]] = {}
+    for arg in op.inputs:
+        if arg.type_attr is not None and not arg.is_ref:
+            shared.setdefault(arg.type_attr, []).append(arg)
+        elif arg.dtype in LIMITED and not arg.is_ref:
+            yield arg.dtype, (arg,)
+    for name, args in shared.items():
+        attr = op.attr(name)
+        default = attr.default
+        is_one = len(args) == 1 and not args[0].is_list
+        if is_one and default not in LIMITED:
+            continue
+        if attr.allowed is None or LIMITED.intersection(attr.allowed):
+            assert default is None or isinstance(default, str)
+            yield default, args
 
 
 def kept(op: Op, *, by_function: bool) -> str:

@@ -137,7 +137,15 @@ BINDING: Final = frozenset(
     | {"graphs", "new"}
 )
 #: ... and some files only.
-BINDING_OF_SOME: Final = frozenset({"Op", "OpOptions", "TensorOp", "default"})
+BINDING_OF_SOME: Final = frozenset(
+    {"EagerTensor", "Op", "OpOptions", "TensorOp", "all_tensors", "default"}
+    | {"fit_together", "fits"}
+)
+
+#: dtypes that do not hold every number: TensorFlow cuts those of Python and NumPy.
+LIMITED: Final = frozenset(DTYPES) - {
+    *("complex64", "complex128", "string", "resource", "variant")
+}
 
 #: What turns an argument into a dtype, and the class that it leaves as it is.
 AS_DTYPE: Final = "as_dtype"

@@ -74,9 +74,12 @@ class OpView:
     made_for: tuple[tuple[str, str], ...]
     overloads: tuple[Signature, ...]
     signature: Signature
+    #: What calls name of the runtime.
     converters: frozenset[str]
     sent: tuple[str, ...]
     kept: str
+    #: What has to hold of the inputs for the fast path, with `and` before it.
+    whole: str
     #: What the function sends and keeps.
     function_sent: tuple[str, ...]
     function_kept: str
@@ -239,9 +242,10 @@ def view(op: Op, states_facts: bool = False) -> OpView:
         made_for=tuple(_made_for(op)) if states_facts else (),
         overloads=overloads,
         signature=signature,
-        converters=frozenset(call.converters(op)),
+        converters=frozenset((*call.converters(op), *call.narrowing(op))),
         sent=(*call.operands(op), *call.sent(op, by_function=False)),
         kept=call.kept(op, by_function=False),
+        whole=call.whole(op),
         function_sent=(*call.operands(op), *call.sent(op, by_function=True)),
         function_kept=call.kept(op, by_function=True),
         operands=call.tuple_of(call.operands(op)),

@@ -1,5 +1,11 @@
 """What generated classes of ops stand on; they import it through `gencode`."""
 
+from opwright_runtime._binding.narrowing import (
+    EagerTensor,
+    all_tensors,
+    fit_together,
+    fits,
+)
 from opwright_runtime._binding.op import Op, explained, new
 from opwright_runtime._binding.options import OpOptions, default
 from opwright_runtime._binding.scope import Scope
@@ -88,6 +94,7 @@ __all__ = [
     "AnyOperand",
     "DType",
     "DTypeLike",
+    "EagerTensor",
     "FunctionLike",
     "MessageBytes",
     "MessageLike",
@@ -152,6 +159,7 @@ __all__ = [
     "TensorOperand",
     "TensorProto",
     "TensorShape",
+    "all_tensors",
     "as_bytes",
     "as_dtype",
     "as_dtypes",
@@ -161,6 +169,8 @@ __all__ = [
     "default",
     "execute",
     "explained",
+    "fit_together",
+    "fits",
     "flags",
     "graphs",
     "new",

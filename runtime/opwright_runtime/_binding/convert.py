@@ -7,6 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from opwright_runtime import errors
+from opwright_runtime._binding import narrowing
 from opwright_runtime._binding.opdef import ArgInfo, OpInfo
 from opwright_runtime._internals import TensorType, ops
 
@@ -21,6 +23,9 @@ def tensors(info: OpInfo, inputs: Sequence[Any], *, eager: bool) -> list[Any]:
 
     A dtype that several inputs share is that of the first tensor among them: plain
     values follow it wherever they stand.
+
+    Raises:
+        OpInputError: a number does not fit its dtype.
     """
     dtypes: dict[str, Any] = {}
     for arg, value in zip(info.inputs, inputs, strict=True):
@@ -29,18 +34,17 @@ def tensors(info: OpInfo, inputs: Sequence[Any], *, eager: bool) -> list[Any]:
     found: list[Any] = []
     for arg, value in zip(info.inputs, inputs, strict=True):
         if not arg.is_list:
-            found.append(_tensor(info, arg, value, dtypes, eager, arg.name))
+            found.append(_tensor(info, arg, value, dtypes, eager))
             continue
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"Expected list for {arg.name!r}, not {value!r}")
         if arg.type_list_attr is not None:
-            found.append(_mixed(arg, value, dtypes))
+            found.append(_mixed(info, arg, value, dtypes))
             continue
-        names = (f"{arg.name}_{index}" for index in range(len(value)))
         found.append(
             [
-                _tensor(info, arg, one, dtypes, eager, name)
-                for one, name in zip(value, names, strict=True)
+                _tensor(info, arg, one, dtypes, eager, index)
+                for index, one in enumerate(value)
             ]
         )
     return found
@@ -105,21 +109,20 @@ def _unwrapped(value: Any) -> Any:
 
 
 def _mixed(
-    arg: ArgInfo, values: Sequence[Any], dtypes: dict[str, Any]
+    info: OpInfo, arg: ArgInfo, values: Sequence[Any], dtypes: dict[str, Any]
 ) -> list[tf.Tensor]:
     """A list whose elements have dtypes of their own, or those of a list before it."""
     before = dtypes.get(arg.type_list_attr or "", (None,) * len(values))
     if len(before) != len(values):
         raise ValueError(f"{arg.name!r} has another length than a list before it")
-    found = [
-        ops.convert_to_tensor(
-            _unwrapped(value),
-            dtype=dtype,
-            name=f"{arg.name}_{index}",
-            as_ref=arg.is_ref,
+    found = []
+    for index, (value, dtype) in enumerate(zip(values, before, strict=True)):
+        value = _unwrapped(value)
+        _check_fits(info, arg, value, dtype, index)
+        tensor = ops.convert_to_tensor(
+            value, dtype=dtype, name=f"{arg.name}_{index}", as_ref=arg.is_ref
         )
-        for index, (value, dtype) in enumerate(zip(values, before, strict=True))
-    ]
+        found.append(tensor)
     dtypes[arg.type_list_attr or ""] = [tensor.dtype.base_dtype for tensor in found]
     return found
 
@@ -130,11 +133,13 @@ def _tensor(
     value: Any,
     dtypes: dict[str, Any],
     eager: bool,
-    name: str,
+    index: int | None = None,
 ) -> tf.Tensor:
+    """An input as a tensor; `index`: where it stands in a list of them."""
     value = _unwrapped(value)
     if eager and type(value) is _EAGER_TENSOR:
         return value
+    name = arg.name if index is None else f"{arg.name}_{index}"
     type_attr = arg.type_attr
     dtype = arg.dtype if type_attr is None else dtypes.get(type_attr)
     preferred = None
@@ -142,8 +147,13 @@ def _tensor(
         attr = info.attr[type_attr]
         preferred = attr.default
         # Where the attr has a default, the value's own dtype wins if it is allowed. In
-        # a graph TensorFlow does not look at that for the elements of a list.
-        if preferred is not None and attr.allowed and (eager or not arg.is_list):
+        # a graph TensorFlow does not look at that for the elements of a list, and cuts
+        # what does not fit the default.
+        if (
+            preferred is not None
+            and attr.allowed
+            and (eager or not arg.is_list or narrowing.cut(value, preferred) is not None)
+        ):
             try:
                 tensor = ops.convert_to_tensor(value, name=name, as_ref=arg.is_ref)
             except TypeError:
@@ -154,6 +164,7 @@ def _tensor(
                     dtypes[type_attr] = dtype
                     return tensor
                 dtype = None
+    _check_fits(info, arg, value, dtype or preferred, index)
     tensor = ops.convert_to_tensor(
         value,
         dtype=dtype,
@@ -164,3 +175,22 @@ def _tensor(
     if dtype is None and type_attr is not None:
         dtypes[type_attr] = tensor.dtype.base_dtype
     return tensor
+
+
+def _check_fits(
+    info: OpInfo, arg: ArgInfo, value: Any, dtype: tf.DType | None, index: int | None
+) -> None:
+    if dtype is None or type(value) in _TENSORS:
+        return
+    one = narrowing.cut(value, dtype)
+    if one is None:
+        return
+    label = arg.python_name if index is None else f"{arg.python_name}[{index}]"
+    raise errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{info.name}: {label} must be {dtype.name}; {errors.shown(one)} does not fit",
+        argument=label,
+        given=one,
+        allowed=(dtype,),
+    )

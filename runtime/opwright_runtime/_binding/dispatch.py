@@ -67,7 +67,7 @@ def make(
         if fast_path_error is not None and not isinstance(fast_path_error, _RETRIED):
             raise fast_path_error
         if graph is None:
-            return None, _run(info, scope, inputs, attrs, fast_path_error)
+            return None, _run(info, scope, inputs, attrs)
         return _add(info, scope, graph, inputs, attrs)
     except errors.OpError:
         raise
@@ -137,7 +137,6 @@ def _run(
     scope: Scope,
     inputs: Sequence[Any],
     attrs: Mapping[str, Any],
-    fast_path_error: Exception | None,
 ) -> Sequence[Any]:
     if info.has_ref:
         from opwright_runtime._binding import diagnosis
@@ -145,11 +144,7 @@ def _run(
         raise diagnosis.graph_only(info)
     values = _normalised(info, attrs)
     with scope.entered(None) if scope._devices else _NOTHING:
-        # It takes inputs of some other kinds than tensors as well, and sooner.
-        if fast_path_error is None:
-            done = _run_fast(info, inputs, values)
-            if done is not None:
-                return done
+        # The fast path would cut numbers that do not fit their dtypes.
         tensors = convert.tensors(info, inputs, eager=True)
         done = _run_fast(info, tensors, values)
         return _run_slowly(info, tensors, values) if done is None else done

@@ -1,0 +1,262 @@
+"""Numbers that their dtype cannot hold, which TensorFlow would cut.
+
+It converts numbers of Python and NumPy to the dtype of an input as C does: 300 is 44
+as an int8, and 1.5 in an array is 1. Here they are found before it sees them.
+
+Floats may round, and overflow to inf or nan, as in `tf.constant`.
+"""
+
+from __future__ import annotations
+
+import array
+import math
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from opwright_runtime._internals import TensorType, ops
+from opwright_runtime.types import DTYPES, TType
+
+EagerTensor: Any = ops.EagerTensor
+"""The class of the tensors of eager execution; it has no subclasses."""
+
+
+class _Range(NamedTuple):
+    """The numbers that a dtype holds; `whole`: integers alone."""
+
+    low: float
+    high: float
+    whole: bool
+
+
+_REAL = _Range(-math.inf, math.inf, False)
+_EMPTY = _Range(math.inf, -math.inf, True)
+# What holds every number, and what holds none.
+_UNLIMITED = frozenset({"complex64", "complex128", "string", "resource", "variant"})
+
+
+def _range(name: str) -> _Range:
+    if name == "bool":
+        return _Range(0, 1, True)
+    _, is_integer, bits = name.partition("int")
+    if not is_integer:
+        return _REAL
+    if "u" in name:
+        return _Range(0, 2 ** int(bits) - 1, True)
+    half = 2 ** (int(bits) - 1)
+    return _Range(-half, half - 1, True)
+
+
+_BY_CLASS = {
+    cls: _range(name) for name, cls in DTYPES.items() if name not in _UNLIMITED
+}
+_BY_ENUM = {cls.dtype.as_datatype_enum: found for cls, found in _BY_CLASS.items()}
+
+
+def all_tensors(values: Sequence[Any]) -> bool:
+    """Whether a list of inputs holds tensors of eager execution alone."""
+    if not isinstance(values, (list, tuple)):
+        return False
+    for value in values:
+        if type(value) is not EagerTensor:
+            return False
+    return True
+
+
+def fits(dtype: type[TType], value: Any) -> bool:
+    """Whether TensorFlow's fast path cuts nothing of an input.
+
+    Args:
+        dtype: what the input becomes if it is no tensor.
+        value: the input, or a list of inputs.
+    """
+    if type(value) is int:
+        low, high, _ = _BY_CLASS[dtype]
+        return low <= value <= high
+    return _cut(value, _BY_CLASS[dtype]) is None
+
+
+def fit_together(dtype: type[TType] | None, *values: Any) -> bool:
+    """Whether TensorFlow's fast path cuts nothing of inputs that share a dtype.
+
+    That is the dtype of the first tensor among them.
+
+    Args:
+        dtype: what they become without a tensor; None if the first value decides.
+        values: the inputs, or lists of them.
+    """
+    for value in values:
+        if type(value) is EagerTensor:
+            allowed = _BY_ENUM.get(value._datatype_enum())
+            break
+    else:
+        allowed = _shared(dtype, [*_leaves(values)])
+    if allowed is None:
+        return True
+    low, high, _ = allowed
+    for value in values:
+        if type(value) is int:
+            if not low <= value <= high:
+                return False
+        elif type(value) is not EagerTensor and _cut(value, allowed) is not None:
+            return False
+    return True
+
+
+def cut(value: Any, dtype: tf.DType) -> Any:
+    """The first number in `value` that TensorFlow would cut.
+
+    Args:
+        value: what becomes a tensor.
+        dtype: that of the tensor.
+
+    Returns:
+        The number; None if there is none, or if TensorFlow refuses the value itself.
+    """
+    allowed = _BY_ENUM.get(dtype.base_dtype.as_datatype_enum)
+    return None if allowed is None else _cut(value, allowed)
+
+
+def _leaves(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from value
+        else:
+            yield value
+
+
+def _shared(dtype: type[TType] | None, values: Sequence[Any]) -> _Range | None:
+    """What the dtype of values holds of which the first is no tensor."""
+    for value in values:
+        if isinstance(value, TensorType):
+            return _BY_ENUM.get(tf.as_dtype(value.dtype).base_dtype.as_datatype_enum)
+    if dtype is not None:
+        return _BY_CLASS.get(dtype)
+    return _own(values[0]) if values else None
+
+
+def _own(value: Any) -> _Range | None:
+    """What the dtype holds that TensorFlow gives a number or an array."""
+    if type(value) is int:
+        small = _range("int32")
+        return small if small.low <= value <= small.high else _range("int64")
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        return _BY_ENUM.get(tf.as_dtype(value.dtype).as_datatype_enum)
+    return _REAL if type(value) is float else _EMPTY
+
+
+def _cut(value: Any, allowed: _Range) -> Any:
+    """As `cut`, of what a dtype holds."""
+    kind = type(value)
+    if kind in _REFUSED:
+        return None
+    if kind is int:
+        return None if allowed.low <= value <= allowed.high else value
+    if kind is list or kind is tuple:
+        return _cut_of_list(value, allowed)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _cut_of_array(np.asarray(value), allowed)
+    if isinstance(value, int):
+        return _cut(int(value), allowed)
+    if isinstance(value, (list, tuple)):
+        return _cut_of_list(value, allowed)
+    if isinstance(value, TensorType):
+        # Of a list's tensors it takes the values.
+        if type(value) is not EagerTensor or value.dtype in (tf.string, tf.variant):
+            return None
+    elif not (isinstance(value, _BUFFERS) or any(hasattr(value, n) for n in _NUMBERS)):
+        return None
+    try:
+        numbers = np.asarray(value)
+    except Exception:
+        return None
+    return _cut_of_array(numbers, allowed)
+
+
+# What TensorFlow itself refuses where it does not fit, or takes for no number.
+_REFUSED = frozenset({bool, float, complex, str, bytes, type(None)})
+# By these NumPy makes an array of an object.
+_NUMBERS = ("__array__", "__array_interface__", "__index__")
+_BUFFERS = (range, array.array, memoryview)
+
+
+def _cut_of_list(values: Sequence[Any], allowed: _Range) -> Any:
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        values = (min(values), max(values))
+    elif kinds <= _REFUSED:
+        return None
+    found = (_cut(value, allowed) for value in values)
+    return next((one for one in found if one is not None), None)
+
+
+def _cut_of_array(numbers: Any, allowed: _Range) -> Any:
+    kind = numbers.dtype.kind
+    if kind == "O":
+        return _cut_of_list([*_of_objects(numbers)], allowed)
+    if kind not in "biufc":
+        numbers = _as_numbers(numbers)
+    if numbers is None or not numbers.size or numbers.dtype.kind == "b":
+        return None
+    if numbers.dtype.kind == "c":
+        complex_one = _first_where(numbers, numbers.imag != 0)
+        if complex_one is not None:
+            return complex_one
+        numbers = numbers.real
+    if not allowed.whole:
+        return None
+    if numbers.dtype.kind == "f":
+        fraction = _first_where(numbers, np.trunc(numbers) != numbers)
+        if fraction is not None:
+            return fraction
+    elif _holds_all(numbers.dtype, allowed):
+        return None
+    for one in _extremes(numbers):
+        if not allowed.low <= one <= allowed.high:
+            return one
+    return None
+
+
+def _first_where(numbers: Any, condition: Any) -> Any:
+    """The first element, as Python's number, where `condition` holds."""
+    return numbers[condition].ravel()[0].item() if condition.any() else None
+
+
+def _of_objects(numbers: Any) -> Iterator[Any]:
+    """The numbers in an array of objects, which NumPy converts one by one."""
+    for one in numbers.ravel().tolist():
+        if isinstance(one, float):
+            yield np.float64(one)
+        elif hasattr(one, "__index__"):
+            yield operator.index(one)
+
+
+def _as_numbers(values: Any) -> Any:
+    """An array of times, or of a type that is no part of NumPy; None if of neither."""
+    if values.dtype.kind in "mM":
+        return values.astype(np.int64)
+    if values.dtype.kind != "V":
+        return None
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
+
+
+def _holds_all(dtype: Any, allowed: _Range) -> bool:
+    found = np.iinfo(dtype)
+    return bool(allowed.low <= found.min and found.max <= allowed.high)
+
+
+# Up to here, Python finds the least of some numbers sooner than NumPy.
+_FEW = 32
+
+
+def _extremes(numbers: Any) -> tuple[Any, Any]:
+    if numbers.size <= _FEW:
+        values = numbers.ravel().tolist()
+        return min(values), max(values)
+    return numbers.min().item(), numbers.max().item()
