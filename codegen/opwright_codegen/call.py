@@ -8,12 +8,14 @@ from opwright_codegen import docs, naming
 from opwright_codegen.model import Arg, Attr, Op, Role
 from opwright_codegen.types import (
     AS_DTYPE,
+    BOUNDS,
     CONVERTERS,
     DTYPE,
     DTYPES,
     FLAGS,
-    LIMITED,
     MESSAGE_CONVERTER,
+    NARROW,
+    WHOLE,
     DTypeName,
 )
 
@@ -48,9 +50,12 @@ def converters(op: Op) -> Iterator[str]:
 def whole(op: Op) -> str:
     """The condition under which the fast path cuts no number, with `and` before it.
 
-    Tensors are known on sight; of all else the runtime looks at the values.
+    Tensors are known on sight, and so are the integers that most calls give; of all
+    else the runtime looks at the values.
     """
-    return "".join(f" and {_is_whole(dtype, args)}" for dtype, args in _narrowed(op))
+    return "".join(
+        f" and {_is_whole(op, dtype, args)}" for dtype, args in _narrowed(op)
+    )
 
 
 def narrowing(op: Op) -> Iterator[str]:
@@ -61,18 +66,32 @@ def narrowing(op: Op) -> Iterator[str]:
         yield from {"all_tensors" if arg.is_list else "EagerTensor" for arg in args}
 
 
-def _is_whole(dtype: DTypeName | None, args: Sequence[Arg]) -> str:
+def _is_whole(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
+    names = [naming.argument(arg.name) for arg in args]
     kinds = [f"type({naming.argument(a.name)}) is " for a in args if not a.is_list]
     tensors = [f"{''.join(kinds)}EagerTensor"] if kinds else []
     tensors += [f"all_tensors({naming.argument(a.name)})" for a in args if a.is_list]
+    known = [" and ".join(tensors)]
+    if not any(arg.is_list for arg in args):
+        if len(args) == 1 and dtype in BOUNDS:
+            low, high = BOUNDS[dtype]
+            known.append(f"type({names[0]}) is int and {low} <= {names[0]} <= {high}")
+        elif len(args) == 2 and dtype is None and _has_room(op, args[0]):
+            # It follows the other, and fits any dtype that this has.
+            known.append(f"type({names[1]}) is int and 0 <= {names[1]} <= 127")
     check = "fits" if len(args) == 1 and dtype else "fit_together"
     cls = DTYPES[dtype] if dtype else "None"
-    values = ", ".join(naming.argument(arg.name) for arg in args)
-    return f"({' and '.join(tensors)} or {check}({cls}, {values}))"
+    return f"({' or '.join(known)} or {check}({', '.join((cls, *names))}))"
+
+
+def _has_room(op: Op, arg: Arg) -> bool:
+    """Whether each dtype that an input may have holds the integers up to 127."""
+    allowed = op.attr(arg.type_attr or "").allowed
+    return allowed is not None and not NARROW.intersection(allowed)
 
 
 def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
-    """Inputs that TensorFlow converts to a dtype which holds some numbers only.
+    """Inputs that TensorFlow converts to a dtype of whole numbers.
 
     They come with those that they share it with, and with what it is if none of them
     is a tensor: None if it is that of the first, which then loses nothing.
@@ -81,15 +100,15 @@ def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
     for arg in op.inputs:
         if arg.type_attr is not None and not arg.is_ref:
             shared.setdefault(arg.type_attr, []).append(arg)
-        elif arg.dtype in LIMITED and not arg.is_ref:
+        elif arg.dtype in WHOLE and not arg.is_ref:
             yield arg.dtype, (arg,)
     for name, args in shared.items():
         attr = op.attr(name)
         default = attr.default
         is_one = len(args) == 1 and not args[0].is_list
-        if is_one and default not in LIMITED:
+        if is_one and default not in WHOLE:
             continue
-        if attr.allowed is None or LIMITED.intersection(attr.allowed):
+        if attr.allowed is None or WHOLE.intersection(attr.allowed):
             assert default is None or isinstance(default, str)
             yield default, args
 

@@ -142,10 +142,12 @@ BINDING_OF_SOME: Final = frozenset(
     | {"fit_together", "fits"}
 )
 
-#: dtypes that do not hold every number: TensorFlow cuts those of Python and NumPy.
-LIMITED: Final = frozenset(DTYPES) - {
-    *("complex64", "complex128", "string", "resource", "variant")
-}
+#: dtypes of whole numbers; TensorFlow cuts what Python and NumPy have beyond them.
+WHOLE: Final = frozenset(name for name in DTYPES if "int" in name) | {"bool"}
+#: Those of integers with fewer than eight bits.
+NARROW: Final = frozenset({"int2", "int4", "uint2", "uint4"})
+#: What integers of Python fit, where TensorFlow does not look.
+BOUNDS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 #: What turns an argument into a dtype, and the class that it leaves as it is.
 AS_DTYPE: Final = "as_dtype"

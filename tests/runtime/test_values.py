@@ -358,13 +358,6 @@ def test_functions_and_layers_return_several_outputs() -> None:
         assert indices.numpy().tolist() == [[1], [1]]
 
 
-def test_large_integers_wrap_as_those_of_tensorflow() -> None:
-    one = tf.constant(1)
-    for number in (2**40, 2**32 + 5, -(2**33)):
-        assert add_v2(one, number) == tf.raw_ops.AddV2(x=one, y=number)
-    assert add_v2(one, 2**40) == 1
-
-
 def test_a_number_is_an_array() -> None:
     op = Square.create(Scope.current(), 3.0)
     assert tf.constant(op).numpy() == 9

@@ -149,11 +149,10 @@ def _tensor(
         # Where the attr has a default, the value's own dtype wins if it is allowed. In
         # a graph TensorFlow does not look at that for the elements of a list, and cuts
         # what does not fit the default.
-        if (
-            preferred is not None
-            and attr.allowed
-            and (eager or not arg.is_list or narrowing.cut(value, preferred) is not None)
-        ):
+        looks = eager or not arg.is_list
+        if preferred is not None and attr.allowed and not looks:
+            looks = narrowing.cut(value, preferred) is not None
+        if preferred is not None and attr.allowed and looks:
             try:
                 tensor = ops.convert_to_tensor(value, name=name, as_ref=arg.is_ref)
             except TypeError:

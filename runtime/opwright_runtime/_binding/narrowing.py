@@ -58,9 +58,9 @@ _BY_ENUM = {cls.dtype.as_datatype_enum: found for cls, found in _BY_CLASS.items(
 
 def all_tensors(values: Sequence[Any]) -> bool:
     """Whether a list of inputs holds tensors of eager execution alone."""
-    if not isinstance(values, (list, tuple)):
+    if type(values) is not list and type(values) is not tuple:
         return False
-    for value in values:
+    for value in values:  # noqa: SIM110 - all() takes twice as long
         if type(value) is not EagerTensor:
             return False
     return True
