@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from opwright_codegen import docs, naming
 from opwright_codegen.model import Arg, Attr, Op, Role
@@ -62,7 +63,7 @@ def narrowing(op: Op) -> Iterator[str]:
     """What `whole` names of the runtime."""
     for dtype, args in _narrowed(op):
         yield from (DTYPES[dtype],) if dtype else ()
-        yield "fits" if len(args) == 1 and dtype else "fit_together"
+        yield _check(dtype, args)
         yield from {"all_tensors" if arg.is_list else "EagerTensor" for arg in args}
 
 
@@ -79,9 +80,16 @@ def _is_whole(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
         elif len(args) == 2 and dtype is None and _has_room(op, args[0]):
             # It follows the other, and fits any dtype that this has.
             known.append(f"type({names[1]}) is int and 0 <= {names[1]} <= 127")
-    check = "fits" if len(args) == 1 and dtype else "fit_together"
     cls = DTYPES[dtype] if dtype else "None"
-    return f"({' or '.join(known)} or {check}({', '.join((cls, *names))}))"
+    known.append(f"{_check(dtype, args)}({', '.join((cls, *names))})")
+    return f"({' or '.join(known)})"
+
+
+def _check(dtype: DTypeName | None, args: Sequence[Arg]) -> str:
+    """What looks at values: alone, or with those whose dtype they take."""
+    first, *others = args
+    follows = others or (first.is_list and first.type_attr is not None)
+    return "fit_together" if follows or dtype is None else "fits"
 
 
 def _has_room(op: Op, arg: Arg) -> bool:
@@ -109,8 +117,7 @@ def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
         if is_one and default not in WHOLE:
             continue
         if attr.allowed is None or WHOLE.intersection(attr.allowed):
-            assert default is None or isinstance(default, str)
-            yield default, args
+            yield cast("DTypeName | None", default), args
 
 
 def kept(op: Op, *, by_function: bool) -> str:

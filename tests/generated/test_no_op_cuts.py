@@ -37,7 +37,7 @@ def zero(dtype: tf.DType) -> Any:
         return tf.raw_ops.AnonymousIterator(output_types=[tf.int32], output_shapes=[[]])
     if dtype == tf.variant:
         return tf.raw_ops.EmptyTensorList(
-            element_shape=[], max_num_elements=0, element_dtype=tf.int32
+            element_shape=-1, max_num_elements=0, element_dtype=tf.int32
         )
     if dtype.is_quantized:
         return tf.bitcast(tf.zeros([1], f"{dtype.name[1:]}"), dtype)
