@@ -59,7 +59,7 @@ def test_another_output_is_noticed() -> None:
 def test_an_error_is_noticed() -> None:
     op = changed("MatMul", ">>> mat_mul([[1.0]], [2.0])\n")
     (failure,) = ran(op).failures
-    assert "b has 1 dimension; it must be k n" in failure
+    assert "b has 1 dimension, not 2" in failure
 
 
 def test_shapes_are_held_against_the_notation() -> None:

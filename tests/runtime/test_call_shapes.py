@@ -19,6 +19,7 @@ from opwright_runtime._binding.shapes import (
     held,
     match,
     shapes,
+    values_used,
 )
 
 ANY = (...,)
@@ -158,12 +159,12 @@ def test_the_form_that_fits_is_taken() -> None:
     ("expected", "sizes", "message"),
     [
         (MAT_MUL, {"a": (2, 4), "b": (3, 5)}, "b has 3 rows, a has 4 columns (k)"),
-        (MAT_MUL, {"a": (2,), "b": (3, 5)}, "a has 1 dimension; it must be m k"),
+        (MAT_MUL, {"a": (2,), "b": (3, 5)}, "a has 1 dimension, not 2"),
         ({"a": "(3,)"}, {"a": (1,)}, "a has 1 element, not 3"),
         (
             {"a": "(*x, n)", "b": "(2 * n,)"},
             {"a": (1, 1, 4), "b": (7,)},
-            "b has 7 elements, not 8 (2 * n)",
+            "b has 7 elements, not the 8 that follow from a",
         ),
         (
             {"a": "(1, m, n)", "b": "(m, n)"},
@@ -173,9 +174,47 @@ def test_the_form_that_fits_is_taken() -> None:
         (
             {"a": "either((), (n,))"},
             {"a": (2, 2)},
-            "a has shape [2, 2]; it must be scalar or n",
+            "a has 2 dimensions, not 0 or 1",
         ),
-        ({"a": "(2 * n,)"}, {"a": (3,)}, "a has 3 elements; it must be 2 * n"),
+        ({"a": "(2 * n,)"}, {"a": (3,)}, "a has 3 elements, not a multiple of 2"),
+        (
+            {"a": "(2 * n + 1,)"},
+            {"a": (4,)},
+            "a has 4 elements, not a multiple of 2 and 1",
+        ),
+        ({"a": "(n + 2,)"}, {"a": (1,)}, "a has 1 element, not 2 or more"),
+        ({"a": "(*x, m, n)"}, {"a": (1,)}, "a has 1 dimension, not 2 or more"),
+        ({"a": "()"}, {"a": (2,)}, "a has 1 dimension; it must be a scalar"),
+        (
+            {"a": "(*x,)", "b": "(*x,)"},
+            {"a": (2, 3), "b": ()},
+            "b has no dimensions; a has 2",
+        ),
+        (
+            {"a": "(*x,)", "b": "(*x,)"},
+            {"a": (2, 3), "b": (2, 4)},
+            "b has 4 columns, a has 3 columns (x)",
+        ),
+        (
+            {"a": "(*x,)", "b": "(*x, n)"},
+            {"a": (2,), "b": (2,)},
+            "b has 1 dimension, not the 2 that follow from a",
+        ),
+        (
+            {"a": "(*x,)", "b": "(*x[1:],)"},
+            {"a": (5, 1), "b": (2,)},
+            "b has 2 elements, not the 1 that follows from a",
+        ),
+        (
+            {"a": "(*x,)", "b": "(*broadcast(x, x),)"},
+            {"a": (5, 3), "b": (5, 2)},
+            "b has 2 columns, not the 3 that follow from a",
+        ),
+        (
+            {"a": "either((), (n, 3))", "b": "(n,)"},
+            {"a": (5, 4), "b": (5,)},
+            "a has 4 columns, not 3",
+        ),
     ],
 )
 def test_says_what_does_not_fit(
@@ -196,6 +235,79 @@ def test_calls_are_refused_in_words_of_the_shapes(traced: bool) -> None:
     assert error.argument == "b" and error.given == (3, 5)
     with pytest.raises(OpInputError, match=r"b has 3 rows, a has 2 rows \(k\)"):
         mat_mul(np.ones((2, 4)), np.ones((3, 5)), transpose_a=True)
+
+
+@pytest.mark.parametrize(
+    ("expected", "sizes"),
+    [
+        ({"a": "()"}, {"a": (1, 1)}),
+        ({"a": "either((n, 3), (n, 4))"}, {"a": (2, 5)}),
+    ],
+)
+def test_match_sizes_that_nobody_can_blame_names_no_tensor(
+    expected: dict[str, str], sizes: dict[str, tuple[int, ...]]
+) -> None:
+    try:
+        match(expected, given(**sizes), Facts())
+    except MisfitError as error:
+        assert not isinstance(error, MismatchError)
+
+
+def test_match_an_attr_that_settles_a_size_names_the_argument() -> None:
+    known = Facts({"N": 3}, labels={"N": "values"})
+    with pytest.raises(MismatchError) as refused:
+        match({"a": "(N,)"}, given(a=(2,)), known)
+    assert str(refused.value) == "a has 2 elements, not the 3 that follow from values"
+    assert refused.value.allowed == "3"
+
+
+EITHER = {"y": "(n[i], 9)", "x": "either((k, 3), (n[i], 4))"}
+
+
+def test_match_a_form_that_does_not_fit_binds_nothing() -> None:
+    known = Facts()
+    tensors = [
+        Tensor("y", "y[0]", (2, 9), 0),
+        Tensor("x", "x[1]", (5, 3), 1),
+        Tensor("y", "y[1]", (7, 9), 1),
+    ]
+    match(EITHER, tensors, known)
+    assert known.sizes == {"n": {0: 2, 1: 7}, "k": 5}
+
+
+def test_match_an_empty_form_binds_no_sizes_of_the_other() -> None:
+    shape = "either((rows[i], dimension[i]), (0, 0))"
+    tensors = [
+        Tensor(name, f"{name}[0]", sizes, 0)
+        for name, sizes in (("a", (0, 0)), ("b", (3, 4)), ("c", (3, 5)))
+    ]
+    with pytest.raises(MismatchError, match=r"^c\[0\] has 5 columns, b\[0\] has 4"):
+        match(dict.fromkeys("abc", shape), tensors, Facts())
+
+
+def test_match_a_trial_leaves_origins_alone() -> None:
+    known = Facts()
+    match({"b": "(n,)"}, given(b=(4,)), known)
+    origins = dict(known.origins)
+    match({"a": "either((m, 3), (k, 4))"}, given(a=(None, None)), known)
+    assert known.origins == origins
+
+
+@pytest.mark.parametrize(
+    ("expected", "used"),
+    [
+        ({"x": "(*x,)", "y": "(*broadcast(x, x),)"}, set()),
+        ({"x": "(*x,)", "y": "(len(x), axis)"}, {"axis"}),
+        ({"x": "where((*s,), x > 1)"}, {"x"}),
+        ({"x": "(*s,) if x > 1 else ()"}, {"x"}),
+        ({"x": "either((), (x,))", "y": "(x,)"}, set()),
+        ({"x": "of((), (*x,))", "y": "(*x,)"}, set()),
+    ],
+)
+def test_values_used_takes_names_of_own_shapes_for_sizes(
+    expected: dict[str, str], used: set[str]
+) -> None:
+    assert values_used(expected, ("x", "y", "axis")) == used
 
 
 def test_it_is_an_error_of_tensorflow_as_well() -> None:

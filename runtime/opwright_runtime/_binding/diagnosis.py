@@ -5,6 +5,7 @@ Nothing here runs for a call that succeeds.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -177,17 +178,12 @@ def explained(
     elif not (_is_tensorflow(error) or type(error) in _BUILTIN):
         return error
     call = _Call(info, inputs, attrs, graph, error)
-    found: errors.OpError | None = None
-    for refused in (
-        *(call.missing, call.mode, call.lists, call.kinds, call.graphs),
-        call.fixed_dtypes,
-        *(call.shared_dtypes, call.lengths, call.attr_values, call.kernel, call.sizes),
-    ):
-        found = refused()
-        if found is not None:
-            break
-    else:
-        found = call.execution()
+    try:
+        found = call.reason() or call.execution(call.shown())
+    except Exception:
+        # Arguments may be objects of any kind, which fail when they are looked at. What
+        # TensorFlow said is worth more than that.
+        found = call.execution("")
     found.__cause__ = error
     return found
 
@@ -239,6 +235,19 @@ class _Call:
     attrs: Mapping[str, Any]
     graph: tf.Graph | None
     error: Exception
+
+    def reason(self) -> errors.OpError | None:
+        """The first reason that is found; None if there is none but TensorFlow's."""
+        for refused in (
+            *(self.missing, self.mode, self.lists, self.kinds, self.graphs),
+            self.fixed_dtypes,
+            *(self.shared_dtypes, self.lengths, self.attr_values, self.kernel),
+            self.sizes,
+        ):
+            found = refused()
+            if found is not None:
+                return found
+        return None
 
     def _made(
         self, family: type[errors.OpError], message: str, **fields: Any
@@ -507,7 +516,7 @@ class _Call:
                 str(mismatch),
                 argument=given.label,
                 given=given.sizes,
-                allowed=self.info.shapes[given.arg],
+                allowed=mismatch.allowed,
             )
         except shapes.MisfitError:
             pass
@@ -529,26 +538,40 @@ class _Call:
         return found
 
     def _facts(self) -> shapes.Facts:
-        """What shapes depend on beside the shapes of inputs."""
+        """What the inputs' shapes depend on beside each other."""
+        info = self.info
         attrs: dict[str, object] = {}
-        for attr in self.info.attrs:
+        labels: dict[str, str] = {}
+        for attr in (*info.attrs, *info.absent.values()):
             value = self.attrs.get(attr.name, attr.default)
             attrs[attr.name] = None if value is None else _plain(attr.kind, value)
+            labels[attr.name] = attr.python_name
         values: dict[str, object] = {}
-        for arg, given in zip(self.info.inputs, self.inputs, strict=True):
+        names = [arg.name for arg in info.inputs]
+        expected = {name: info.shapes[name] for name in names if name in info.shapes}
+        used = shapes.values_used(expected, names)
+        for arg, given in zip(info.inputs, self.inputs, strict=True):
             if arg.count is not None:
                 attrs[arg.count] = len(given)
+                labels[arg.count] = arg.python_name
             elif arg.type_list_attr is not None:
                 attrs[arg.type_list_attr] = ("",) * len(given)
-            else:
-                values[arg.name] = _integers(given)
-        return shapes.Facts(attrs, values)
+                labels[arg.type_list_attr] = arg.python_name
+            if arg.name in used:
+                values[arg.name] = None if arg.is_list else _integers(given)
+                labels[arg.name] = arg.python_name
+        return shapes.Facts(attrs, values, labels=labels)
 
-    def execution(self) -> errors.OpError:
+    def shown(self) -> str:
+        """The inputs, in words."""
+        given = self._given()
+        return ", ".join(f"{one.label}: {errors.shown(one.value)}" for one in given)
+
+    def execution(self, given: str) -> errors.OpError:
+        """What TensorFlow said, with the inputs that were `given`."""
         message = getattr(self.error, "message", None) or str(self.error)
         message = re.sub(r"\{\{function_node [^}]*\}\} ?", "", message)
         message = message.replace(f" [Op:{self.info.name}]", "").strip()
-        given = ", ".join(f"{g.label}: {errors.shown(g.value)}" for g in self._given())
         return self._made(
             errors.OpExecutionError,
             f"{message} (given {given})" if given else message,
@@ -608,12 +631,22 @@ def _sizes(value: object) -> tuple[int | None, ...] | None:
         shape = getattr(value, "shape", None)
         shape = np.asarray(value).shape if shape is None else shape
         return tuple(tf.TensorShape(shape).as_list())
-    except (TypeError, ValueError):
+    except Exception:
         return None
 
 
+# As many values as shapes depend on: axes, orders, paddings, sizes.
+_MOST_VALUES = 1024
+
+
 def _integers(value: object) -> object:
-    """The integers that were given for an input, or None."""
+    """The integers that were given for an input; None if there are many, or others."""
+    sizes = _sizes(value)
+    if sizes is None or None in sizes:
+        return None
+    # A list has a part for each row, even if rows are empty.
+    if math.prod(size or 1 for size in sizes) > _MOST_VALUES:
+        return None
     try:
         array = np.asarray(value)
     except Exception:

@@ -12,7 +12,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from types import EllipsisType
 from typing import TypeAlias, TypeGuard
@@ -33,21 +33,23 @@ class MisfitError(Exception):
 
 
 class MismatchError(MisfitError):
-    """What does not fit is one tensor, or its size at `axis`, and why.
+    """What does not fit is one tensor's rank, or its size at `axis`, and why.
 
-    `what` is what it has, where that is neither its rank nor a size.
+    Args:
+        tensor: the one that does not fit.
+        axis: where its size does not fit; None: its rank does not.
+        allowed: the size or the rank that it may have.
+        why: the end of the sentence, where that says more than `allowed`.
     """
 
     def __init__(
-        self,
-        tensor: Tensor,
-        axis: int | None,
-        expected: str,
-        what: str | None = None,
+        self, tensor: Tensor, axis: int | None, allowed: str, why: str | None = None
     ) -> None:
-        super().__init__(f"{tensor.label} has {what or tensor.words(axis)}{expected}")
+        why = f", not {allowed}" if why is None else why
+        super().__init__(f"{tensor.label} has {tensor.words(axis)}{why}")
         self.tensor = tensor
         self.axis = axis
+        self.allowed = allowed
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,26 @@ class Facts:
             tuples of them.
         sizes: what sizes and rows are bound to; by position those that each tensor of a
             list has its own of.
+        labels: what messages call attrs and values, where that is not their name.
     """
 
     attrs: Mapping[str, object] = field(default_factory=dict)
     values: Mapping[str, object] = field(default_factory=dict)
     sizes: dict[str, object] = field(default_factory=dict)
-    #: Where a size was read: of which tensor, at which axis.
-    origins: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    #: Where a size or row was read: of which tensor, from which axis on. By name, and by
+    #: position where each tensor of a list has its own.
+    origins: dict[tuple[str, int | None], tuple[Tensor, int]] = field(
+        default_factory=dict
+    )
+
+    def copy(self) -> Facts:
+        """The same, in which sizes can be bound without a change to this."""
+        sizes = {
+            name: dict(found) if isinstance(found, dict) else found
+            for name, found in self.sizes.items()
+        }
+        return replace(self, sizes=sizes, origins=dict(self.origins))
 
 
 def shapes(text: str, facts: Facts, index: int | None = None) -> list[Row]:
@@ -145,6 +160,45 @@ def match(expected: Mapping[str, str], tensors: Sequence[Tensor], facts: Facts) 
             _Evaluation(facts, tensor.index).match(node, tensor)
     for tensor, node in wanted:
         _Evaluation(facts, tensor.index).hold(node)
+
+
+def values_used(expected: Mapping[str, str], inputs: Iterable[str]) -> frozenset[str]:
+    """The inputs whose values `expected` depends on.
+
+    An input's name stands for its values, unless its own shape has that name: then it
+    stands for a size or row.
+    """
+    used = {name for text in expected.values() for name in _names(_parsed(text))}
+    return frozenset(
+        name for name in inputs if name in used and not _names_itself(name, expected)
+    )
+
+
+def _names_itself(name: str, expected: Mapping[str, str]) -> bool:
+    if name not in expected:
+        return False
+    rows = _rows_in(_parsed(expected[name]))
+    return any(name in _names(row) for row in rows)
+
+
+def _rows_in(node: ast.expr) -> Iterator[ast.expr]:
+    """The rows of a shape, whichever conditions hold."""
+    if _called(node, "where"):
+        yield from _rows_in(node.args[0])
+    elif _called(node, "of") or _called(node, "either"):
+        for each in node.args:
+            yield from _rows_in(each)
+    elif isinstance(node, ast.IfExp):
+        yield from _rows_in(node.body)
+        yield from _rows_in(node.orelse)
+    else:
+        yield node
+
+
+def _names(node: ast.expr) -> list[str]:
+    """The names in an expression, those of functions aside."""
+    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+    return [name for name in dict.fromkeys(names) if name not in _FUNCTIONS]
 
 
 def fits(actual: Row, row: Row) -> bool:
@@ -601,68 +655,63 @@ class _Evaluation:
 
     def match(self, node: ast.expr, tensor: Tensor) -> None:
         """Binds what `tensor` says of the sizes in `node`."""
-        options = list(self.options(node))
-        refused: MisfitError | None = None
-        before = self.facts.sizes, self.facts.origins
-        for option in options:
-            self.facts.sizes = {
-                name: dict(found) if isinstance(found, dict) else found
-                for name, found in before[0].items()
-            }
-            self.facts.origins = dict(before[1])
+        fitting: list[Facts] = []
+        refused: list[MisfitError] = []
+        for option in self.options(node):
+            trial = _Evaluation(self.facts.copy(), self.index)
             try:
-                self.match_row(option, tensor)
-            except MisfitError as error:
-                refused = refused or error
-                continue
-            if len(options) > 1 and self.ambiguous(options, option, tensor):
-                break
-            return
-        self.facts.sizes, self.facts.origins = before
-        if refused is None:
-            return
-        if len(options) > 1:
-            forms = " or ".join(map(_written, options))
-            shape = f"shape {list(tensor.sizes)}"
-            raise MismatchError(tensor, None, f"; it must be {forms}", shape)
-        raise refused
-
-    def ambiguous(
-        self, options: list[ast.Tuple], taken: ast.Tuple, tensor: Tensor
-    ) -> bool:
-        """Whether a condition is open, so that another form would fit as well."""
-        for option in options:
-            if option is taken:
-                continue
-            try:
-                trial = _Evaluation(Facts(**vars(self.facts)), self.index)
-                trial.facts.sizes = dict(self.facts.sizes)
                 trial.match_row(option, tensor)
-            except MisfitError:
-                continue
-            return True
-        return False
+                fitting.append(trial.facts)
+            except MisfitError as error:
+                refused.append(error)
+        if not fitting:
+            raise _none_fits(tensor, refused)
+        # Of several forms that fit, nothing says which one is meant.
+        if len(fitting) == 1:
+            self.facts.sizes = fitting[0].sizes
+            self.facts.origins = fitting[0].origins
 
     def match_row(self, node: ast.Tuple, tensor: Tensor) -> None:
         items = [self.item(element) for element in node.elts]
-        opens = [at for at, item in enumerate(items) if item is None]
+        opens = items.count(None)
         sure = sum(len(item) for item in items if item is not None)
         rank = len(tensor.sizes)
+        if not (sure or opens) and _is_one_element(tensor):
+            # Most kernels take it for a scalar.
+            return
         if rank < sure or (not opens and rank != sure):
-            raise MismatchError(tensor, None, f"; it must be {_written(node)}")
-        if len(opens) > 1:
+            raise self.wrong_rank(node, tensor, sure, bool(opens))
+        if opens > 1:
             return
         at = 0
         for element, item in zip(node.elts, items, strict=True):
             if item is not None:
-                for one in item:
-                    self.bind(one, tensor, at, element)
+                for place, one in enumerate(item):
+                    self.bind(one, tensor, at, element, place)
                     at += 1
                 continue
             length = rank - sure
             if isinstance(element, ast.Starred):
-                self.bind_row(element.value, tensor.sizes[at : at + length])
+                self.bind_row(element.value, tensor, at, length)
             at += length
+
+    def wrong_rank(
+        self, node: ast.Tuple, tensor: Tensor, rank: int, is_least: bool
+    ) -> MismatchError:
+        if is_least:
+            return MismatchError(tensor, None, f"{rank} or more")
+        allowed = str(rank)
+        rows = [each.value for each in node.elts if isinstance(each, ast.Starred)]
+        if len(node.elts) == 1 and rows and (origin := self.origin(rows[0])):
+            other, _ = origin
+            if other is not tensor and len(other.sizes) == rank:
+                return MismatchError(tensor, None, allowed, f"; {other.label} has {rank}")
+        sources = self.sources(*rows)
+        if sources:
+            return MismatchError(tensor, None, allowed, _following(rank, sources))
+        if not rank:
+            return MismatchError(tensor, None, allowed, "; it must be a scalar")
+        return MismatchError(tensor, None, allowed)
 
     def item(self, element: ast.expr) -> Sequence[Wanted] | None:
         """What a part of a row stands for: expressions or sizes; None: any number."""
@@ -673,52 +722,63 @@ class _Evaluation:
             return None
         return [element]
 
-    def bind_row(self, node: ast.expr, sizes: tuple[int | None, ...]) -> None:
-        """Binds a row that is not known."""
-        if isinstance(node, ast.Name) and self.is_symbol(node.id):
-            self.facts.sizes[node.id] = sizes
-        else:
-            self.bind_own(node, sizes)
+    def bind_row(
+        self, node: ast.expr, tensor: Tensor, start: int, length: int
+    ) -> None:
+        """Binds a row that is not known to the sizes from `start` on."""
+        key = self.key(node)
+        if key is not None:
+            self.set(key, tensor.sizes[start : start + length], tensor, start)
 
-    def bind_own(self, node: ast.expr, found: object) -> bool:
-        """Binds `n[i]`, of which a list has one a tensor; whether `node` is such."""
-        if not (
+    def key(self, node: ast.expr) -> tuple[str, int | None] | None:
+        """What `n` is bound by, or `n[i]`, which each tensor of a list has its own of."""
+        index = None
+        if (
             isinstance(node, ast.Subscript)
-            and isinstance(node.value, ast.Name)
             and isinstance(node.slice, ast.Name)
             and node.slice.id == "i"
-            and self.is_symbol(node.value.id)
         ):
-            return False
-        several = self.facts.sizes.setdefault(node.value.id, {})
-        assert isinstance(several, dict)
-        several[self.index] = found
-        return True
+            node, index = node.value, self.index
+        if isinstance(node, ast.Name) and self.is_symbol(node.id):
+            return node.id, index
+        return None
+
+    def set(
+        self, key: tuple[str, int | None], found: object, tensor: Tensor, at: int
+    ) -> None:
+        name, index = key
+        if index is None:
+            self.facts.sizes[name] = found
+        else:
+            several = self.facts.sizes.setdefault(name, {})
+            assert isinstance(several, dict)
+            several[index] = found
+        self.facts.origins[key] = tensor, at
 
     def is_symbol(self, name: str) -> bool:
         facts = self.facts
         known = name in facts.attrs or name in facts.values
         return not known and name not in ("_", "i")
 
-    def bind(self, wanted: Wanted, tensor: Tensor, at: int, element: ast.expr) -> None:
+    def bind(
+        self, wanted: Wanted, tensor: Tensor, at: int, element: ast.expr, place: int
+    ) -> None:
+        """Binds what is `wanted` at axis `at`, the `place`th of those of `element`."""
         size = tensor.sizes[at]
         if size is None or wanted is None or wanted is ...:
             return
         if isinstance(wanted, int):
             if wanted != size:
-                what = ast.unparse(element).lstrip("*")
-                raise MismatchError(tensor, at, f", not {wanted} ({what})")
+                assert isinstance(element, ast.Starred)
+                raise self.wrong_size(tensor, at, wanted, element.value, place)
             return
         known = self.dimension(wanted)
         if known is not None:
             if known != size:
-                raise MismatchError(tensor, at, self.why(wanted, known))
-            return
-        if isinstance(wanted, ast.Name) and wanted.id != "_":
-            if self.is_symbol(wanted.id):
-                self.facts.sizes[wanted.id] = size
-                self.facts.origins[wanted.id] = tensor, at
-        elif not self.bind_own(wanted, size):
+                raise self.wrong_size(tensor, at, known, wanted, 0)
+        elif key := self.key(wanted):
+            self.set(key, size, tensor, at)
+        elif not isinstance(wanted, ast.Name):
             self.solve(wanted, tensor, at, size)
 
     def solve(self, node: ast.expr, tensor: Tensor, at: int, size: int) -> None:
@@ -736,8 +796,8 @@ class _Evaluation:
         (name,) = names
         points = []
         for value in (0, 1, 2):
-            trial = Facts(**vars(self.facts))
-            trial.sizes = {**self.facts.sizes, name: value}
+            trial = self.facts.copy()
+            trial.sizes[name] = value
             try:
                 points.append(_Evaluation(trial, self.index).size(node))
             except MisfitError:
@@ -750,20 +810,81 @@ class _Evaluation:
         if step == 0 or two - one != step:
             return
         value, rest = divmod(size - zero, step)
-        if rest or value < 0:
-            raise MismatchError(tensor, at, f"; it must be {ast.unparse(node)}")
-        self.facts.sizes[name] = value
-        self.facts.origins[name] = tensor, at
+        if rest:
+            allowed = f"a multiple of {abs(step)}"
+            allowed += f" and {zero % abs(step)}" if zero % step else ""
+            raise MismatchError(tensor, at, allowed)
+        if value < 0:
+            raise MismatchError(tensor, at, f"{zero} or {'more' if step > 0 else 'less'}")
+        self.set((name, None), value, tensor, at)
 
-    def why(self, node: ast.expr, known: int) -> str:
-        """Why a size has to be `known`."""
-        text = ast.unparse(node)
-        if isinstance(node, ast.Constant):
-            return f", not {known}"
-        if isinstance(node, ast.Name) and node.id in self.facts.origins:
-            tensor, at = self.facts.origins[node.id]
-            return f", {tensor.label} has {tensor.words(at)} ({text})"
-        return f", not {known} ({text})"
+    # Why they have to be so.
+
+    def wrong_size(
+        self, tensor: Tensor, at: int, known: int, node: ast.expr, place: int
+    ) -> MismatchError:
+        """Why a size has to be `known`, the `place`th of what `node` gives."""
+        allowed = str(known)
+        if origin := self.origin(node):
+            other, start = origin
+            if other.sizes[start + place] == known:
+                words = other.words(start + place)
+                name = f" ({node.id})" if isinstance(node, ast.Name) else ""
+                return MismatchError(
+                    tensor, at, allowed, f", {other.label} has {words}{name}"
+                )
+        sources = self.sources(node)
+        if sources:
+            return MismatchError(tensor, at, allowed, _following(known, sources))
+        return MismatchError(tensor, at, allowed)
+
+    def origin(self, node: ast.expr) -> tuple[Tensor, int] | None:
+        """Where `n` or `n[i]` was read."""
+        key = self.key(node)
+        return None if key is None else self.facts.origins.get(key)
+
+    def sources(self, *nodes: ast.expr) -> list[str]:
+        """The arguments that settle what expressions come to."""
+        facts = self.facts
+        found = []
+        for name in (name for node in nodes for name in _names(node)):
+            if name in facts.attrs or name in facts.values:
+                found.append(facts.labels.get(name, name))
+                continue
+            for (other, _), (tensor, _) in facts.origins.items():
+                if other == name:
+                    found.append(tensor.label)
+        return list(dict.fromkeys(found))
+
+
+def _following(known: int, sources: Sequence[str]) -> str:
+    *others, last = sources[:_FEW_SOURCES]
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f", not the {known} that {'follows' if known == 1 else 'follow'} from {listed}"
+
+
+# More are no help to a reader.
+_FEW_SOURCES = 3
+
+
+def _none_fits(tensor: Tensor, refused: Sequence[MisfitError]) -> MisfitError:
+    """Why no form of a shape fits: what is said of the one that is nearest to it."""
+    if len(refused) == 1:
+        return refused[0]
+    mismatches = [each for each in refused if isinstance(each, MismatchError)]
+    if len(mismatches) == len(refused):
+        furthest = max(-1 if each.axis is None else each.axis for each in mismatches)
+        if furthest < 0:
+            ranks = dict.fromkeys(each.allowed for each in mismatches)
+            return MismatchError(tensor, None, " or ".join(ranks))
+        nearest = [each for each in mismatches if each.axis == furthest]
+        if len(nearest) == 1:
+            return nearest[0]
+    return MisfitError(f"{tensor.label} fits no form of its shape")
+
+
+def _is_one_element(tensor: Tensor) -> bool:
+    return all(size in (1, None) for size in tensor.sizes)
 
 
 def _integer(found: object) -> int | None:
@@ -781,19 +902,6 @@ def _known(row: Row) -> tuple[int, ...] | None:
     """The sizes of a row of which all are known."""
     sizes = tuple(size for size in row if isinstance(size, int))
     return sizes if len(sizes) == len(row) else None
-
-
-def _written(node: ast.Tuple) -> str:
-    """A row as the notation has it."""
-    words = [
-        (
-            ast.unparse(each)
-            if not isinstance(each, ast.Constant) or each.value is not ...
-            else "..."
-        )
-        for each in node.elts
-    ]
-    return " ".join(words) or "scalar"
 
 
 _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
