@@ -18,7 +18,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
+.PHONY: help ops check unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
 .PHONY: bench bench-bindings bench-embedding bench-kernels bench-native example custom-op two-tower wheel wheels sdist
 .PHONY: test-hosts bench-hosts test-versions release-check clean
 
@@ -94,6 +94,10 @@ FUZZ := PYTHONPATH=tests $(BIN)/python -m fuzz --jobs $(JOBS) --corpus tests/fuz
 
 fuzz: native ## Make 100,000 good and bad calls of all native ops; CALLS=2000 for less.
 	$(FUZZ) $(CALLS)
+
+SEED ?= 0
+fuzz-diagnosis: native ## Bend the arguments of 100,000 calls, and judge what errors say.
+	PYTHONPATH=tests $(BIN)/python -m fuzz.diagnosis --jobs $(JOBS) --seed $(SEED) $(CALLS)
 
 SANITIZED := build/sanitize-library
 fuzz-sanitized: $(VENV)/.native ## The same, 10,000, of a library built with ASan and UBSan.

@@ -175,7 +175,7 @@ def function(op: Op) -> str:
         4,
         [
             ("Args", [*_needed(op), *keywords, name]),
-            ("Returns", _outputs(op)),
+            ("Returns", _returned(op)),
             ("Raises", [_REFUSED]),
         ],
         op.example,
@@ -204,15 +204,21 @@ def _argument(attr: Attr, doc: str | None) -> _Entry:
 
 
 def _outputs(op: Op) -> list[_Entry]:
+    """The outputs as attributes of the class."""
     return [
-        _Entry(
-            naming.output(arg.name, only=op.is_tensor),
-            arg_type(arg),
-            _shape(arg),
-            arg.doc,
-        )
-        for arg in op.outputs
+        _output(naming.output(arg.name, only=op.is_tensor), arg) for arg in op.outputs
     ]
+
+
+def _returned(op: Op) -> list[_Entry]:
+    """The outputs as the function returns them: several as fields of a tuple."""
+    if len(op.outputs) == 1:
+        return _outputs(op)
+    return [_output(naming.field(arg.name), arg) for arg in op.outputs]
+
+
+def _output(name: str, arg: Arg) -> _Entry:
+    return _Entry(name, arg_type(arg), _shape(arg), arg.doc)
 
 
 def _shape(arg: Arg) -> str | None:

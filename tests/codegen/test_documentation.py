@@ -11,6 +11,7 @@ from itertools import chain
 
 import pytest
 
+from opwright_codegen import docs
 from opwright_codegen.load import load_text, op_name_of
 from opwright_codegen.model import Op
 from support.places import OPDEFS
@@ -42,6 +43,18 @@ def load(name: str) -> Op:
     op, problems = load_text(PATHS[name].read_bytes(), PATHS[name])
     assert op is not None, problems
     return op
+
+
+def test_a_function_returns_fields_and_a_class_has_attributes() -> None:
+    """A tuple has methods of its own, after which no field can be named."""
+    path = OPDEFS / "array" / "UniqueWithCounts.yaml"
+    op, problems = load_text(path.read_bytes(), path)
+    assert op is not None, problems
+    returned = docs.function(op).partition("Returns:")[2]
+    assert "count_: `out_idx`" in returned
+    for text in (docs.op_class(op), docs.create(op)):
+        assert "count: `out_idx`" in text
+        assert "count_" not in text
 
 
 def test_families_are_found() -> None:

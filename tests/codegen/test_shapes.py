@@ -9,6 +9,9 @@ import pytest
 
 from opwright_codegen import load, shapes
 from opwright_codegen.model import Op
+from opwright_runtime._binding.shapes import values_used
+from support.grouped import check_each, every_op_by_group
+from support.places import OPDEFS
 
 OPDEF = """
 op: Odd
@@ -111,6 +114,19 @@ def test_what_names_stand_for() -> None:
 def test_an_input_that_its_own_shape_names_is_no_value() -> None:
     found, _ = shapes.read(op(size="*size", y="*size"))
     assert found.values == frozenset() and set(found.symbols) == {"size"}
+
+
+@every_op_by_group()
+def test_the_runtime_takes_the_same_inputs_for_values(names: list[str]) -> None:
+    def check(name: str) -> None:
+        (path,) = OPDEFS.glob(f"*/{name}.yaml")
+        found, problems = load.load_text(path.read_bytes(), path)
+        assert found is not None, problems
+        read, _ = shapes.read(found)
+        inputs = [arg.name for arg in found.inputs]
+        assert values_used({**read.inputs, **read.outputs}, inputs) == read.values
+
+    check_each(names, check)
 
 
 def test_a_condition_names_no_size() -> None:

@@ -17,9 +17,10 @@ from typing import Any
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
+SOURCES = ("generated", "runtime", "codegen")
 # A call that takes longer waits for ever; one that is at work, four times as long. XLA
 # takes its time.
-PATIENCE = {"eager": 15.0, "graph": 15.0, "saved": 20.0, "compiled": 120.0}
+PATIENCE = {"eager": 15.0, "graph": 15.0, "saved": 20.0, "compiled": 120.0, "bent": 10}
 # Libraries for the workers alone, of the sanitizers that a library was built with.
 PRELOAD = ":".join(os.environ.get("FUZZ_PRELOAD", "").split())
 SANITIZERS = {
@@ -63,7 +64,7 @@ Seen = Callable[[str, str, str, str], None]  # Of a call: op, way, goodness, out
 
 
 class Worker:
-    def __init__(self) -> None:
+    def __init__(self, module: str = "fuzz.worker") -> None:
         reader, writer = os.pipe()
         self.reader = reader
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
@@ -71,7 +72,7 @@ class Worker:
         self.folder = tempfile.TemporaryDirectory(
             prefix="fuzz", dir=memory if memory.is_dir() else None
         )
-        path = [str(TESTS), str(ROOT / "generated"), str(ROOT / "runtime")]
+        path = [str(TESTS), *(str(ROOT / one) for one in SOURCES)]
         env = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]),
@@ -82,7 +83,7 @@ class Worker:
         if PRELOAD:
             env |= {"LD_PRELOAD": PRELOAD, **SANITIZERS}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fuzz.worker", str(writer)],
+            [sys.executable, "-m", module, str(writer)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self.errors,

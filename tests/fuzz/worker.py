@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,8 @@ def obey(command: dict[str, Any], report: Reports) -> None:
             left -= run(draws.draw(seed, choice), memory, Path(folder), report)
 
 
-def main() -> None:
+def serve(obey: Callable[[dict[str, Any], Reports], None]) -> None:
+    """Forks a process for each command that is read, which obeys it."""
     report = Reports(int(sys.argv[1]))
     native.load()
     faulthandler.enable()
@@ -186,4 +188,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(obey)

@@ -10,14 +10,13 @@ import tensorflow as tf
 
 from opwright import OpInputError
 from opwright.linalg import mat_mul
+from opwright_runtime._binding.matching import MismatchError, match
 from opwright_runtime._binding.shapes import (
     Facts,
     MisfitError,
-    MismatchError,
     Tensor,
     fits,
     held,
-    match,
     shapes,
     values_used,
 )
@@ -302,6 +301,8 @@ def test_match_a_trial_leaves_origins_alone() -> None:
         ({"x": "(*s,) if x > 1 else ()"}, {"x"}),
         ({"x": "either((), (x,))", "y": "(x,)"}, set()),
         ({"x": "of((), (*x,))", "y": "(*x,)"}, set()),
+        ({"x": "(2,)", "axis": "(*dims(x),)"}, {"x"}),
+        ({"x": "(*dims(axis),)", "axis": "()"}, {"axis"}),
     ],
 )
 def test_values_used_takes_names_of_own_shapes_for_sizes(

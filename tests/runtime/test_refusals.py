@@ -1,6 +1,7 @@
 """A refused op: which argument, what it was, what it may be, in which mode."""
 
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -18,6 +19,10 @@ from opwright import (
     OpRemovedError,
     OpUnknownError,
     Scope,
+    array,
+    bitwise,
+    math,
+    nn,
     op_class,
 )
 from opwright_runtime.gencode import Op
@@ -383,3 +388,78 @@ def test_an_op_of_a_library_that_is_not_loaded():
         f"TensorFlow {tf.__version__} has no op Absent: if a custom-op library has it, "
         "load that first with tf.load_op_library"
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: math.add_v2(ints(2), ints(3)), "Incompatible shapes: [2] vs. [3]"),
+        (lambda: math.add_v2(ints(1, 2), ints(1, 3)), "Incompatible shapes: [1,2]"),
+        (lambda: math.floor_div(ints(1) + 4, ints(1)), "Integer division by zero"),
+        (lambda: math.cumsum(ints(2), 7), "ScanOp: Expected scan axis in the range"),
+        (lambda: bitwise.bitwise_and(ints(2, 2), ints(3)), "Incompatible shapes"),
+    ],
+)
+def test_refused_integers_leave_what_tensorflow_says(call, words):
+    with pytest.raises(OpExecutionError) as refused:
+        call()
+    assert words in str(refused.value)
+
+
+def ints(*shape):
+    return tf.zeros(shape, tf.int32)
+
+
+def test_refused_value_of_many_empty_rows_takes_no_time():
+    rows = np.zeros([2**24, 0], np.int32)
+    began = time.monotonic()
+    with pytest.raises(OpError):
+        math.bincount(rows, [1, 2], np.float32([1]))
+    assert time.monotonic() - began < 5
+
+
+class Unshowable:
+    """An argument that fails however it is looked at."""
+
+    def __init__(self, error):
+        self.error = error
+
+    @property
+    def shape(self):
+        raise self.error
+
+    def __repr__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ValueError, RecursionError, MemoryError])
+def test_refused_argument_that_cannot_be_shown_leaves_what_tensorflow_says(error):
+    with pytest.raises(OpExecutionError, match="Attempt to convert a value") as refused:
+        math.add_v2([Unshowable(error())], 1)
+    assert isinstance(refused.value.__cause__, ValueError)
+
+
+def test_refused_method_in_place_of_an_output_names_the_output():
+    counted = array.unique_with_counts(tf.constant([1, 1, 2]))
+    with pytest.raises(
+        OpInputError, match=r"'count' of a tuple; the output is .count_"
+    ):
+        math.abs(counted.count)
+    assert math.abs(counted.count_).numpy().tolist() == [2, 1]
+
+
+def test_refused_bias_leaves_a_matrix_that_kernels_take():
+    """Graphs refuse the matrix in NCHW; eagerly it is the bias that does not fit."""
+    matrix, bias = tf.ones([8, 2]), tf.ones([5])
+    assert nn.bias_add(matrix, tf.ones([2]), data_format="NCHW").shape == (8, 2)
+    with pytest.raises(OpExecutionError, match="Must provide as many biases"):
+        nn.bias_add(matrix, bias, data_format="NCHW")
+    words = "value has 2 dimensions, not 3 or more"
+    with tf.Graph().as_default(), pytest.raises(OpInputError, match=words):
+        nn.bias_add(matrix.numpy(), bias.numpy(), data_format="NCHW")
+
+
+def test_refused_axis_of_one_element_is_no_reason():
+    # Some kernels take it for a scalar; of others TensorFlow says it.
+    with pytest.raises(OpExecutionError, match="ScanOp: axis must be a scalar"):
+        math.cumsum([1, 2], [0])

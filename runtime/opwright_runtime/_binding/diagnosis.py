@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from opwright_runtime import errors, kernels, native
 from opwright_runtime._binding import attrs as attr_values
-from opwright_runtime._binding import shapes
+from opwright_runtime._binding import matching, shape_functions, shapes
 from opwright_runtime._binding.opdef import ArgInfo, Deprecation, OpInfo
 from opwright_runtime._internals import TensorType, core, ops
 
@@ -388,6 +388,9 @@ class _Call:
             names = [f".{output.python_name}" for output in outputs.outputs]
             what = f"a {type(value).__name__}, which has {len(names)} outputs"
             hint = f"; give one of {', '.join(names)}" if names else ""
+        elif field := _field_meant(value):
+            what = f"the method {value.__name__!r} of a tuple"
+            hint = f"; the output is .{field}"
         else:
             what, hint = errors.shown(value), _own_words(value)
         return self._made(
@@ -508,8 +511,8 @@ class _Call:
             # Our own kernels say more: of which feature, or table, a size is wrong.
             return None
         try:
-            shapes.match(self.info.shapes, self._tensors(), self._facts())
-        except shapes.MismatchError as mismatch:
+            matching.match(self.info.shapes, self._tensors(), self._facts())
+        except matching.MismatchError as mismatch:
             given = mismatch.tensor
             return self._made(
                 errors.OpInputError,
@@ -523,9 +526,14 @@ class _Call:
         return None
 
     def _tensors(self) -> list[shapes.Tensor]:
-        """The inputs whose rank is known."""
+        """The inputs whose rank is known, and whose shape is looked at."""
         found = []
+        free = (
+            shape_functions.ALONE.get(self.info.name, ()) if self.graph is None else ()
+        )
         for arg, value in zip(self.info.inputs, self.inputs, strict=True):
+            if arg.name in free:
+                continue
             for index, one in enumerate(value if arg.is_list else [value]):
                 sizes = _sizes(one)
                 if sizes is None:
@@ -672,6 +680,13 @@ def _plain(kind: str, value: object) -> object:
     if isinstance(value, tf.DType):
         return value.name
     return value if isinstance(value, (bool, int, float, str)) else None
+
+
+def _field_meant(value: Any) -> str | None:
+    """The output that a tuple of outputs has in place of a method's name."""
+    field = f"{getattr(value, '__name__', '')}_"
+    fields = getattr(getattr(value, "__self__", None), "_fields", ())
+    return field if field in fields else None
 
 
 def _own_words(value: Any) -> str:

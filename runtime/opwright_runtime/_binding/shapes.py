@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import EllipsisType
@@ -22,34 +22,11 @@ Size: TypeAlias = "int | None"
 #: An ellipsis stands for any number of sizes that are not known.
 Row: TypeAlias = "tuple[int | EllipsisType | None, ...]"
 
-#: What a tensor's size has to be: an expression, or the size itself.
-Wanted: TypeAlias = "ast.expr | int | EllipsisType | None"
-
 ANY: Row = (...,)
 
 
 class MisfitError(Exception):
     """Sizes that do not go together."""
-
-
-class MismatchError(MisfitError):
-    """What does not fit is one tensor's rank, or its size at `axis`, and why.
-
-    Args:
-        tensor: the one that does not fit.
-        axis: where its size does not fit; None: its rank does not.
-        allowed: the size or the rank that it may have.
-        why: the end of the sentence, where that says more than `allowed`.
-    """
-
-    def __init__(
-        self, tensor: Tensor, axis: int | None, allowed: str, why: str | None = None
-    ) -> None:
-        why = f", not {allowed}" if why is None else why
-        super().__init__(f"{tensor.label} has {tensor.words(axis)}{why}")
-        self.tensor = tensor
-        self.axis = axis
-        self.allowed = allowed
 
 
 @dataclass(frozen=True)
@@ -92,8 +69,8 @@ class Facts:
     values: Mapping[str, object] = field(default_factory=dict)
     sizes: dict[str, object] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    #: Where a size or row was read: of which tensor, from which axis on. By name, and by
-    #: position where each tensor of a list has its own.
+    #: Where a size or row was read: of which tensor, from which axis on. By name, and
+    #: by position where each tensor of a list has its own.
     origins: dict[tuple[str, int | None], tuple[Tensor, int]] = field(
         default_factory=dict
     )
@@ -113,53 +90,28 @@ def shapes(text: str, facts: Facts, index: int | None = None) -> list[Row]:
     Raises:
         MisfitError: sizes that are known do not go together.
     """
-    evaluation = _Evaluation(facts, index)
+    evaluation = Evaluation(facts, index)
     found: list[Row] = []
     refused: MisfitError | None = None
-    for option in evaluation.options(_parsed(text)):
+    for option in evaluation.options(parsed(text)):
         try:
             found.append(evaluation.tuple_row(option))
         except MisfitError as error:
             refused = error
     if refused is not None and not found:
         raise refused
-    evaluation.hold(_parsed(text))
+    evaluation.hold(parsed(text))
     return found
 
 
 def held(text: str, facts: Facts, index: int | None = None) -> list[Row] | None:
     """The same of what the handle `text` leads to; None if that is not said."""
-    node = _parsed(text)
+    node = parsed(text)
     node = node.args[0] if _called(node, "where") else node
     if not _called(node, "of"):
         return None
-    evaluation = _Evaluation(facts, index)
+    evaluation = Evaluation(facts, index)
     return [evaluation.tuple_row(one) for one in evaluation.options(node.args[1])]
-
-
-def match(expected: Mapping[str, str], tensors: Sequence[Tensor], facts: Facts) -> None:
-    """Binds `facts.sizes` to what the tensors' shapes say.
-
-    Args:
-        expected: expressions of shapes by argument.
-        tensors: those whose rank is known.
-        facts: attrs and values.
-
-    Raises:
-        MismatchError: a tensor does not fit.
-        MisfitError: none does by itself, all do not together.
-    """
-    wanted = [
-        (tensor, _parsed(expected[tensor.arg]))
-        for tensor in tensors
-        if tensor.arg in expected
-    ]
-    before = -1
-    while before != (before := _bound(facts.sizes)):
-        for tensor, node in wanted:
-            _Evaluation(facts, tensor.index).match(node, tensor)
-    for tensor, node in wanted:
-        _Evaluation(facts, tensor.index).hold(node)
 
 
 def values_used(expected: Mapping[str, str], inputs: Iterable[str]) -> frozenset[str]:
@@ -168,7 +120,7 @@ def values_used(expected: Mapping[str, str], inputs: Iterable[str]) -> frozenset
     An input's name stands for its values, unless its own shape has that name: then it
     stands for a size or row.
     """
-    used = {name for text in expected.values() for name in _names(_parsed(text))}
+    used = {name for text in expected.values() for name in names_in(parsed(text))}
     return frozenset(
         name for name in inputs if name in used and not _names_itself(name, expected)
     )
@@ -177,8 +129,8 @@ def values_used(expected: Mapping[str, str], inputs: Iterable[str]) -> frozenset
 def _names_itself(name: str, expected: Mapping[str, str]) -> bool:
     if name not in expected:
         return False
-    rows = _rows_in(_parsed(expected[name]))
-    return any(name in _names(row) for row in rows)
+    rows = _rows_in(parsed(expected[name]))
+    return any(name in names_in(row) for row in rows)
 
 
 def _rows_in(node: ast.expr) -> Iterator[ast.expr]:
@@ -195,10 +147,16 @@ def _rows_in(node: ast.expr) -> Iterator[ast.expr]:
         yield node
 
 
-def _names(node: ast.expr) -> list[str]:
-    """The names in an expression, those of functions aside."""
-    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
-    return [name for name in dict.fromkeys(names) if name not in _FUNCTIONS]
+def names_in(node: ast.expr) -> list[str]:
+    """The names in an expression, those of functions that it calls aside."""
+    parts = list(ast.walk(node))
+    called = {id(each.func) for each in parts if isinstance(each, ast.Call)}
+    names = [
+        each.id
+        for each in parts
+        if isinstance(each, ast.Name) and id(each) not in called
+    ]
+    return list(dict.fromkeys(names))
 
 
 def fits(actual: Row, row: Row) -> bool:
@@ -227,7 +185,7 @@ def fits(actual: Row, row: Row) -> bool:
 
 
 @cache
-def _parsed(text: str) -> ast.expr:
+def parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
@@ -239,16 +197,12 @@ def _called(node: ast.expr, name: str) -> TypeGuard[ast.Call]:
     )
 
 
-def _bound(sizes: Mapping[str, object]) -> int:
-    return sum(len(v) if isinstance(v, dict) else 1 for v in sizes.values())
-
-
 def _count(number: int | None, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 @dataclass
-class _Evaluation:
+class Evaluation:
     """Evaluates expressions; None is what is not known."""
 
     facts: Facts
@@ -651,241 +605,6 @@ class _Evaluation:
             raise MisfitError(f"{total} elements do not fit into {sizes}")
         return self.as_row(sizes)
 
-    # From shapes to sizes.
-
-    def match(self, node: ast.expr, tensor: Tensor) -> None:
-        """Binds what `tensor` says of the sizes in `node`."""
-        fitting: list[Facts] = []
-        refused: list[MisfitError] = []
-        for option in self.options(node):
-            trial = _Evaluation(self.facts.copy(), self.index)
-            try:
-                trial.match_row(option, tensor)
-                fitting.append(trial.facts)
-            except MisfitError as error:
-                refused.append(error)
-        if not fitting:
-            raise _none_fits(tensor, refused)
-        # Of several forms that fit, nothing says which one is meant.
-        if len(fitting) == 1:
-            self.facts.sizes = fitting[0].sizes
-            self.facts.origins = fitting[0].origins
-
-    def match_row(self, node: ast.Tuple, tensor: Tensor) -> None:
-        items = [self.item(element) for element in node.elts]
-        opens = items.count(None)
-        sure = sum(len(item) for item in items if item is not None)
-        rank = len(tensor.sizes)
-        if not (sure or opens) and _is_one_element(tensor):
-            # Most kernels take it for a scalar.
-            return
-        if rank < sure or (not opens and rank != sure):
-            raise self.wrong_rank(node, tensor, sure, bool(opens))
-        if opens > 1:
-            return
-        at = 0
-        for element, item in zip(node.elts, items, strict=True):
-            if item is not None:
-                for place, one in enumerate(item):
-                    self.bind(one, tensor, at, element, place)
-                    at += 1
-                continue
-            length = rank - sure
-            if isinstance(element, ast.Starred):
-                self.bind_row(element.value, tensor, at, length)
-            at += length
-
-    def wrong_rank(
-        self, node: ast.Tuple, tensor: Tensor, rank: int, is_least: bool
-    ) -> MismatchError:
-        if is_least:
-            return MismatchError(tensor, None, f"{rank} or more")
-        allowed = str(rank)
-        rows = [each.value for each in node.elts if isinstance(each, ast.Starred)]
-        if len(node.elts) == 1 and rows and (origin := self.origin(rows[0])):
-            other, _ = origin
-            if other is not tensor and len(other.sizes) == rank:
-                return MismatchError(tensor, None, allowed, f"; {other.label} has {rank}")
-        sources = self.sources(*rows)
-        if sources:
-            return MismatchError(tensor, None, allowed, _following(rank, sources))
-        if not rank:
-            return MismatchError(tensor, None, allowed, "; it must be a scalar")
-        return MismatchError(tensor, None, allowed)
-
-    def item(self, element: ast.expr) -> Sequence[Wanted] | None:
-        """What a part of a row stands for: expressions or sizes; None: any number."""
-        if isinstance(element, ast.Starred):
-            row = self.row(element.value)
-            return None if ... in row else row
-        if isinstance(element, ast.Constant) and element.value is ...:
-            return None
-        return [element]
-
-    def bind_row(
-        self, node: ast.expr, tensor: Tensor, start: int, length: int
-    ) -> None:
-        """Binds a row that is not known to the sizes from `start` on."""
-        key = self.key(node)
-        if key is not None:
-            self.set(key, tensor.sizes[start : start + length], tensor, start)
-
-    def key(self, node: ast.expr) -> tuple[str, int | None] | None:
-        """What `n` is bound by, or `n[i]`, which each tensor of a list has its own of."""
-        index = None
-        if (
-            isinstance(node, ast.Subscript)
-            and isinstance(node.slice, ast.Name)
-            and node.slice.id == "i"
-        ):
-            node, index = node.value, self.index
-        if isinstance(node, ast.Name) and self.is_symbol(node.id):
-            return node.id, index
-        return None
-
-    def set(
-        self, key: tuple[str, int | None], found: object, tensor: Tensor, at: int
-    ) -> None:
-        name, index = key
-        if index is None:
-            self.facts.sizes[name] = found
-        else:
-            several = self.facts.sizes.setdefault(name, {})
-            assert isinstance(several, dict)
-            several[index] = found
-        self.facts.origins[key] = tensor, at
-
-    def is_symbol(self, name: str) -> bool:
-        facts = self.facts
-        known = name in facts.attrs or name in facts.values
-        return not known and name not in ("_", "i")
-
-    def bind(
-        self, wanted: Wanted, tensor: Tensor, at: int, element: ast.expr, place: int
-    ) -> None:
-        """Binds what is `wanted` at axis `at`, the `place`th of those of `element`."""
-        size = tensor.sizes[at]
-        if size is None or wanted is None or wanted is ...:
-            return
-        if isinstance(wanted, int):
-            if wanted != size:
-                assert isinstance(element, ast.Starred)
-                raise self.wrong_size(tensor, at, wanted, element.value, place)
-            return
-        known = self.dimension(wanted)
-        if known is not None:
-            if known != size:
-                raise self.wrong_size(tensor, at, known, wanted, 0)
-        elif key := self.key(wanted):
-            self.set(key, size, tensor, at)
-        elif not isinstance(wanted, ast.Name):
-            self.solve(wanted, tensor, at, size)
-
-    def solve(self, node: ast.expr, tensor: Tensor, at: int, size: int) -> None:
-        """Binds the one size of `2*n+1` that is not known."""
-        names = {
-            each.id
-            for each in ast.walk(node)
-            if isinstance(each, ast.Name)
-            and self.is_symbol(each.id)
-            and each.id not in self.facts.sizes
-            and each.id not in _FUNCTIONS
-        }
-        if len(names) != 1 or any(isinstance(n, ast.Subscript) for n in ast.walk(node)):
-            return
-        (name,) = names
-        points = []
-        for value in (0, 1, 2):
-            trial = self.facts.copy()
-            trial.sizes[name] = value
-            try:
-                points.append(_Evaluation(trial, self.index).size(node))
-            except MisfitError:
-                return
-        if None in points:
-            return
-        zero, one, two = points
-        assert zero is not None and one is not None and two is not None
-        step = one - zero
-        if step == 0 or two - one != step:
-            return
-        value, rest = divmod(size - zero, step)
-        if rest:
-            allowed = f"a multiple of {abs(step)}"
-            allowed += f" and {zero % abs(step)}" if zero % step else ""
-            raise MismatchError(tensor, at, allowed)
-        if value < 0:
-            raise MismatchError(tensor, at, f"{zero} or {'more' if step > 0 else 'less'}")
-        self.set((name, None), value, tensor, at)
-
-    # Why they have to be so.
-
-    def wrong_size(
-        self, tensor: Tensor, at: int, known: int, node: ast.expr, place: int
-    ) -> MismatchError:
-        """Why a size has to be `known`, the `place`th of what `node` gives."""
-        allowed = str(known)
-        if origin := self.origin(node):
-            other, start = origin
-            if other.sizes[start + place] == known:
-                words = other.words(start + place)
-                name = f" ({node.id})" if isinstance(node, ast.Name) else ""
-                return MismatchError(
-                    tensor, at, allowed, f", {other.label} has {words}{name}"
-                )
-        sources = self.sources(node)
-        if sources:
-            return MismatchError(tensor, at, allowed, _following(known, sources))
-        return MismatchError(tensor, at, allowed)
-
-    def origin(self, node: ast.expr) -> tuple[Tensor, int] | None:
-        """Where `n` or `n[i]` was read."""
-        key = self.key(node)
-        return None if key is None else self.facts.origins.get(key)
-
-    def sources(self, *nodes: ast.expr) -> list[str]:
-        """The arguments that settle what expressions come to."""
-        facts = self.facts
-        found = []
-        for name in (name for node in nodes for name in _names(node)):
-            if name in facts.attrs or name in facts.values:
-                found.append(facts.labels.get(name, name))
-                continue
-            for (other, _), (tensor, _) in facts.origins.items():
-                if other == name:
-                    found.append(tensor.label)
-        return list(dict.fromkeys(found))
-
-
-def _following(known: int, sources: Sequence[str]) -> str:
-    *others, last = sources[:_FEW_SOURCES]
-    listed = f"{', '.join(others)} and {last}" if others else last
-    return f", not the {known} that {'follows' if known == 1 else 'follow'} from {listed}"
-
-
-# More are no help to a reader.
-_FEW_SOURCES = 3
-
-
-def _none_fits(tensor: Tensor, refused: Sequence[MisfitError]) -> MisfitError:
-    """Why no form of a shape fits: what is said of the one that is nearest to it."""
-    if len(refused) == 1:
-        return refused[0]
-    mismatches = [each for each in refused if isinstance(each, MismatchError)]
-    if len(mismatches) == len(refused):
-        furthest = max(-1 if each.axis is None else each.axis for each in mismatches)
-        if furthest < 0:
-            ranks = dict.fromkeys(each.allowed for each in mismatches)
-            return MismatchError(tensor, None, " or ".join(ranks))
-        nearest = [each for each in mismatches if each.axis == furthest]
-        if len(nearest) == 1:
-            return nearest[0]
-    return MisfitError(f"{tensor.label} fits no form of its shape")
-
-
-def _is_one_element(tensor: Tensor) -> bool:
-    return all(size in (1, None) for size in tensor.sizes)
-
 
 def _integer(found: object) -> int | None:
     if isinstance(found, tuple) and len(found) == 1:
@@ -932,10 +651,9 @@ _COMPARED: Mapping[type, Callable[[object, object], bool]] = {
     ast.NotIn: lambda one, several: isinstance(several, tuple) and one not in several,
 }
 _ROWS: Mapping[str, Callable[..., Row]] = {
-    name: getattr(_Evaluation, name)
+    name: getattr(Evaluation, name)
     for name in (
         *("broadcast", "dims", "insert", "replace", "remove", "reduce", "squeeze"),
         *("permute", "pad", "tile", "reshape"),
     )
 }
-_FUNCTIONS = frozenset({*_ROWS, *_OF_ROWS, *_OF_SIZES, "window"})

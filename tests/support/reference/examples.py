@@ -21,13 +21,13 @@ from opwright_codegen import naming
 from opwright_codegen import shapes as notation
 from opwright_codegen.model import Op
 from opwright_runtime._binding import dispatch
+from opwright_runtime._binding.matching import match
 from opwright_runtime._binding.shapes import (
     Facts,
     MisfitError,
     Row,
     Tensor,
     fits,
-    match,
     shapes,
 )
 from support.equivalence.registry import is_removed, op_def, ops_with_cpu_kernel

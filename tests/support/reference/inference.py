@@ -22,6 +22,7 @@ import tensorflow as tf
 from opwright_codegen import shapes as notation
 from opwright_codegen.model import Arg, Attr, Op, ShapeValue
 from opwright_codegen.types import DTypeName, dtype_text
+from opwright_runtime._binding.matching import match
 from opwright_runtime._binding.shapes import (
     Facts,
     MisfitError,
@@ -29,7 +30,6 @@ from opwright_runtime._binding.shapes import (
     Tensor,
     fits,
     held,
-    match,
     shapes,
 )
 from support.equivalence.calls import build
