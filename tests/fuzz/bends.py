@@ -149,7 +149,9 @@ def bend(info: OpInfo, arguments: Arguments, drawing: random.Random) -> Argument
 
 
 def fits(array: np.ndarray) -> bool:
-    return array.size <= LARGEST and array.ndim <= 8
+    # TensorFlow makes no tensor of strings from an empty array.
+    is_tensor = array.size > 0 or array.dtype.kind != "O"
+    return is_tensor and array.size <= LARGEST and array.ndim <= 8
 
 
 def tensor_at(arguments: Arguments, name: str, at: int | None) -> Any:

@@ -11,6 +11,7 @@ import os
 import random
 import resource
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -65,8 +66,13 @@ def tensors(arguments: Arguments) -> dict[str, Any]:
 
 
 def answer(bent: Bent, arguments: Arguments) -> str | None:
-    """What TensorFlow's own wrapper says to a call; None if it takes it."""
+    """What TensorFlow's own wrapper says to a call; None if it takes it.
+
+    What a graph takes, its kernel may still refuse.
+    """
     error = refusal(call_tensorflow, bent, arguments)
+    if error is None and bent.way == "graph":
+        error = refusal(call_tensorflow, replace(bent, way="eager"), arguments)
     return None if error is None else str(error)
 
 
@@ -104,7 +110,7 @@ def has_handles(bent: Bent) -> bool:
     )
 
 
-def shown(bent: Bent) -> str:
+def described(bent: Bent) -> str:
     return ", ".join(
         f"{name}={bends.each(value, word)}" for name, value in bent.arguments.items()
     )
@@ -120,7 +126,13 @@ def word(value: Any) -> str:
 
 def obey(command: Mapping[str, Any], report: Reports) -> None:
     name = command["op"]
-    fitting = [one for one in bends.examples(name) if is_taken(name, one)]
+    os.chdir(command["folder"])  # Where files go.
+    shown = bends.examples(name)
+    # A second time it may wait for others, and is ended.
+    report("s", -1)
+    report("c", -1, name, "bent", "good")
+    fitting = [one for one in shown if is_taken(name, one)]
+    report("d")
     if not fitting:
         return
     limit_memory()
@@ -138,7 +150,7 @@ def obey(command: Mapping[str, Any], report: Reports) -> None:
         except Exception as error:
             outcome, why, words = "unjudged", f"unjudged, {error!r}", ""
         if why is not None:
-            told = f"{why}: {words[:400]} <- {bent.way}, {shown(bent)[:600]}"
+            told = f"{why}: {words[:400]} <- {bent.way}, {described(bent)[:600]}"
             report("f", json.dumps([number, "false", told]))
         report("r", outcome)
         report("d")

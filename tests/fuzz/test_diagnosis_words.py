@@ -17,7 +17,15 @@ from .claims import false
 from .diagnosis import names, tally
 
 # Ops that are called in every run, beside those of the seed.
-ALWAYS = ["AddV2", "BiasAdd", "ConcatV2", "Cumsum", "FloorDiv", "MatMul", "StridedSlice"]
+ALWAYS = [
+    "AddV2",
+    "BiasAdd",
+    "ConcatV2",
+    "Cumsum",
+    "FloorDiv",
+    "MatMul",
+    "StridedSlice",
+]
 
 
 def test_bent_calls_are_refused_in_true_words() -> None:
