@@ -510,6 +510,8 @@ class _Call:
         if self.info.native and native.loaded() and self.graph is None:
             # Our own kernels say more: of which feature, or table, a size is wrong.
             return None
+        if self.graph is None and self.info.name in shape_functions.STRICTER:
+            return None
         try:
             matching.match(self.info.shapes, self._tensors(), self._facts())
         except matching.MismatchError as mismatch:
@@ -526,14 +528,9 @@ class _Call:
         return None
 
     def _tensors(self) -> list[shapes.Tensor]:
-        """The inputs whose rank is known, and whose shape is looked at."""
+        """The inputs whose rank is known."""
         found = []
-        free = (
-            shape_functions.ALONE.get(self.info.name, ()) if self.graph is None else ()
-        )
         for arg, value in zip(self.info.inputs, self.inputs, strict=True):
-            if arg.name in free:
-                continue
             for index, one in enumerate(value if arg.is_list else [value]):
                 sizes = _sizes(one)
                 if sizes is None:
