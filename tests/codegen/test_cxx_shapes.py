@@ -73,6 +73,16 @@ def test_rows() -> None:
     )
 
 
+def test_an_integer_input_that_its_own_shape_names_is_a_row_of_sizes() -> None:
+    text = HEAD.format(x="a b", y="'*n'", many="_").replace("scalar", "'*n'")
+    found, problems = load.load_text(text.encode(), Path("audio/Foo.yaml"))
+    assert found is not None, problems
+    shapes, open_ = cxx_shapes.translated(found)
+    for arg in ("n", "y"):
+        assert shapes[arg].parts == 'opdef::Shape{opdef::RowNamed("n")}'
+    assert open_ == {}
+
+
 @pytest.mark.parametrize(
     ("shape", "test"),
     [
