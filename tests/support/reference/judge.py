@@ -18,7 +18,8 @@ import opwright
 from opwright_codegen import load, naming
 from opwright_codegen import shapes as notation
 from opwright_codegen.model import Op
-from opwright_runtime._binding.shapes import Facts, MisfitError, Tensor, match, shapes
+from opwright_runtime._binding.matching import match
+from opwright_runtime._binding.shapes import Facts, MisfitError, Tensor, shapes
 from support.reference import examples, inference
 
 #: Seconds that a call which does not fit may take.
