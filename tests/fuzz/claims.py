@@ -41,7 +41,7 @@ _SENTENCE = re.compile(
     rf"|; (?P<like>{_LABEL}) has (?P<rank>\d+)"
     rf"|, (?P<other>{_LABEL}) has (?P<other_has>{_HAS}) \(\w+\)"
     rf"|, (?P<same>{_LABEL}) has (?P<same_has>{_HAS})"
-    r"|, not the (?P<wanted>\d+) that follows? from "
+    r"|, not the (?P<wanted>\d+)(?: or more)? that follows? from "
     rf"(?P<sources>{_LABEL}(?:, {_LABEL})*(?: and {_LABEL})?)"
     r")"
 )

@@ -185,6 +185,11 @@ def test_the_form_that_fits_is_taken() -> None:
         ({"a": "(*x, m, n)"}, {"a": (1,)}, "a has 1 dimension, not 2 or more"),
         ({"a": "()"}, {"a": (2,)}, "a has 1 dimension; it must be a scalar"),
         (
+            {"a": "(*x,)", "b": "(*x, ...)"},
+            {"a": (2, 3), "b": (2,)},
+            "b has 1 dimension, not the 2 or more that follow from a",
+        ),
+        (
             {"a": "(*x,)", "b": "(*x,)"},
             {"a": (2, 3), "b": ()},
             "b has no dimensions; a has 2",

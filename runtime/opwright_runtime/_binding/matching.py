@@ -121,11 +121,10 @@ class _Matching(Evaluation):
     def wrong_rank(
         self, node: ast.Tuple, tensor: Tensor, rank: int, is_least: bool
     ) -> MismatchError:
-        if is_least:
-            return MismatchError(tensor, None, f"{rank} or more")
-        allowed = str(rank)
+        allowed = f"{rank} or more" if is_least else str(rank)
         rows = [each.value for each in node.elts if isinstance(each, ast.Starred)]
-        if len(node.elts) == 1 and rows and (origin := self.origin(rows[0])):
+        is_whole = len(node.elts) == 1 and rows and not is_least
+        if is_whole and (origin := self.origin(rows[0])):
             other, _ = origin
             if other is not tensor and len(other.sizes) == rank:
                 return MismatchError(
@@ -133,7 +132,7 @@ class _Matching(Evaluation):
                 )
         sources = self.sources(*rows)
         if sources:
-            return MismatchError(tensor, None, allowed, _following(rank, sources))
+            return MismatchError(tensor, None, allowed, _following(allowed, sources))
         if not rank:
             return MismatchError(tensor, None, allowed, "; it must be a scalar")
         return MismatchError(tensor, None, allowed)
@@ -257,7 +256,7 @@ class _Matching(Evaluation):
                 )
         sources = self.sources(node)
         if sources:
-            return MismatchError(tensor, at, allowed, _following(known, sources))
+            return MismatchError(tensor, at, allowed, _following(allowed, sources))
         return MismatchError(tensor, at, allowed)
 
     def origin(self, node: ast.expr) -> tuple[Tensor, int] | None:
@@ -279,12 +278,11 @@ class _Matching(Evaluation):
         return list(dict.fromkeys(found))
 
 
-def _following(known: int, sources: Sequence[str]) -> str:
+def _following(allowed: str, sources: Sequence[str]) -> str:
     *others, last = sources[:_FEW_SOURCES]
     listed = f"{', '.join(others)} and {last}" if others else last
-    return (
-        f", not the {known} that {'follows' if known == 1 else 'follow'} from {listed}"
-    )
+    verb = "follows" if allowed == "1" else "follow"
+    return f", not the {allowed} that {verb} from {listed}"
 
 
 # More are no help to a reader.
