@@ -88,6 +88,8 @@ def _is_whole(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
 def _check(dtype: DTypeName | None, args: Sequence[Arg]) -> str:
     """What looks at values: alone, or with those whose dtype they take."""
     first, *others = args
+    if len(others) == 1 and not any(arg.is_list for arg in args):
+        return "fit_pair"
     follows = others or (first.is_list and first.type_attr is not None)
     return "fit_together" if follows or dtype is None else "fits"
 

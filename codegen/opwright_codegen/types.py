@@ -139,7 +139,7 @@ BINDING: Final = frozenset(
 #: ... and some files only.
 BINDING_OF_SOME: Final = frozenset(
     {"EagerTensor", "Op", "OpOptions", "TensorOp", "all_tensors", "default"}
-    | {"fit_together", "fits"}
+    | {"fit_pair", "fit_together", "fits"}
 )
 
 #: dtypes of whole numbers; TensorFlow cuts what Python and NumPy have beyond them.

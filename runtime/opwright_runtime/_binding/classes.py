@@ -3,6 +3,7 @@
 from opwright_runtime._binding.narrowing import (
     EagerTensor,
     all_tensors,
+    fit_pair,
     fit_together,
     fits,
 )
@@ -169,6 +170,7 @@ __all__ = [
     "default",
     "execute",
     "explained",
+    "fit_pair",
     "fit_together",
     "fits",
     "flags",

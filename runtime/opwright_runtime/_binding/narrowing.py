@@ -25,29 +25,46 @@ EagerTensor: Any = ops.EagerTensor
 
 
 class _Range(NamedTuple):
-    """The numbers that a dtype holds; `whole`: integers alone."""
+    """The numbers that a dtype holds.
+
+    Attributes:
+        low: the least.
+        high: the greatest.
+        whole: whether they are integers alone.
+        arrays: NumPy's numbers of the dtypes of integers that fit, whatever the values.
+    """
 
     low: float
     high: float
     whole: bool
+    arrays: frozenset[int]
 
 
-_REAL = _Range(-math.inf, math.inf, False)
-_EMPTY = _Range(math.inf, -math.inf, True)
+_INTEGERS = [np.dtype(code) for code in np.typecodes["AllInteger"]]
+
+
+def _made(low: float, high: float, whole: bool) -> _Range:
+    bounds = [(dtype.num, np.iinfo(dtype)) for dtype in _INTEGERS]
+    arrays = [num for num, info in bounds if low <= info.min and info.max <= high]
+    return _Range(low, high, whole, frozenset(arrays))
+
+
+_REAL = _made(-math.inf, math.inf, False)
+_EMPTY = _made(math.inf, -math.inf, True)
 # What holds every number, and what holds none.
 _UNLIMITED = frozenset({"complex64", "complex128", "string", "resource", "variant"})
 
 
 def _range(name: str) -> _Range:
     if name == "bool":
-        return _Range(0, 1, True)
+        return _made(0, 1, True)
     _, is_integer, bits = name.partition("int")
     if not is_integer:
         return _REAL
     if "u" in name:
-        return _Range(0, 2 ** int(bits) - 1, True)
+        return _made(0, 2 ** int(bits) - 1, True)
     half = 2 ** (int(bits) - 1)
-    return _Range(-half, half - 1, True)
+    return _made(-half, half - 1, True)
 
 
 _BY_CLASS = {
@@ -74,9 +91,23 @@ def fits(dtype: type[TType], value: Any) -> bool:
         value: the input, or a list of inputs.
     """
     if type(value) is int:
-        low, high, _ = _BY_CLASS[dtype]
-        return low <= value <= high
+        allowed = _BY_CLASS[dtype]
+        return allowed.low <= value <= allowed.high
     return _cut(value, _BY_CLASS[dtype]) is None
+
+
+def fit_pair(dtype: type[TType] | None, first: Any, second: Any) -> bool:
+    """As `fit_together` for two values, sooner where a number follows a tensor."""
+    if type(first) is EagerTensor:
+        allowed = _BY_ENUM.get(first._datatype_enum())
+        if allowed is None:
+            return True
+        kind = type(second)
+        if kind is int or kind in _NUMPY_INTEGERS:
+            return allowed.low <= int(second) <= allowed.high
+        if kind in _REFUSED:
+            return True
+    return fit_together(dtype, first, second)
 
 
 def fit_together(dtype: type[TType] | None, *values: Any) -> bool:
@@ -96,10 +127,9 @@ def fit_together(dtype: type[TType] | None, *values: Any) -> bool:
         allowed = _shared(dtype, [*_leaves(values)])
     if allowed is None:
         return True
-    low, high, _ = allowed
     for value in values:
         if type(value) is int:
-            if not low <= value <= high:
+            if not allowed.low <= value <= allowed.high:
                 return False
         elif type(value) is not EagerTensor and _cut(value, allowed) is not None:
             return False
@@ -153,10 +183,12 @@ def _cut(value: Any, allowed: _Range) -> Any:
     kind = type(value)
     if kind in _REFUSED:
         return None
-    if kind is int:
-        return None if allowed.low <= value <= allowed.high else value
+    if kind is int or kind in _NUMPY_INTEGERS:
+        return None if allowed.low <= int(value) <= allowed.high else int(value)
     if kind is list or kind is tuple:
         return _cut_of_list(value, allowed)
+    if kind is np.ndarray:
+        return _cut_of_array(value, allowed)
     if isinstance(value, (np.ndarray, np.generic)):
         return _cut_of_array(np.asarray(value), allowed)
     if isinstance(value, int):
@@ -176,6 +208,7 @@ def _cut(value: Any, allowed: _Range) -> Any:
     return _cut_of_array(numbers, allowed)
 
 
+_NUMPY_INTEGERS = frozenset(dtype.type for dtype in _INTEGERS)
 # What TensorFlow itself refuses where it does not fit, or takes for no number.
 _REFUSED = frozenset({bool, float, complex, str, bytes, type(None)})
 # By these NumPy makes an array of an object.
@@ -194,6 +227,8 @@ def _cut_of_list(values: Sequence[Any], allowed: _Range) -> Any:
 
 
 def _cut_of_array(numbers: Any, allowed: _Range) -> Any:
+    if numbers.dtype.num in allowed.arrays:
+        return None
     kind = numbers.dtype.kind
     if kind == "O":
         return _cut_of_list([*_of_objects(numbers)], allowed)
@@ -212,8 +247,6 @@ def _cut_of_array(numbers: Any, allowed: _Range) -> Any:
         fraction = _first_where(numbers, np.trunc(numbers) != numbers)
         if fraction is not None:
             return fraction
-    elif _holds_all(numbers.dtype, allowed):
-        return None
     for one in _extremes(numbers):
         if not allowed.low <= one <= allowed.high:
             return one
@@ -244,11 +277,6 @@ def _as_numbers(values: Any) -> Any:
         return values.astype(np.float64)
     except (TypeError, ValueError):
         return None
-
-
-def _holds_all(dtype: Any, allowed: _Range) -> bool:
-    found = np.iinfo(dtype)
-    return bool(allowed.low <= found.min and found.max <= allowed.high)
 
 
 # Up to here, Python finds the least of some numbers sooner than NumPy.
