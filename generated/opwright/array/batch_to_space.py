@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -66,6 +69,8 @@ class BatchToSpace(TensorOp[T]):
     of its own, and is the one to take. DepthToSpace makes the pixels from channels
     instead.
 
+    Gradient: registered.
+
     `Tidx`: int32 or int64.
 
     Attributes:
@@ -115,6 +120,8 @@ class BatchToSpace(TensorOp[T]):
         size of its own, and is the one to take. DepthToSpace makes the pixels from
         channels instead.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -142,7 +149,16 @@ class BatchToSpace(TensorOp[T]):
         op: BatchToSpace[U] = new(BatchToSpace)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(crops) is EagerTensor
+                    or type(crops) is int
+                    and -2147483648 <= crops <= 2147483647
+                    or fits(TInt32, crops)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "BatchToSpace",
@@ -185,6 +201,8 @@ def batch_to_space(
     of its own, and is the one to take. DepthToSpace makes the pixels from channels
     instead.
 
+    Gradient: registered.
+
     `BatchToSpace.create` in the current scope.
 
     Args:
@@ -214,7 +232,16 @@ def batch_to_space(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(crops) is EagerTensor
+                or type(crops) is int
+                and -2147483648 <= crops <= 2147483647
+                or fits(TInt32, crops)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BatchToSpace",

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -67,6 +70,8 @@ class BatchToSpaceND(TensorOp[T]):
     negative crops, crops of more than there is, and more than four dimensions that have
     blocks are refused. Together with SpaceToBatchND, a dilated convolution becomes a
     plain one between the two.
+
+    Gradient: registered.
 
     `Tblock_shape`: int32 or int64.
 
@@ -120,6 +125,8 @@ class BatchToSpaceND(TensorOp[T]):
         have blocks are refused. Together with SpaceToBatchND, a dilated convolution
         becomes a plain one between the two.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -146,7 +153,22 @@ class BatchToSpaceND(TensorOp[T]):
         op: BatchToSpaceND[U] = new(BatchToSpaceND)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(block_shape) is EagerTensor
+                    or type(block_shape) is int
+                    and -2147483648 <= block_shape <= 2147483647
+                    or fits(TInt32, block_shape)
+                )
+                and (
+                    type(crops) is EagerTensor
+                    or type(crops) is int
+                    and -2147483648 <= crops <= 2147483647
+                    or fits(TInt32, crops)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "BatchToSpaceND", None, input, block_shape, crops
                 )
@@ -181,6 +203,8 @@ def batch_to_space_nd(
     blocks are refused. Together with SpaceToBatchND, a dilated convolution becomes a
     plain one between the two.
 
+    Gradient: registered.
+
     `BatchToSpaceND.create` in the current scope.
 
     Args:
@@ -209,7 +233,22 @@ def batch_to_space_nd(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(block_shape) is EagerTensor
+                or type(block_shape) is int
+                and -2147483648 <= block_shape <= 2147483647
+                or fits(TInt32, block_shape)
+            )
+            and (
+                type(crops) is EagerTensor
+                or type(crops) is int
+                and -2147483648 <= crops <= 2147483647
+                or fits(TInt32, crops)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "BatchToSpaceND", name, input, block_shape, crops
             )

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -55,6 +58,8 @@ class BroadcastArgs(TensorOp[T]):
     the program runs; tf.broadcast_static_shape does the same with those that are known
     before.
 
+    Gradient: none registered.
+
     `T`: int32 or int64.
 
     Attributes:
@@ -93,6 +98,8 @@ class BroadcastArgs(TensorOp[T]):
         when the program runs; tf.broadcast_static_shape does the same with those that
         are known before.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -114,7 +121,11 @@ class BroadcastArgs(TensorOp[T]):
         op: BroadcastArgs[U] = new(BroadcastArgs)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(s0) is type(s1) is EagerTensor or fit_pair(TInt32, s0, s1))
+            ):
                 op.r0 = execute(context[CURRENT], "BroadcastArgs", None, s0, s1)
                 return op
         except Exception as error:
@@ -136,6 +147,8 @@ def broadcast_args(
     Other sizes that differ are refused. This is about shapes that are known only when
     the program runs; tf.broadcast_static_shape does the same with those that are known
     before.
+
+    Gradient: none registered.
 
     `BroadcastArgs.create` in the current scope.
 
@@ -160,7 +173,11 @@ def broadcast_args(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(s0) is type(s1) is EagerTensor or fit_pair(TInt32, s0, s1))
+        ):
             _result = execute(context[CURRENT], "BroadcastArgs", name, s0, s1)
             return _result
     except Exception as error:

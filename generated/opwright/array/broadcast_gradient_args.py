@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -69,6 +72,8 @@ class BroadcastGradientArgs(Op, Generic[T]):
     refused. Gradient functions call this op; BroadcastArgs finds the common shape
     itself.
 
+    Gradient: declared not differentiable.
+
     `T`: int32 or int64.
 
     Attributes:
@@ -116,6 +121,8 @@ class BroadcastGradientArgs(Op, Generic[T]):
         refused. Gradient functions call this op; BroadcastArgs finds the common shape
         itself.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -139,7 +146,11 @@ class BroadcastGradientArgs(Op, Generic[T]):
         op: BroadcastGradientArgs[U] = new(BroadcastGradientArgs)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(s0) is type(s1) is EagerTensor or fit_pair(TInt32, s0, s1))
+            ):
                 op.r0, op.r1 = execute(
                     context[CURRENT], "BroadcastGradientArgs", None, s0, s1
                 )
@@ -164,6 +175,8 @@ def broadcast_gradient_args(
     Axes of size 1 in both are listed for both. Shapes that do not broadcast are
     refused. Gradient functions call this op; BroadcastArgs finds the common shape
     itself.
+
+    Gradient: declared not differentiable.
 
     `BroadcastGradientArgs.create` in the current scope.
 
@@ -190,7 +203,11 @@ def broadcast_gradient_args(
     fast_path_error = None
     _result: BroadcastGradientArgsOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(s0) is type(s1) is EagerTensor or fit_pair(TInt32, s0, s1))
+        ):
             _result = BroadcastGradientArgsOutputs._make(
                 execute(context[CURRENT], "BroadcastGradientArgs", name, s0, s1)
             )

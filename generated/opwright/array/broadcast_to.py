@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -60,6 +63,8 @@ class BroadcastTo(TensorOp[T]):
     The result takes the memory of all its elements. Most ops, such as AddV2 and Mul,
     broadcast by themselves without that; Tile repeats whole tensors, of any size.
 
+    Gradient: registered.
+
     `Tidx`: int32 or int64.
 
     Attributes:
@@ -103,6 +108,8 @@ class BroadcastTo(TensorOp[T]):
         Mul, broadcast by themselves without that; Tile repeats whole tensors, of any
         size.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,7 +131,16 @@ class BroadcastTo(TensorOp[T]):
         op: BroadcastTo[U] = new(BroadcastTo)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+            ):
                 op.output = execute(context[CURRENT], "BroadcastTo", None, input, shape)
                 return op
         except Exception as error:
@@ -153,6 +169,8 @@ def broadcast_to(
     The result takes the memory of all its elements. Most ops, such as AddV2 and Mul,
     broadcast by themselves without that; Tile repeats whole tensors, of any size.
 
+    Gradient: registered.
+
     `BroadcastTo.create` in the current scope.
 
     Args:
@@ -176,7 +194,16 @@ def broadcast_to(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+        ):
             _result = execute(context[CURRENT], "BroadcastTo", name, input, shape)
             return _result
     except Exception as error:

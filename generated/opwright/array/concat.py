@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
     )
 
@@ -53,6 +57,8 @@ class Concat(TensorOp[T]):
     ConcatV2 is what to use: it takes the axis last, also as int64. Both join tensors
     that agree in all sizes but the one along `concat_dim`, whose sizes add up, and
     refuse others. Negative axes count from the last.
+
+    Gradient: registered.
 
     `N`: at least 2.
 
@@ -89,6 +95,8 @@ class Concat(TensorOp[T]):
         tensors that agree in all sizes but the one along `concat_dim`, whose sizes add
         up, and refuse others. Negative axes count from the last.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -113,7 +121,17 @@ class Concat(TensorOp[T]):
         op: Concat[U] = new(Concat)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(concat_dim) is EagerTensor
+                    or type(concat_dim) is int
+                    and -2147483648 <= concat_dim <= 2147483647
+                    or fits(TInt32, concat_dim)
+                )
+                and (all_tensors(values) or fit_together(None, values))
+            ):
                 op.output = execute(
                     context[CURRENT], "Concat", None, concat_dim, values
                 )
@@ -136,6 +154,8 @@ def concat(
     ConcatV2 is what to use: it takes the axis last, also as int64. Both join tensors
     that agree in all sizes but the one along `concat_dim`, whose sizes add up, and
     refuse others. Negative axes count from the last.
+
+    Gradient: registered.
 
     `Concat.create` in the current scope.
 
@@ -162,7 +182,17 @@ def concat(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(concat_dim) is EagerTensor
+                or type(concat_dim) is int
+                and -2147483648 <= concat_dim <= 2147483647
+                or fits(TInt32, concat_dim)
+            )
+            and (all_tensors(values) or fit_together(None, values))
+        ):
             _result = execute(context[CURRENT], "Concat", name, concat_dim, values)
             return _result
     except Exception as error:

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -22,14 +27,7 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TIndex,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIndex
 
 __all__ = ["ConcatOffset", "concat_offset"]
 
@@ -56,6 +54,8 @@ class ConcatOffset(Op, Generic[ShapeType]):
 
     Slice with that offset and the tensor's own shape cuts its part out again: so the
     gradient of a concatenation is made. Shapes that differ elsewhere are refused.
+
+    Gradient: declared not differentiable.
 
     `N`: at least 2.
 
@@ -100,6 +100,8 @@ class ConcatOffset(Op, Generic[ShapeType]):
         the gradient of a concatenation is made. Shapes that differ elsewhere are
         refused.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,7 +126,17 @@ class ConcatOffset(Op, Generic[ShapeType]):
         op: ConcatOffset[UShapeType] = new(ConcatOffset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(concat_dim) is EagerTensor
+                    or type(concat_dim) is int
+                    and -2147483648 <= concat_dim <= 2147483647
+                    or fits(TInt32, concat_dim)
+                )
+                and (all_tensors(shape) or fit_together(TInt32, shape))
+            ):
                 op.offset = execute(
                     context[CURRENT], "ConcatOffset", None, concat_dim, shape
                 )
@@ -152,6 +164,8 @@ def concat_offset(
     Slice with that offset and the tensor's own shape cuts its part out again: so the
     gradient of a concatenation is made. Shapes that differ elsewhere are refused.
 
+    Gradient: declared not differentiable.
+
     `ConcatOffset.create` in the current scope.
 
     Args:
@@ -178,7 +192,17 @@ def concat_offset(
     fast_path_error = None
     _result: list[Output[UShapeType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(concat_dim) is EagerTensor
+                or type(concat_dim) is int
+                and -2147483648 <= concat_dim <= 2147483647
+                or fits(TInt32, concat_dim)
+            )
+            and (all_tensors(shape) or fit_together(TInt32, shape))
+        ):
             _result = execute(context[CURRENT], "ConcatOffset", name, concat_dim, shape)
             return _result
     except Exception as error:

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -61,6 +66,8 @@ class ConcatV2(TensorOp[T]):
     needed: tf.concat takes a single one as well. To put tensors of one shape side by
     side along a new axis, take Pack.
 
+    Gradient: registered.
+
     `N`: at least 2.
 
     `Tidx`: int32 or int64.
@@ -106,6 +113,8 @@ class ConcatV2(TensorOp[T]):
         needed: tf.concat takes a single one as well. To put tensors of one shape side
         by side along a new axis, take Pack.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -132,7 +141,17 @@ class ConcatV2(TensorOp[T]):
         op: ConcatV2[U] = new(ConcatV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(values) or fit_together(None, values))
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -2147483648 <= axis <= 2147483647
+                    or fits(TInt32, axis)
+                )
+            ):
                 op.output = execute(context[CURRENT], "ConcatV2", None, values, axis)
                 return op
         except Exception as error:
@@ -158,6 +177,8 @@ def concat_v2(
     A tensor whose size along the axis is 0 adds nothing. At least two tensors are
     needed: tf.concat takes a single one as well. To put tensors of one shape side by
     side along a new axis, take Pack.
+
+    Gradient: registered.
 
     `ConcatV2.create` in the current scope.
 
@@ -186,7 +207,17 @@ def concat_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(values) or fit_together(None, values))
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -2147483648 <= axis <= 2147483647
+                or fits(TInt32, axis)
+            )
+        ):
             _result = execute(context[CURRENT], "ConcatV2", name, values, axis)
             return _result
     except Exception as error:

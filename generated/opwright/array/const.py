@@ -56,6 +56,8 @@ class Const(TensorOp[Dtype]):
     without an op. Fill makes large tensors of one value, and ImmutableConst maps them
     from a file.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: `dtype`, `...`. What the attr holds.
 
@@ -92,6 +94,8 @@ class Const(TensorOp[Dtype]):
         Eager mode takes no attrs that are tensors: there, tf.constant makes a tensor
         without an op. Fill makes large tensors of one value, and ImmutableConst maps
         them from a file.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -149,6 +153,8 @@ def const(
     Eager mode takes no attrs that are tensors: there, tf.constant makes a tensor
     without an op. Fill makes large tensors of one value, and ImmutableConst maps them
     from a file.
+
+    Gradient: declared not differentiable.
 
     `Const.create` in the current scope.
 

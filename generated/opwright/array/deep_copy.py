@@ -42,7 +42,7 @@ class DeepCopy(TensorOp[T]):
     in-place ops InplaceAdd, InplaceSub and InplaceUpdate, which write into the buffer
     of their input: a copy keeps what else reads it from changing.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         y: `T`, `*x`. The same elements, which nothing else shares.
@@ -79,7 +79,7 @@ class DeepCopy(TensorOp[T]):
         the in-place ops InplaceAdd, InplaceSub and InplaceUpdate, which write into the
         buffer of their input: a copy keeps what else reads it from changing.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,7 +124,7 @@ def deep_copy(
     in-place ops InplaceAdd, InplaceSub and InplaceUpdate, which write into the buffer
     of their input: a copy keeps what else reads it from changing.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DeepCopy.create` in the current scope.
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
     )
 
@@ -58,6 +60,8 @@ class DynamicPartition(Op, Generic[T]):
     An output that nothing goes to has 0 rows. A number below 0, or of `num_partitions`
     and above, is refused. Together with DynamicStitch, which puts the parts back,
     different rows can go through different computations.
+
+    Gradient: registered.
 
     Attributes:
         outputs: list of `num_partitions` tensors, each `T`, `_ *r`. What went to each
@@ -103,6 +107,8 @@ class DynamicPartition(Op, Generic[T]):
         `num_partitions` and above, is refused. Together with DynamicStitch, which puts
         the parts back, different rows can go through different computations.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,7 +134,16 @@ class DynamicPartition(Op, Generic[T]):
         op: DynamicPartition[U] = new(DynamicPartition)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(partitions) is EagerTensor
+                    or type(partitions) is int
+                    and -2147483648 <= partitions <= 2147483647
+                    or fits(TInt32, partitions)
+                )
+            ):
                 op.outputs = execute(
                     context[CURRENT],
                     "DynamicPartition",
@@ -169,6 +184,8 @@ def dynamic_partition(
     and above, is refused. Together with DynamicStitch, which puts the parts back,
     different rows can go through different computations.
 
+    Gradient: registered.
+
     `DynamicPartition.create` in the current scope.
 
     Args:
@@ -196,7 +213,16 @@ def dynamic_partition(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(partitions) is EagerTensor
+                or type(partitions) is int
+                and -2147483648 <= partitions <= 2147483647
+                or fits(TInt32, partitions)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DynamicPartition",

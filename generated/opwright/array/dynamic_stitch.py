@@ -10,10 +10,14 @@ from opwright_runtime.gencode import (
     EAGER,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
     )
 
@@ -61,6 +64,8 @@ class DynamicStitch(TensorOp[T]):
 
     The inverse of DynamicPartition, if `indices` are parts of arange(n) in the same way
     as `data`. ParallelDynamicStitch is faster with large tensors, but in no order.
+
+    Gradient: registered.
 
     `N`: at least 1.
 
@@ -105,6 +110,8 @@ class DynamicStitch(TensorOp[T]):
         way as `data`. ParallelDynamicStitch is faster with large tensors, but in no
         order.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,7 +133,12 @@ class DynamicStitch(TensorOp[T]):
         op: DynamicStitch[U] = new(DynamicStitch)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(indices) or fits(TInt32, indices))
+                and (all_tensors(data) or fit_together(None, data))
+            ):
                 op.merged = execute(
                     context[CURRENT], "DynamicStitch", None, indices, data
                 )
@@ -158,6 +170,8 @@ def dynamic_stitch(
     The inverse of DynamicPartition, if `indices` are parts of arange(n) in the same way
     as `data`. ParallelDynamicStitch is faster with large tensors, but in no order.
 
+    Gradient: registered.
+
     `DynamicStitch.create` in the current scope.
 
     Args:
@@ -181,7 +195,12 @@ def dynamic_stitch(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(indices) or fits(TInt32, indices))
+            and (all_tensors(data) or fit_together(None, data))
+        ):
             _result = execute(context[CURRENT], "DynamicStitch", name, indices, data)
             return _result
     except Exception as error:

@@ -9,15 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,14 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DTypeLike,
-        Operand,
-        Output,
-        TInt32,
-        TType,
-    )
+    from opwright_runtime.gencode import AnyDType, DTypeLike, Operand, Output, TType
     from typing_extensions import Self
 
 __all__ = ["Empty", "empty"]
@@ -56,7 +52,7 @@ class Empty(TensorOp[Dtype]):
     written before they are read; InplaceUpdate does that row by row. Where they need a
     value, Fill, ZerosLike and OnesLike give it. Strings are always empty.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `*shape`. The tensor, with unknown elements unless `init` is
@@ -114,7 +110,7 @@ class Empty(TensorOp[Dtype]):
         be written before they are read; InplaceUpdate does that row by row. Where they
         need a value, Fill, ZerosLike and OnesLike give it. Strings are always empty.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -141,7 +137,16 @@ class Empty(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Empty",
@@ -179,7 +184,7 @@ def empty(
     written before they are read; InplaceUpdate does that row by row. Where they need a
     value, Fill, ZerosLike and OnesLike give it. Strings are always empty.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Empty.create` in the current scope, with Empty.Options as keywords.
 
@@ -206,7 +211,16 @@ def empty(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Empty",

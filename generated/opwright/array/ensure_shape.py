@@ -56,6 +56,8 @@ class EnsureShape(TensorOp[T]):
 
     Nothing is copied. Reshape changes a shape.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*shape`. The same tensor.
 
@@ -89,6 +91,8 @@ class EnsureShape(TensorOp[T]):
         a tensor, it fails where the claim is wrong.
 
         Nothing is copied. Reshape changes a shape.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,6 +148,8 @@ def ensure_shape(
     it fails where the claim is wrong.
 
     Nothing is copied. Reshape changes a shape.
+
+    Gradient: registered.
 
     `EnsureShape.create` in the current scope.
 

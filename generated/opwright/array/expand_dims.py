@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -58,6 +61,8 @@ class ExpandDims(TensorOp[T]):
     -rank - 1 to rank is refused. Squeeze takes axes of size 1 away, Reshape makes any
     shape.
 
+    Gradient: registered.
+
     `Tdim`: int32 or int64.
 
     Attributes:
@@ -99,6 +104,8 @@ class ExpandDims(TensorOp[T]):
         axis beyond -rank - 1 to rank is refused. Squeeze takes axes of size 1 away,
         Reshape makes any shape.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,7 +131,16 @@ class ExpandDims(TensorOp[T]):
         op: ExpandDims[U] = new(ExpandDims)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dim) is EagerTensor
+                    or type(dim) is int
+                    and -2147483648 <= dim <= 2147483647
+                    or fits(TInt32, dim)
+                )
+            ):
                 op.output = execute(context[CURRENT], "ExpandDims", None, input, dim)
                 return op
         except Exception as error:
@@ -150,6 +166,8 @@ def expand_dims(
     rows. Values stay where they are; only the shape changes, at no cost. An axis beyond
     -rank - 1 to rank is refused. Squeeze takes axes of size 1 away, Reshape makes any
     shape.
+
+    Gradient: registered.
 
     `ExpandDims.create` in the current scope.
 
@@ -178,7 +196,16 @@ def expand_dims(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dim) is EagerTensor
+                or type(dim) is int
+                and -2147483648 <= dim <= 2147483647
+                or fits(TInt32, dim)
+            )
+        ):
             _result = execute(context[CURRENT], "ExpandDims", name, input, dim)
             return _result
     except Exception as error:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -55,6 +58,8 @@ class Fill(TensorOp[T]):
     In a graph the tensor is made anew each time, and not stored as a constant is.
     BroadcastTo repeats tensors of more than one element.
 
+    Gradient: registered.
+
     `index_type`: int32 or int64.
 
     Attributes:
@@ -94,6 +99,8 @@ class Fill(TensorOp[T]):
         In a graph the tensor is made anew each time, and not stored as a constant is.
         BroadcastTo repeats tensors of more than one element.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -117,7 +124,16 @@ class Fill(TensorOp[T]):
         op: Fill[U] = new(Fill)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dims) is EagerTensor
+                    or type(dims) is int
+                    and -2147483648 <= dims <= 2147483647
+                    or fits(TInt32, dims)
+                )
+            ):
                 op.output = execute(context[CURRENT], "Fill", None, dims, value)
                 return op
         except Exception as error:
@@ -140,6 +156,8 @@ def fill(
 
     In a graph the tensor is made anew each time, and not stored as a constant is.
     BroadcastTo repeats tensors of more than one element.
+
+    Gradient: registered.
 
     `Fill.create` in the current scope.
 
@@ -166,7 +184,16 @@ def fill(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dims) is EagerTensor
+                or type(dims) is int
+                and -2147483648 <= dims <= 2147483647
+                or fits(TInt32, dims)
+            )
+        ):
             _result = execute(context[CURRENT], "Fill", name, dims, value)
             return _result
     except Exception as error:

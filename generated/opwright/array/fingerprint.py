@@ -55,6 +55,8 @@ class Fingerprint(TensorOp[TUint8]):
     The only method is "farmhash64": fast, and no protection against those who look for
     collisions. StringToHashBucketFast gives numbers of buckets.
 
+    Gradient: none registered.
+
     Attributes:
         fingerprint: uint8, `n 8`. Per row the bytes of its hash, the lowest first.
 
@@ -91,6 +93,8 @@ class Fingerprint(TensorOp[TUint8]):
 
         The only method is "farmhash64": fast, and no protection against those who look
         for collisions. StringToHashBucketFast gives numbers of buckets.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -142,6 +146,8 @@ def fingerprint(
 
     The only method is "farmhash64": fast, and no protection against those who look for
     collisions. StringToHashBucketFast gives numbers of buckets.
+
+    Gradient: none registered.
 
     `Fingerprint.create` in the current scope.
 

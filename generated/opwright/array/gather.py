@@ -62,6 +62,8 @@ class Gather(TensorOp[Tparams]):
     An index that is not in range is refused on the CPU; a GPU gives zeros. GatherNd
     takes elements by several indices at once.
 
+    Gradient: registered.
+
     `Tindices`: int32 or int64.
 
     Attributes:
@@ -123,6 +125,8 @@ class Gather(TensorOp[Tparams]):
 
         An index that is not in range is refused on the CPU; a GPU gives zeros. GatherNd
         takes elements by several indices at once.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,6 +197,8 @@ def gather(
 
     An index that is not in range is refused on the CPU; a GPU gives zeros. GatherNd
     takes elements by several indices at once.
+
+    Gradient: registered.
 
     `Gather.create` in the current scope, with Gather.Options as keywords.
 

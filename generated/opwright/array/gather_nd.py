@@ -66,6 +66,8 @@ class GatherNd(TensorOp[Tparams]):
     An index that is not in range is refused on the CPU, while a GPU gives zeros for it;
     `bad_indices_policy` decides otherwise.
 
+    Gradient: registered.
+
     `Tindices`: int16, int32 or int64.
 
     Attributes:
@@ -135,6 +137,8 @@ class GatherNd(TensorOp[Tparams]):
 
         An index that is not in range is refused on the CPU, while a GPU gives zeros for
         it; `bad_indices_policy` decides otherwise.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -211,6 +215,8 @@ def gather_nd(
 
     An index that is not in range is refused on the CPU, while a GPU gives zeros for it;
     `bad_indices_policy` decides otherwise.
+
+    Gradient: registered.
 
     `GatherNd.create` in the current scope, with GatherNd.Options as keywords.
 

@@ -70,6 +70,8 @@ class GatherV2(TensorOp[Tparams]):
     GatherNd takes by indices into several axes, TensorScatterUpdate writes by them,
     ResourceGather reads rows of a variable without copying it first.
 
+    Gradient: registered.
+
     `Tindices`: int16, int32 or int64.
 
     `Taxis`: int32 or int64.
@@ -146,6 +148,8 @@ class GatherV2(TensorOp[Tparams]):
         An index that is not in range is refused on the CPU; on a GPU it gives zeros.
         GatherNd takes by indices into several axes, TensorScatterUpdate writes by them,
         ResourceGather reads rows of a variable without copying it first.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -232,6 +236,8 @@ def gather_v2(
     An index that is not in range is refused on the CPU; on a GPU it gives zeros.
     GatherNd takes by indices into several axes, TensorScatterUpdate writes by them,
     ResourceGather reads rows of a variable without copying it first.
+
+    Gradient: registered.
 
     `GatherV2.create` in the current scope, with GatherV2.Options as keywords.
 

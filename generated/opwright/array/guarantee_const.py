@@ -43,7 +43,7 @@ class GuaranteeConst(TensorOp[T]):
     read the variable, and promise that of its value. If the value does change after
     all, which of its values is used is open.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `T`, `*x`. The same tensor.
@@ -76,7 +76,7 @@ class GuaranteeConst(TensorOp[T]):
         refused: read the variable, and promise that of its value. If the value does
         change after all, which of its values is used is open.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,7 +117,7 @@ def guarantee_const(
     read the variable, and promise that of its value. If the value does change after
     all, which of its values is used is open.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `GuaranteeConst.create` in the current scope.
 

@@ -51,6 +51,8 @@ class HostConst(TensorOp[Dtype]):
     the host, for ops on a GPU that take shapes and axes from there. On the CPU both are
     the same. Eager mode takes no attrs that are tensors.
 
+    Gradient: none registered.
+
     Attributes:
         output: `dtype`, `...`. The tensor, in host memory.
 
@@ -82,6 +84,8 @@ class HostConst(TensorOp[Dtype]):
         Const puts the tensor where its op runs; this one always keeps it in the memory
         of the host, for ops on a GPU that take shapes and axes from there. On the CPU
         both are the same. Eager mode takes no attrs that are tensors.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,6 +138,8 @@ def host_const(
     Const puts the tensor where its op runs; this one always keeps it in the memory of
     the host, for ops on a GPU that take shapes and axes from there. On the CPU both are
     the same. Eager mode takes no attrs that are tensors.
+
+    Gradient: none registered.
 
     `HostConst.create` in the current scope.
 

@@ -43,6 +43,8 @@ class Identity(TensorOp[T]):
     it to another device. Its gradient is passed on as well: StopGradient keeps it back.
     IdentityN takes several tensors.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*x`. The same tensor.
 
@@ -76,6 +78,8 @@ class Identity(TensorOp[T]):
         gives a tensor a name of its own, holds it in place under control dependencies,
         or brings it to another device. Its gradient is passed on as well: StopGradient
         keeps it back. IdentityN takes several tensors.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -118,6 +122,8 @@ def identity(
     a tensor a name of its own, holds it in place under control dependencies, or brings
     it to another device. Its gradient is passed on as well: StopGradient keeps it back.
     IdentityN takes several tensors.
+
+    Gradient: registered.
 
     `Identity.create` in the current scope.
 

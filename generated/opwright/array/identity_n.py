@@ -41,6 +41,8 @@ class IdentityN(Op):
     tf.Graph.gradient_override_map, or tf.custom_gradient, which is made with it,
     several tensors get one gradient function.
 
+    Gradient: registered.
+
     `T`: at least 1 value.
 
     Attributes:
@@ -73,6 +75,8 @@ class IdentityN(Op):
         What Identity does for each, as one op: none comes out before all have arrived.
         With tf.Graph.gradient_override_map, or tf.custom_gradient, which is made with
         it, several tensors get one gradient function.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -113,6 +117,8 @@ def identity_n(
     What Identity does for each, as one op: none comes out before all have arrived. With
     tf.Graph.gradient_override_map, or tf.custom_gradient, which is made with it,
     several tensors get one gradient function.
+
+    Gradient: registered.
 
     `IdentityN.create` in the current scope.
 

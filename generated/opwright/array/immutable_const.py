@@ -58,6 +58,8 @@ class ImmutableConst(TensorOp[Dtype]):
     Meant for large constants of graphs that convert_graphdef_memmapped_format wrote,
     with names that start with "memmapped_package://".
 
+    Gradient: none registered.
+
     Attributes:
         tensor: `dtype`, `*shape`. The tensor, which must not be written to.
 
@@ -95,6 +97,8 @@ class ImmutableConst(TensorOp[Dtype]):
 
         Meant for large constants of graphs that convert_graphdef_memmapped_format
         wrote, with names that start with "memmapped_package://".
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -160,6 +164,8 @@ def immutable_const(
 
     Meant for large constants of graphs that convert_graphdef_memmapped_format wrote,
     with names that start with "memmapped_package://".
+
+    Gradient: none registered.
 
     `ImmutableConst.create` in the current scope.
 

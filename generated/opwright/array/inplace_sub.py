@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TInt32,
         TType,
     )
 
@@ -59,6 +62,8 @@ class InplaceSub(TensorOp[T]):
     a variable: give them what nothing else uses, such as an output of Empty or
     DeepCopy. Indices count around: -1 is the last row, and so is 2*n - 1. They have no
     gradient; TensorScatterSub has one, and copies where it has to.
+
+    Gradient: none registered.
 
     Attributes:
         y: `T`, `n *r`. The changed tensor, in the memory of `x`.
@@ -102,6 +107,8 @@ class InplaceSub(TensorOp[T]):
         DeepCopy. Indices count around: -1 is the last row, and so is 2*n - 1. They have
         no gradient; TensorScatterSub has one, and copies where it has to.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,7 +133,17 @@ class InplaceSub(TensorOp[T]):
         op: InplaceSub[U] = new(InplaceSub)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(i) is EagerTensor
+                    or type(i) is int
+                    and -2147483648 <= i <= 2147483647
+                    or fits(TInt32, i)
+                )
+                and (type(x) is type(v) is EagerTensor or fit_pair(None, x, v))
+            ):
                 op.y = execute(context[CURRENT], "InplaceSub", None, x, i, v)
                 return op
         except Exception as error:
@@ -156,6 +173,8 @@ def inplace_sub(
     DeepCopy. Indices count around: -1 is the last row, and so is 2*n - 1. They have no
     gradient; TensorScatterSub has one, and copies where it has to.
 
+    Gradient: none registered.
+
     `InplaceSub.create` in the current scope.
 
     Args:
@@ -182,7 +201,17 @@ def inplace_sub(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(i) is EagerTensor
+                or type(i) is int
+                and -2147483648 <= i <= 2147483647
+                or fits(TInt32, i)
+            )
+            and (type(x) is type(v) is EagerTensor or fit_pair(None, x, v))
+        ):
             _result = execute(context[CURRENT], "InplaceSub", name, x, i, v)
             return _result
     except Exception as error:

@@ -9,6 +9,7 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -68,6 +70,8 @@ class ListDiff(Op, Generic[T, OutIdx]):
     Floats are compared as numbers: nan equals nothing, so it always stays. Both lists
     are one-dimensional, or the call is refused. DenseToDenseSetOperation works on
     sorted sets, row by row.
+
+    Gradient: none registered.
 
     `out_idx`: int32 or int64.
 
@@ -137,6 +141,8 @@ class ListDiff(Op, Generic[T, OutIdx]):
         lists are one-dimensional, or the call is refused. DenseToDenseSetOperation
         works on sorted sets, row by row.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -160,7 +166,11 @@ class ListDiff(Op, Generic[T, OutIdx]):
         op: ListDiff[U, UOutIdx] = new(ListDiff)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            ):
                 op.out, op.idx = execute(
                     context[CURRENT],
                     "ListDiff",
@@ -216,6 +226,8 @@ def list_diff(
     are one-dimensional, or the call is refused. DenseToDenseSetOperation works on
     sorted sets, row by row.
 
+    Gradient: none registered.
+
     `ListDiff.create` in the current scope.
 
     Args:
@@ -241,7 +253,11 @@ def list_diff(
     fast_path_error = None
     _result: ListDiffOutputs[U, UOutIdx]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+        ):
             _result = ListDiffOutputs._make(
                 execute(
                     context[CURRENT],

@@ -9,6 +9,7 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TInt32,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -64,6 +66,8 @@ class LowerBound(TensorOp[OutType]):
     Both inputs are matrices with as many rows. tf.searchsorted takes any number of
     dimensions and calls one of the two; Bucketize has one list of boundaries for
     everything.
+
+    Gradient: none registered.
 
     `out_type`: int32 or int64.
 
@@ -133,6 +137,8 @@ class LowerBound(TensorOp[OutType]):
         dimensions and calls one of the two; Bucketize has one list of boundaries for
         everything.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -155,7 +161,14 @@ class LowerBound(TensorOp[OutType]):
         op: LowerBound[UOutType] = new(LowerBound)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sorted_inputs) is type(values) is EagerTensor
+                    or fit_pair(None, sorted_inputs, values)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "LowerBound",
@@ -217,6 +230,8 @@ def lower_bound(
     dimensions and calls one of the two; Bucketize has one list of boundaries for
     everything.
 
+    Gradient: none registered.
+
     `LowerBound.create` in the current scope.
 
     Args:
@@ -241,7 +256,14 @@ def lower_bound(
     fast_path_error = None
     _result: Output[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sorted_inputs) is type(values) is EagerTensor
+                or fit_pair(None, sorted_inputs, values)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "LowerBound",

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -61,6 +64,8 @@ class MirrorPad(TensorOp[T]):
     dimensions. Convolutions over what is padded this way see no seam. Pad adds zeros,
     PadV2 any value.
 
+    Gradient: registered.
+
     `Tpaddings`: int32 or int64.
 
     Attributes:
@@ -107,6 +112,8 @@ class MirrorPad(TensorOp[T]):
         dimensions. Convolutions over what is padded this way see no seam. Pad adds
         zeros, PadV2 any value.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -132,7 +139,16 @@ class MirrorPad(TensorOp[T]):
         op: MirrorPad[U] = new(MirrorPad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(paddings) is EagerTensor
+                    or type(paddings) is int
+                    and -2147483648 <= paddings <= 2147483647
+                    or fits(TInt32, paddings)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "MirrorPad", None, input, paddings, "mode", mode
                 )
@@ -164,6 +180,8 @@ def mirror_pad(
     dimensions. Convolutions over what is padded this way see no seam. Pad adds zeros,
     PadV2 any value.
 
+    Gradient: registered.
+
     `MirrorPad.create` in the current scope.
 
     Args:
@@ -191,7 +209,16 @@ def mirror_pad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(paddings) is EagerTensor
+                or type(paddings) is int
+                and -2147483648 <= paddings <= 2147483647
+                or fits(TInt32, paddings)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "MirrorPad", name, input, paddings, "mode", mode
             )

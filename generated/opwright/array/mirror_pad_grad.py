@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -57,6 +60,8 @@ class MirrorPadGrad(TensorOp[T]):
 
     Paddings must be those of the forward op: as for MirrorPad, they must be no greater
     than what comes out has room for, and at most 5 dimensions are possible.
+
+    Gradient: registered.
 
     `Tpaddings`: int32 or int64.
 
@@ -102,6 +107,8 @@ class MirrorPadGrad(TensorOp[T]):
         Paddings must be those of the forward op: as for MirrorPad, they must be no
         greater than what comes out has room for, and at most 5 dimensions are possible.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -129,7 +136,16 @@ class MirrorPadGrad(TensorOp[T]):
         op: MirrorPadGrad[U] = new(MirrorPadGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(paddings) is EagerTensor
+                    or type(paddings) is int
+                    and -2147483648 <= paddings <= 2147483647
+                    or fits(TInt32, paddings)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MirrorPadGrad",
@@ -164,6 +180,8 @@ def mirror_pad_grad(
     Paddings must be those of the forward op: as for MirrorPad, they must be no greater
     than what comes out has room for, and at most 5 dimensions are possible.
 
+    Gradient: registered.
+
     `MirrorPadGrad.create` in the current scope.
 
     Args:
@@ -193,7 +211,16 @@ def mirror_pad_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(paddings) is EagerTensor
+                or type(paddings) is int
+                and -2147483648 <= paddings <= 2147483647
+                or fits(TInt32, paddings)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "MirrorPadGrad", name, input, paddings, "mode", mode
             )

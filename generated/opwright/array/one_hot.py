@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +36,6 @@ if TYPE_CHECKING:
         SameAnyOperand,
         TIndex,
         TInt8,
-        TInt32,
         TType,
         TUint8,
     )
@@ -69,6 +73,8 @@ class OneHot(TensorOp[T]):
     The result is large where there are many classes: Gather does the same as a product
     of it with a matrix, and SparseSoftmaxCrossEntropyWithLogits takes the numbers
     themselves.
+
+    Gradient: declared not differentiable.
 
     `TI`: uint8, int8, int32 or int64.
 
@@ -144,6 +150,8 @@ class OneHot(TensorOp[T]):
         product of it with a matrix, and SparseSoftmaxCrossEntropyWithLogits takes the
         numbers themselves.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -174,7 +182,26 @@ class OneHot(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(depth) is EagerTensor
+                    or type(depth) is int
+                    and -2147483648 <= depth <= 2147483647
+                    or fits(TInt32, depth)
+                )
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -9223372036854775808 <= indices <= 9223372036854775807
+                    or fits(TInt64, indices)
+                )
+                and (
+                    type(on_value) is type(off_value) is EagerTensor
+                    or fit_pair(None, on_value, off_value)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "OneHot",
@@ -225,6 +252,8 @@ def one_hot(
     of it with a matrix, and SparseSoftmaxCrossEntropyWithLogits takes the numbers
     themselves.
 
+    Gradient: declared not differentiable.
+
     `OneHot.create` in the current scope, with OneHot.Options as keywords.
 
     Args:
@@ -255,7 +284,26 @@ def one_hot(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(depth) is EagerTensor
+                or type(depth) is int
+                and -2147483648 <= depth <= 2147483647
+                or fits(TInt32, depth)
+            )
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -9223372036854775808 <= indices <= 9223372036854775807
+                or fits(TInt64, indices)
+            )
+            and (
+                type(on_value) is type(off_value) is EagerTensor
+                or fit_pair(None, on_value, off_value)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "OneHot",

@@ -50,6 +50,8 @@ class OnesLike(TensorOp[T]):
     The ones of bool are True. No gradient flows back. Fill makes a tensor of any value
     from sizes, ZerosLike one of zeros.
 
+    Gradient: declared not differentiable.
+
     `T`: bfloat16, float16, float32, float64, int8, uint8, int16, uint16, int32, uint32,
     int64, uint64, complex64, complex128 or bool.
 
@@ -82,6 +84,8 @@ class OnesLike(TensorOp[T]):
         Only shape and dtype of `x` count; its values are not read, and nan does no
         harm. The ones of bool are True. No gradient flows back. Fill makes a tensor of
         any value from sizes, ZerosLike one of zeros.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,6 +124,8 @@ def ones_like(
     Only shape and dtype of `x` count; its values are not read, and nan does no harm.
     The ones of bool are True. No gradient flows back. Fill makes a tensor of any value
     from sizes, ZerosLike one of zeros.
+
+    Gradient: declared not differentiable.
 
     `OnesLike.create` in the current scope.
 

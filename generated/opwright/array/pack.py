@@ -12,10 +12,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -53,6 +55,8 @@ class Pack(TensorOp[T]):
     examples a batch. All shapes must be the same, or the call is refused. Unpack is the
     inverse; ConcatV2 joins along an axis that is there already. In Python, tf.stack
     calls this op.
+
+    Gradient: registered.
 
     `N`: at least 1.
 
@@ -119,6 +123,8 @@ class Pack(TensorOp[T]):
         the inverse; ConcatV2 joins along an axis that is there already. In Python,
         tf.stack calls this op.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -148,7 +154,11 @@ class Pack(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(values) or fit_together(None, values))
+            ):
                 op.output = execute(
                     context[CURRENT], "Pack", None, values, "axis", opts.axis
                 )
@@ -181,6 +191,8 @@ def pack(
     inverse; ConcatV2 joins along an axis that is there already. In Python, tf.stack
     calls this op.
 
+    Gradient: registered.
+
     `Pack.create` in the current scope, with Pack.Options as keywords.
 
     Args:
@@ -210,7 +222,11 @@ def pack(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(values) or fit_together(None, values))
+        ):
             _result = execute(context[CURRENT], "Pack", name, values, "axis", axis)
             return _result
     except Exception as error:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -58,6 +61,8 @@ class Pad(TensorOp[T]):
     count as one. PadV2 takes any value to pad with, MirrorPad takes the tensor's own;
     the padding of a convolution needs none of them.
 
+    Gradient: registered.
+
     `Tpaddings`: int32 or int64.
 
     Attributes:
@@ -100,6 +105,8 @@ class Pad(TensorOp[T]):
         padding count as one. PadV2 takes any value to pad with, MirrorPad takes the
         tensor's own; the padding of a convolution needs none of them.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -123,7 +130,16 @@ class Pad(TensorOp[T]):
         op: Pad[U] = new(Pad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(paddings) is EagerTensor
+                    or type(paddings) is int
+                    and -2147483648 <= paddings <= 2147483647
+                    or fits(TInt32, paddings)
+                )
+            ):
                 op.output = execute(context[CURRENT], "Pad", None, input, paddings)
                 return op
         except Exception as error:
@@ -150,6 +166,8 @@ def pad(
     count as one. PadV2 takes any value to pad with, MirrorPad takes the tensor's own;
     the padding of a convolution needs none of them.
 
+    Gradient: registered.
+
     `Pad.create` in the current scope.
 
     Args:
@@ -175,7 +193,16 @@ def pad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(paddings) is EagerTensor
+                or type(paddings) is int
+                and -2147483648 <= paddings <= 2147483647
+                or fits(TInt32, paddings)
+            )
+        ):
             _result = execute(context[CURRENT], "Pad", name, input, paddings)
             return _result
     except Exception as error:

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -60,6 +64,8 @@ class PadV2(TensorOp[T]):
     too, and more than 6 once neighbours without padding count as one. Pad adds zeros,
     MirrorPad the tensor's own elements.
 
+    Gradient: registered.
+
     `Tpaddings`: int32 or int64.
 
     Attributes:
@@ -104,6 +110,8 @@ class PadV2(TensorOp[T]):
         too, and more than 6 once neighbours without padding count as one. Pad adds
         zeros, MirrorPad the tensor's own elements.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,7 +134,20 @@ class PadV2(TensorOp[T]):
         op: PadV2[U] = new(PadV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(constant_values) is EagerTensor
+                    or fit_pair(None, input, constant_values)
+                )
+                and (
+                    type(paddings) is EagerTensor
+                    or type(paddings) is int
+                    and -2147483648 <= paddings <= 2147483647
+                    or fits(TInt32, paddings)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "PadV2", None, input, paddings, constant_values
                 )
@@ -156,6 +177,8 @@ def pad_v2(
     too, and more than 6 once neighbours without padding count as one. Pad adds zeros,
     MirrorPad the tensor's own elements.
 
+    Gradient: registered.
+
     `PadV2.create` in the current scope.
 
     Args:
@@ -180,7 +203,20 @@ def pad_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(constant_values) is EagerTensor
+                or fit_pair(None, input, constant_values)
+            )
+            and (
+                type(paddings) is EagerTensor
+                or type(paddings) is int
+                and -2147483648 <= paddings <= 2147483647
+                or fits(TInt32, paddings)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "PadV2", name, input, paddings, constant_values
             )

@@ -11,10 +11,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    all_tensors,
     as_shape,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -60,6 +62,8 @@ class ParallelConcat(TensorOp[T]):
     nothing checks: with fewer tensors, the last rows hold anything; with more, the call
     is refused. There is no gradient: ConcatV2 has one.
 
+    Gradient: none registered.
+
     `N`: at least 1.
 
     Attributes:
@@ -101,6 +105,8 @@ class ParallelConcat(TensorOp[T]):
         nothing checks: with fewer tensors, the last rows hold anything; with more, the
         call is refused. There is no gradient: ConcatV2 has one.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -125,7 +131,11 @@ class ParallelConcat(TensorOp[T]):
         op: ParallelConcat[U] = new(ParallelConcat)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(values) or fit_together(None, values))
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "ParallelConcat",
@@ -159,6 +169,8 @@ def parallel_concat(
     nothing checks: with fewer tensors, the last rows hold anything; with more, the call
     is refused. There is no gradient: ConcatV2 has one.
 
+    Gradient: none registered.
+
     `ParallelConcat.create` in the current scope.
 
     Args:
@@ -185,7 +197,11 @@ def parallel_concat(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(values) or fit_together(None, values))
+        ):
             _result = execute(
                 context[CURRENT],
                 "ParallelConcat",

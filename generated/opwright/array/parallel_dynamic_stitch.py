@@ -10,10 +10,14 @@ from opwright_runtime.gencode import (
     EAGER,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
     )
 
@@ -57,6 +60,8 @@ class ParallelDynamicStitch(TensorOp[T]):
     but copies the tensors side by side: where an index is there more than once, either
     row may come out. Rows that no index names hold anything at all. An index out of
     range is refused.
+
+    Gradient: registered.
 
     `N`: at least 1.
 
@@ -100,6 +105,8 @@ class ParallelDynamicStitch(TensorOp[T]):
         either row may come out. Rows that no index names hold anything at all. An index
         out of range is refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -125,7 +132,12 @@ class ParallelDynamicStitch(TensorOp[T]):
         op: ParallelDynamicStitch[U] = new(ParallelDynamicStitch)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(indices) or fits(TInt32, indices))
+                and (all_tensors(data) or fit_together(None, data))
+            ):
                 op.merged = execute(
                     context[CURRENT], "ParallelDynamicStitch", None, indices, data
                 )
@@ -152,6 +164,8 @@ def parallel_dynamic_stitch(
     but copies the tensors side by side: where an index is there more than once, either
     row may come out. Rows that no index names hold anything at all. An index out of
     range is refused.
+
+    Gradient: registered.
 
     `ParallelDynamicStitch.create` in the current scope.
 
@@ -180,7 +194,12 @@ def parallel_dynamic_stitch(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(indices) or fits(TInt32, indices))
+            and (all_tensors(data) or fit_together(None, data))
+        ):
             _result = execute(
                 context[CURRENT], "ParallelDynamicStitch", name, indices, data
             )

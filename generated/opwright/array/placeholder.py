@@ -58,6 +58,8 @@ class Placeholder(TensorOp[Dtype]):
     For graphs and sessions only; within tf.function, arguments take its place.
     PlaceholderWithDefault needs no feeding.
 
+    Gradient: none registered.
+
     Attributes:
         output: `dtype`, `*shape`. What is fed.
 
@@ -113,6 +115,8 @@ class Placeholder(TensorOp[Dtype]):
 
         For graphs and sessions only; within tf.function, arguments take its place.
         PlaceholderWithDefault needs no feeding.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -178,6 +182,8 @@ def placeholder(
 
     For graphs and sessions only; within tf.function, arguments take its place.
     PlaceholderWithDefault needs no feeding.
+
+    Gradient: none registered.
 
     `Placeholder.create` in the current scope, with Placeholder.Options as keywords.
 

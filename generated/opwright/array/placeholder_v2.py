@@ -53,7 +53,7 @@ class PlaceholderV2(TensorOp[Dtype]):
     In all else it is Placeholder. New calls are refused.
 
     PlaceholderV2 was removed in GraphDef version 23. Placeholder now behaves the same
-    as PlaceholderV2.
+    as PlaceholderV2. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `*shape`. What is fed.
@@ -92,7 +92,7 @@ class PlaceholderV2(TensorOp[Dtype]):
         scalar". In all else it is Placeholder. New calls are refused.
 
         PlaceholderV2 was removed in GraphDef version 23. Placeholder now behaves the
-        same as PlaceholderV2.
+        same as PlaceholderV2. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -152,7 +152,7 @@ def placeholder_v2(
     In all else it is Placeholder. New calls are refused.
 
     PlaceholderV2 was removed in GraphDef version 23. Placeholder now behaves the same
-    as PlaceholderV2.
+    as PlaceholderV2. Gradient: none registered.
 
     `PlaceholderV2.create` in the current scope.
 

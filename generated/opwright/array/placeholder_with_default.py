@@ -54,6 +54,8 @@ class PlaceholderWithDefault(TensorOp[Dtype]):
     graph. As inference cannot count on the default, what depends on it is never folded
     into a constant.
 
+    Gradient: registered.
+
     Attributes:
         output: `dtype`, `*shape`. What is fed, or the default.
 
@@ -88,6 +90,8 @@ class PlaceholderWithDefault(TensorOp[Dtype]):
         that inference knows of the output. A shape that the default does not fit is
         refused in a graph. As inference cannot count on the default, what depends on it
         is never folded into a constant.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -141,6 +145,8 @@ def placeholder_with_default(
     inference knows of the output. A shape that the default does not fit is refused in a
     graph. As inference cannot count on the default, what depends on it is never folded
     into a constant.
+
+    Gradient: registered.
 
     `PlaceholderWithDefault.create` in the current scope.
 

@@ -55,6 +55,8 @@ class PreventGradient(TensorOp[T]):
     for it raises a LookupError with `message`, when the gradient's graph is made.
     StopGradient lets such gradients be none instead.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*x`. The same tensor.
 
@@ -107,6 +109,8 @@ class PreventGradient(TensorOp[T]):
         A guard where a gradient would be wrong, such as one that is not implemented.
         Asking for it raises a LookupError with `message`, when the gradient's graph is
         made. StopGradient lets such gradients be none instead.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -164,6 +168,8 @@ def prevent_gradient(
     A guard where a gradient would be wrong, such as one that is not implemented. Asking
     for it raises a LookupError with `message`, when the gradient's graph is made.
     StopGradient lets such gradients be none instead.
+
+    Gradient: registered.
 
     `PreventGradient.create` in the current scope, with PreventGradient.Options as
     keywords.

@@ -43,6 +43,8 @@ class Rank(TensorOp[TInt32]):
     sizes; where the number of dimensions is known beforehand, `x.shape.rank` needs no
     op.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: int32, `scalar`. How many there are.
 
@@ -72,6 +74,8 @@ class Rank(TensorOp[TInt32]):
         It has nothing to do with the rank of a matrix in linear algebra. Shape gives
         the sizes; where the number of dimensions is known beforehand, `x.shape.rank`
         needs no op.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -110,6 +114,8 @@ def rank(
     has nothing to do with the rank of a matrix in linear algebra. Shape gives the
     sizes; where the number of dimensions is known beforehand, `x.shape.rank` needs no
     op.
+
+    Gradient: declared not differentiable.
 
     `Rank.create` in the current scope.
 

@@ -42,7 +42,7 @@ class RefIdentity(TensorOp[T]):
     sessions: what comes out is the variable's own buffer, and can be assigned to.
     Variables with handles, such as VarHandleOp makes, do not need it.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: registered.
 
     Attributes:
         output: reference to `T`, `*x`. The same reference.
@@ -76,7 +76,7 @@ class RefIdentity(TensorOp[T]):
         and sessions: what comes out is the variable's own buffer, and can be assigned
         to. Variables with handles, such as VarHandleOp makes, do not need it.
 
-        Takes uninitialized variables.
+        Takes uninitialized variables. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -118,7 +118,7 @@ def ref_identity(
     sessions: what comes out is the variable's own buffer, and can be assigned to.
     Variables with handles, such as VarHandleOp makes, do not need it.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: registered.
 
     `RefIdentity.create` in the current scope.
 

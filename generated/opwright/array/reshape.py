@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -59,6 +62,8 @@ class Reshape(TensorOp[T]):
     never moves elements between rows: Transpose exchanges axes, ExpandDims and Squeeze
     add and take away axes of size 1.
 
+    Gradient: registered.
+
     `Tshape`: int32 or int64.
 
     Attributes:
@@ -101,6 +106,8 @@ class Reshape(TensorOp[T]):
         Reshape never moves elements between rows: Transpose exchanges axes, ExpandDims
         and Squeeze add and take away axes of size 1.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,7 +131,16 @@ class Reshape(TensorOp[T]):
         op: Reshape[U] = new(Reshape)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+            ):
                 op.output = execute(context[CURRENT], "Reshape", None, tensor, shape)
                 return op
         except Exception as error:
@@ -152,6 +168,8 @@ def reshape(
     never moves elements between rows: Transpose exchanges axes, ExpandDims and Squeeze
     add and take away axes of size 1.
 
+    Gradient: registered.
+
     `Reshape.create` in the current scope.
 
     Args:
@@ -177,7 +195,16 @@ def reshape(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+        ):
             _result = execute(context[CURRENT], "Reshape", name, tensor, shape)
             return _result
     except Exception as error:

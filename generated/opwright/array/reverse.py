@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TBool,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TBool,
         TComplex,
         TReal,
         TString,
@@ -52,6 +54,8 @@ class Reverse(TensorOp[T]):
     ReverseV2 is what to use: it takes the numbers of the axes. Here `dims` has a flag
     for each; along those that are set, the first becomes the last. More than 8
     dimensions are refused.
+
+    Gradient: registered.
 
     `T`: uint8, int8, uint16, int16, uint32, int32, uint64, int64, bool, bfloat16,
     float16, float32, float64, complex64, complex128 or string.
@@ -87,6 +91,8 @@ class Reverse(TensorOp[T]):
         flag for each; along those that are set, the first becomes the last. More than 8
         dimensions are refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -108,7 +114,11 @@ class Reverse(TensorOp[T]):
         op: Reverse[U] = new(Reverse)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(dims) is EagerTensor or fits(TBool, dims))
+            ):
                 op.output = execute(context[CURRENT], "Reverse", None, tensor, dims)
                 return op
         except Exception as error:
@@ -129,6 +139,8 @@ def reverse(
     ReverseV2 is what to use: it takes the numbers of the axes. Here `dims` has a flag
     for each; along those that are set, the first becomes the last. More than 8
     dimensions are refused.
+
+    Gradient: registered.
 
     `Reverse.create` in the current scope.
 
@@ -153,7 +165,11 @@ def reverse(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(dims) is EagerTensor or fits(TBool, dims))
+        ):
             _result = execute(context[CURRENT], "Reverse", name, tensor, dims)
             return _result
     except Exception as error:

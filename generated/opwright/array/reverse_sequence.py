@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -64,6 +67,8 @@ class ReverseSequence(TensorOp[T]):
     So padding stays at the end, which networks that read sequences backwards need. The
     two axes must differ and cannot be negative; lengths below 0, or above what there
     is, are refused, and so are more than 5 dimensions. ReverseV2 reverses whole axes.
+
+    Gradient: registered.
 
     `Tlen`: int32 or int64.
 
@@ -133,6 +138,8 @@ class ReverseSequence(TensorOp[T]):
         there is, are refused, and so are more than 5 dimensions. ReverseV2 reverses
         whole axes.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -160,7 +167,16 @@ class ReverseSequence(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seq_lengths) is EagerTensor
+                    or type(seq_lengths) is int
+                    and -9223372036854775808 <= seq_lengths <= 9223372036854775807
+                    or fits(TInt64, seq_lengths)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "ReverseSequence",
@@ -210,6 +226,8 @@ def reverse_sequence(
     two axes must differ and cannot be negative; lengths below 0, or above what there
     is, are refused, and so are more than 5 dimensions. ReverseV2 reverses whole axes.
 
+    Gradient: registered.
+
     `ReverseSequence.create` in the current scope, with ReverseSequence.Options as
     keywords.
 
@@ -238,7 +256,16 @@ def reverse_sequence(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seq_lengths) is EagerTensor
+                or type(seq_lengths) is int
+                and -9223372036854775808 <= seq_lengths <= 9223372036854775807
+                or fits(TInt64, seq_lengths)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ReverseSequence",

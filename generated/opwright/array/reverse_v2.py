@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -60,6 +63,8 @@ class ReverseV2(TensorOp[T]):
     refused, and so are more than 8 dimensions. ReverseSequence reverses a part of each
     row, Roll shifts around.
 
+    Gradient: registered.
+
     `Tidx`: int32 or int64.
 
     `T`: uint8, int8, uint16, int16, int32, uint32, int64, uint64, bool, bfloat16,
@@ -105,6 +110,8 @@ class ReverseV2(TensorOp[T]):
         refused, and so are more than 8 dimensions. ReverseSequence reverses a part of
         each row, Roll shifts around.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -129,7 +136,16 @@ class ReverseV2(TensorOp[T]):
         op: ReverseV2[U] = new(ReverseV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -2147483648 <= axis <= 2147483647
+                    or fits(TInt32, axis)
+                )
+            ):
                 op.output = execute(context[CURRENT], "ReverseV2", None, tensor, axis)
                 return op
         except Exception as error:
@@ -154,6 +170,8 @@ def reverse_v2(
     No axes give the tensor back. An axis that is out of range, or there twice, is
     refused, and so are more than 8 dimensions. ReverseSequence reverses a part of each
     row, Roll shifts around.
+
+    Gradient: registered.
 
     `ReverseV2.create` in the current scope.
 
@@ -181,7 +199,16 @@ def reverse_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -2147483648 <= axis <= 2147483647
+                or fits(TInt32, axis)
+            )
+        ):
             _result = execute(context[CURRENT], "ReverseV2", name, tensor, axis)
             return _result
     except Exception as error:

@@ -60,6 +60,8 @@ class Roll(TensorOp[T]):
     axis that is there several times is shifted by the sum. Scalars are refused. Axes
     that are not in `axis` stay as they are; in signal processing, FFTs are centered so.
 
+    Gradient: registered.
+
     `Tshift`: int32 or int64.
 
     `Taxis`: int32 or int64.
@@ -104,6 +106,8 @@ class Roll(TensorOp[T]):
         axis that is there several times is shifted by the sum. Scalars are refused.
         Axes that are not in `axis` stay as they are; in signal processing, FFTs are
         centered so.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,6 +160,8 @@ def roll(
     A negative shift goes the other way, and any number is taken modulo the size. An
     axis that is there several times is shifted by the sum. Scalars are refused. Axes
     that are not in `axis` stay as they are; in signal processing, FFTs are centered so.
+
+    Gradient: registered.
 
     `Roll.create` in the current scope.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -69,6 +71,8 @@ class ScatterNd(TensorOp[T]):
 
     The inverse of GatherNd, and its gradient. TensorScatterAdd adds to a tensor that is
     there already, TensorScatterUpdate replaces; UnsortedSegmentSum has one index a row.
+
+    Gradient: registered.
 
     `Tindices`: int16, int32 or int64.
 
@@ -146,6 +150,8 @@ class ScatterNd(TensorOp[T]):
         that is there already, TensorScatterUpdate replaces; UnsortedSegmentSum has one
         index a row.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -177,7 +183,16 @@ class ScatterNd(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is type(shape) is EagerTensor
+                    or type(shape) is int
+                    and 0 <= shape <= 127
+                    or fit_pair(None, indices, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "ScatterNd",
@@ -228,6 +243,8 @@ def scatter_nd(
     The inverse of GatherNd, and its gradient. TensorScatterAdd adds to a tensor that is
     there already, TensorScatterUpdate replaces; UnsortedSegmentSum has one index a row.
 
+    Gradient: registered.
+
     `ScatterNd.create` in the current scope, with ScatterNd.Options as keywords.
 
     Args:
@@ -259,7 +276,16 @@ def scatter_nd(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is type(shape) is EagerTensor
+                or type(shape) is int
+                and 0 <= shape <= 127
+                or fit_pair(None, indices, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ScatterNd",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -64,6 +66,8 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
     `input` does not change; its memory is used again if nothing else needs it. Values
     whose index is there several times add up; for bool, adding is "or". An index out of
     range is refused on the CPU; k is from 1 to 7.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
@@ -136,6 +140,8 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
         Values whose index is there several times add up; for bool, adding is "or". An
         index out of range is refused on the CPU; k is from 1 to 7.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,7 +170,16 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(updates) is EagerTensor
+                    or type(updates) is int
+                    and 0 <= updates <= 127
+                    or fit_pair(None, input, updates)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "ScatterNdNonAliasingAdd",
@@ -211,6 +226,8 @@ def scatter_nd_non_aliasing_add(
     whose index is there several times add up; for bool, adding is "or". An index out of
     range is refused on the CPU; k is from 1 to 7.
 
+    Gradient: registered.
+
     `ScatterNdNonAliasingAdd.create` in the current scope, with
     ScatterNdNonAliasingAdd.Options as keywords.
 
@@ -240,7 +257,16 @@ def scatter_nd_non_aliasing_add(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(updates) is EagerTensor
+                or type(updates) is int
+                and 0 <= updates <= 127
+                or fit_pair(None, input, updates)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ScatterNdNonAliasingAdd",

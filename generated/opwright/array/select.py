@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TBool,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TBool,
         TType,
     )
 
@@ -56,6 +59,8 @@ class Select(TensorOp[T]):
       output[i, :] = t[i, :] if condition[i] else e[i, :]
 
     Both sides are computed, whatever the condition. Other shapes are refused.
+
+    Gradient: registered.
 
     Attributes:
         output: `T`, `*x`. The chosen elements.
@@ -96,6 +101,8 @@ class Select(TensorOp[T]):
 
         Both sides are computed, whatever the condition. Other shapes are refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -118,7 +125,12 @@ class Select(TensorOp[T]):
         op: Select[U] = new(Select)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(condition) is EagerTensor or fits(TBool, condition))
+                and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
+            ):
                 op.output = execute(context[CURRENT], "Select", None, condition, t, e)
                 return op
         except Exception as error:
@@ -145,6 +157,8 @@ def select(
 
     Both sides are computed, whatever the condition. Other shapes are refused.
 
+    Gradient: registered.
+
     `Select.create` in the current scope.
 
     Args:
@@ -169,7 +183,12 @@ def select(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(condition) is EagerTensor or fits(TBool, condition))
+            and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
+        ):
             _result = execute(context[CURRENT], "Select", name, condition, t, e)
             return _result
     except Exception as error:

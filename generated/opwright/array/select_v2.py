@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TBool,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TBool,
         TType,
     )
 
@@ -62,6 +65,8 @@ class SelectV2(TensorOp[T]):
 
     Shapes that do not broadcast are refused. Select is the older form, with rows chosen
     by a vector; Where lists the places that are true.
+
+    Gradient: registered.
 
     Attributes:
         output: `T`, `broadcast(c, x, y)`. The chosen elements.
@@ -107,6 +112,8 @@ class SelectV2(TensorOp[T]):
         Shapes that do not broadcast are refused. Select is the older form, with rows
         chosen by a vector; Where lists the places that are true.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,7 +137,12 @@ class SelectV2(TensorOp[T]):
         op: SelectV2[U] = new(SelectV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(condition) is EagerTensor or fits(TBool, condition))
+                and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
+            ):
                 op.output = execute(context[CURRENT], "SelectV2", None, condition, t, e)
                 return op
         except Exception as error:
@@ -161,6 +173,8 @@ def select_v2(
     Shapes that do not broadcast are refused. Select is the older form, with rows chosen
     by a vector; Where lists the places that are true.
 
+    Gradient: registered.
+
     `SelectV2.create` in the current scope.
 
     Args:
@@ -186,7 +200,12 @@ def select_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(condition) is EagerTensor or fits(TBool, condition))
+            and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
+        ):
             _result = execute(context[CURRENT], "SelectV2", name, condition, t, e)
             return _result
     except Exception as error:

@@ -55,6 +55,8 @@ class Shape(TensorOp[OutType]):
     known before; where all is known, optimizers make a constant of it. A size beyond
     2**31 - 1 is refused in int32 and needs int64.
 
+    Gradient: declared not differentiable.
+
     `out_type`: int32 or int64.
 
     Attributes:
@@ -103,6 +105,8 @@ class Shape(TensorOp[OutType]):
         graph these are the sizes at the time it runs, where `x.shape` in Python has
         what is known before; where all is known, optimizers make a constant of it. A
         size beyond 2**31 - 1 is refused in int32 and needs int64.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -168,6 +172,8 @@ def shape(
     graph these are the sizes at the time it runs, where `x.shape` in Python has what is
     known before; where all is known, optimizers make a constant of it. A size beyond
     2**31 - 1 is refused in int32 and needs int64.
+
+    Gradient: declared not differentiable.
 
     `Shape.create` in the current scope.
 

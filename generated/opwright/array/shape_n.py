@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt32,
+    all_tensors,
     as_dtype,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -56,6 +58,8 @@ class ShapeN(Op, Generic[OutType]):
     What Shape gives of each, by one op. Gradient functions use it for the shapes of all
     operands of a concatenation. A size beyond 2**31 - 1 is refused in int32 and needs
     int64.
+
+    Gradient: declared not differentiable.
 
     `N`: at least 1.
 
@@ -112,6 +116,8 @@ class ShapeN(Op, Generic[OutType]):
         all operands of a concatenation. A size beyond 2**31 - 1 is refused in int32 and
         needs int64.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -135,7 +141,11 @@ class ShapeN(Op, Generic[OutType]):
         op: ShapeN[UOutType] = new(ShapeN)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(input) or fit_together(None, input))
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "ShapeN",
@@ -182,6 +192,8 @@ def shape_n(
     operands of a concatenation. A size beyond 2**31 - 1 is refused in int32 and needs
     int64.
 
+    Gradient: declared not differentiable.
+
     `ShapeN.create` in the current scope.
 
     Args:
@@ -207,7 +219,11 @@ def shape_n(
     fast_path_error = None
     _result: list[Output[UOutType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(input) or fit_together(None, input))
+        ):
             _result = execute(
                 context[CURRENT],
                 "ShapeN",

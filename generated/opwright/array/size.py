@@ -53,6 +53,8 @@ class Size(TensorOp[OutType]):
     The product of its sizes: 1 of a scalar, 0 if any of them is 0. The elements are not
     read. Counts beyond 2**31 - 1 need int64.
 
+    Gradient: declared not differentiable.
+
     `out_type`: int32 or int64.
 
     Attributes:
@@ -99,6 +101,8 @@ class Size(TensorOp[OutType]):
 
         The product of its sizes: 1 of a scalar, 0 if any of them is 0. The elements are
         not read. Counts beyond 2**31 - 1 need int64.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -162,6 +166,8 @@ def size(
 
     The product of its sizes: 1 of a scalar, 0 if any of them is 0. The elements are not
     read. Counts beyond 2**31 - 1 need int64.
+
+    Gradient: declared not differentiable.
 
     `Size.create` in the current scope.
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -60,6 +62,8 @@ class Slice(TensorOp[T]):
     StridedSlice counts from the end and cuts off. That one has strides as well, and is
     what x[1:3, ::2] calls in Python. More than 8 dimensions are refused, unless all is
     taken.
+
+    Gradient: registered.
 
     `Index`: int32 or int64.
 
@@ -108,6 +112,8 @@ class Slice(TensorOp[T]):
         well, and is what x[1:3, ::2] calls in Python. More than 8 dimensions are
         refused, unless all is taken.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -133,7 +139,16 @@ class Slice(TensorOp[T]):
         op: Slice[U] = new(Slice)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(begin) is type(size) is EagerTensor
+                    or type(size) is int
+                    and 0 <= size <= 127
+                    or fit_pair(None, begin, size)
+                )
+            ):
                 op.output = execute(context[CURRENT], "Slice", None, input, begin, size)
                 return op
         except Exception as error:
@@ -162,6 +177,8 @@ def slice(
     what x[1:3, ::2] calls in Python. More than 8 dimensions are refused, unless all is
     taken.
 
+    Gradient: registered.
+
     `Slice.create` in the current scope.
 
     Args:
@@ -189,7 +206,16 @@ def slice(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(begin) is type(size) is EagerTensor
+                or type(size) is int
+                and 0 <= size <= 127
+                or fit_pair(None, begin, size)
+            )
+        ):
             _result = execute(context[CURRENT], "Slice", name, input, begin, size)
             return _result
     except Exception as error:

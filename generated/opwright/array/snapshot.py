@@ -43,6 +43,8 @@ class Snapshot(TensorOp[T]):
     an Identity had to go and a later op writes in place; programs call DeepCopy, or
     nothing at all, as tensors do not change.
 
+    Gradient: none registered.
+
     Attributes:
         output: `T`, `*x`. The same elements.
 
@@ -72,6 +74,8 @@ class Snapshot(TensorOp[T]):
         needs that memory, it is taken over and not copied. Optimizers of graphs put the
         op where an Identity had to go and a later op writes in place; programs call
         DeepCopy, or nothing at all, as tensors do not change.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -110,6 +114,8 @@ def snapshot(
     that memory, it is taken over and not copied. Optimizers of graphs put the op where
     an Identity had to go and a later op writes in place; programs call DeepCopy, or
     nothing at all, as tensors do not change.
+
+    Gradient: none registered.
 
     `Snapshot.create` in the current scope.
 

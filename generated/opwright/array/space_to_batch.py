@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -61,6 +64,8 @@ class SpaceToBatch(TensorOp[T]):
     SpaceToBatchND does the same with any number of dimensions, each with a block size
     of its own, and is the one to take; BatchToSpace is the inverse. SpaceToDepth makes
     channels of the pixels instead.
+
+    Gradient: registered.
 
     `Tpaddings`: int32 or int64.
 
@@ -111,6 +116,8 @@ class SpaceToBatch(TensorOp[T]):
         size of its own, and is the one to take; BatchToSpace is the inverse.
         SpaceToDepth makes channels of the pixels instead.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -137,7 +144,16 @@ class SpaceToBatch(TensorOp[T]):
         op: SpaceToBatch[U] = new(SpaceToBatch)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(paddings) is EagerTensor
+                    or type(paddings) is int
+                    and -2147483648 <= paddings <= 2147483647
+                    or fits(TInt32, paddings)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SpaceToBatch",
@@ -178,6 +194,8 @@ def space_to_batch(
     of its own, and is the one to take; BatchToSpace is the inverse. SpaceToDepth makes
     channels of the pixels instead.
 
+    Gradient: registered.
+
     `SpaceToBatch.create` in the current scope.
 
     Args:
@@ -206,7 +224,16 @@ def space_to_batch(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(paddings) is EagerTensor
+                or type(paddings) is int
+                and -2147483648 <= paddings <= 2147483647
+                or fits(TInt32, paddings)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SpaceToBatch",

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -66,6 +69,8 @@ class SpaceToBatchND(TensorOp[T]):
 
     A plain convolution between this and BatchToSpaceND, the inverse, is one that is
     dilated by the block sizes. SpaceToDepth makes channels of blocks instead.
+
+    Gradient: registered.
 
     `Tblock_shape`: int32 or int64.
 
@@ -120,6 +125,8 @@ class SpaceToBatchND(TensorOp[T]):
         A plain convolution between this and BatchToSpaceND, the inverse, is one that is
         dilated by the block sizes. SpaceToDepth makes channels of blocks instead.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -147,7 +154,22 @@ class SpaceToBatchND(TensorOp[T]):
         op: SpaceToBatchND[U] = new(SpaceToBatchND)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(block_shape) is EagerTensor
+                    or type(block_shape) is int
+                    and -2147483648 <= block_shape <= 2147483647
+                    or fits(TInt32, block_shape)
+                )
+                and (
+                    type(paddings) is EagerTensor
+                    or type(paddings) is int
+                    and -2147483648 <= paddings <= 2147483647
+                    or fits(TInt32, paddings)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SpaceToBatchND",
@@ -186,6 +208,8 @@ def space_to_batch_nd(
     A plain convolution between this and BatchToSpaceND, the inverse, is one that is
     dilated by the block sizes. SpaceToDepth makes channels of blocks instead.
 
+    Gradient: registered.
+
     `SpaceToBatchND.create` in the current scope.
 
     Args:
@@ -215,7 +239,22 @@ def space_to_batch_nd(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(block_shape) is EagerTensor
+                or type(block_shape) is int
+                and -2147483648 <= block_shape <= 2147483647
+                or fits(TInt32, block_shape)
+            )
+            and (
+                type(paddings) is EagerTensor
+                or type(paddings) is int
+                and -2147483648 <= paddings <= 2147483647
+                or fits(TInt32, paddings)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "SpaceToBatchND", name, input, block_shape, paddings
             )

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
     )
 
@@ -52,6 +54,8 @@ class Split(Op, Generic[T]):
     the size of the axis divided by `num_split`; a rest is refused. SplitV cuts parts of
     different sizes, Unpack single indices, whose axis it leaves out. ConcatV2 puts the
     parts together again.
+
+    Gradient: registered.
 
     Attributes:
         output: list of `num_split` tensors, each `T`,
@@ -89,6 +93,8 @@ class Split(Op, Generic[T]):
         parts of different sizes, Unpack single indices, whose axis it leaves out.
         ConcatV2 puts the parts together again.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -114,7 +120,16 @@ class Split(Op, Generic[T]):
         op: Split[U] = new(Split)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(split_dim) is EagerTensor
+                    or type(split_dim) is int
+                    and -2147483648 <= split_dim <= 2147483647
+                    or fits(TInt32, split_dim)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Split",
@@ -148,6 +163,8 @@ def split(
     different sizes, Unpack single indices, whose axis it leaves out. ConcatV2 puts the
     parts together again.
 
+    Gradient: registered.
+
     `Split.create` in the current scope.
 
     Args:
@@ -174,7 +191,16 @@ def split(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(split_dim) is EagerTensor
+                or type(split_dim) is int
+                and -2147483648 <= split_dim <= 2147483647
+                or fits(TInt32, split_dim)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Split",

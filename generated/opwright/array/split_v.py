@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         TIndex,
         TInt8,
-        TInt32,
         TType,
     )
 
@@ -57,6 +60,8 @@ class SplitV(Op, Generic[T]):
     after those of the parts before. The sizes have to add up to the size of the axis;
     one of them may be -1, for what the others leave. Anything else is refused. Parts
     may be empty. Split cuts equal parts, and ConcatV2 puts the parts together again.
+
+    Gradient: registered.
 
     `Tlen`: int8, int32 or int64.
 
@@ -101,6 +106,8 @@ class SplitV(Op, Generic[T]):
         refused. Parts may be empty. Split cuts equal parts, and ConcatV2 puts the parts
         together again.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -127,7 +134,22 @@ class SplitV(Op, Generic[T]):
         op: SplitV[U] = new(SplitV)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(split_dim) is EagerTensor
+                    or type(split_dim) is int
+                    and -2147483648 <= split_dim <= 2147483647
+                    or fits(TInt32, split_dim)
+                )
+                and (
+                    type(size_splits) is EagerTensor
+                    or type(size_splits) is int
+                    and -9223372036854775808 <= size_splits <= 9223372036854775807
+                    or fits(TInt64, size_splits)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SplitV",
@@ -166,6 +188,8 @@ def split_v(
     one of them may be -1, for what the others leave. Anything else is refused. Parts
     may be empty. Split cuts equal parts, and ConcatV2 puts the parts together again.
 
+    Gradient: registered.
+
     `SplitV.create` in the current scope.
 
     Args:
@@ -194,7 +218,22 @@ def split_v(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(split_dim) is EagerTensor
+                or type(split_dim) is int
+                and -2147483648 <= split_dim <= 2147483647
+                or fits(TInt32, split_dim)
+            )
+            and (
+                type(size_splits) is EagerTensor
+                or type(size_splits) is int
+                and -9223372036854775808 <= size_splits <= 9223372036854775807
+                or fits(TInt64, size_splits)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SplitV",

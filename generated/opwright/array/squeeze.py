@@ -49,6 +49,8 @@ class Squeeze(TensorOp[T]):
     and has another size is refused, as is one out of range. The elements stay where
     they are, at no cost. ExpandDims is the inverse.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `squeeze(x, squeeze_dims)`. The same elements.
 
@@ -101,6 +103,8 @@ class Squeeze(TensorOp[T]):
         one then loses its batch axis, too, so say which ones you mean. An axis that is
         named and has another size is refused, as is one out of range. The elements stay
         where they are, at no cost. ExpandDims is the inverse.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -162,6 +166,8 @@ def squeeze(
     then loses its batch axis, too, so say which ones you mean. An axis that is named
     and has another size is refused, as is one out of range. The elements stay where
     they are, at no cost. ExpandDims is the inverse.
+
+    Gradient: registered.
 
     `Squeeze.create` in the current scope, with Squeeze.Options as keywords.
 

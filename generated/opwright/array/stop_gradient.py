@@ -45,6 +45,8 @@ class StopGradient(TensorOp[T]):
 
     PreventGradient fails instead, where a gradient is asked for.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: `T`, `*x`. The same tensor.
 
@@ -80,6 +82,8 @@ class StopGradient(TensorOp[T]):
         while its gradient is that of x.
 
         PreventGradient fails instead, where a gradient is asked for.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,6 +128,8 @@ def stop_gradient(
     gradient is that of x.
 
     PreventGradient fails instead, where a gradient is asked for.
+
+    Gradient: declared not differentiable.
 
     `StopGradient.create` in the current scope.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -78,6 +80,8 @@ class StridedSlice(TensorOp[T]):
 
     Slice takes a begin and sizes only. TensorStridedSliceUpdate puts values where this
     op takes them, and ResourceStridedSliceAssign does so in a variable.
+
+    Gradient: registered.
 
     `Index`: int16, int32 or int64.
 
@@ -201,6 +205,8 @@ class StridedSlice(TensorOp[T]):
         Slice takes a begin and sizes only. TensorStridedSliceUpdate puts values where
         this op takes them, and ResourceStridedSliceAssign does so in a variable.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -242,7 +248,14 @@ class StridedSlice(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(begin) is type(end) is type(strides) is EagerTensor
+                    or fit_together(None, begin, end, strides)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StridedSlice",
@@ -316,6 +329,8 @@ def strided_slice(
     Slice takes a begin and sizes only. TensorStridedSliceUpdate puts values where this
     op takes them, and ResourceStridedSliceAssign does so in a variable.
 
+    Gradient: registered.
+
     `StridedSlice.create` in the current scope, with StridedSlice.Options as keywords.
 
     Args:
@@ -356,7 +371,14 @@ def strided_slice(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(begin) is type(end) is type(strides) is EagerTensor
+                or fit_together(None, begin, end, strides)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StridedSlice",

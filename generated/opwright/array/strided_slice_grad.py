@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -69,6 +71,8 @@ class StridedSliceGrad(TensorOp[T]):
     `begin`, `end`, `strides` and the masks are those of the forward op, and `dy` has
     the shape of what it gave, or the call is refused. Its own gradient is a
     StridedSlice again.
+
+    Gradient: registered.
 
     `Index`: int32 or int64.
 
@@ -180,6 +184,8 @@ class StridedSliceGrad(TensorOp[T]):
         has the shape of what it gave, or the call is refused. Its own gradient is a
         StridedSlice again.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -217,7 +223,18 @@ class StridedSliceGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape)
+                    is type(begin)
+                    is type(end)
+                    is type(strides)
+                    is EagerTensor
+                    or fit_together(None, shape, begin, end, strides)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StridedSliceGrad",
@@ -286,6 +303,8 @@ def strided_slice_grad(
     the shape of what it gave, or the call is refused. Its own gradient is a
     StridedSlice again.
 
+    Gradient: registered.
+
     `StridedSliceGrad.create` in the current scope, with StridedSliceGrad.Options as
     keywords.
 
@@ -323,7 +342,14 @@ def strided_slice_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is type(begin) is type(end) is type(strides) is EagerTensor
+                or fit_together(None, shape, begin, end, strides)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StridedSliceGrad",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -69,6 +71,8 @@ class TensorScatterAdd(TensorOp[T]):
 
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     ScatterNd adds to zeros; ResourceScatterNdAdd changes a variable.
+
+    Gradient: registered.
 
     `Tindices`: int32 or int64.
 
@@ -143,6 +147,8 @@ class TensorScatterAdd(TensorOp[T]):
         `tensor` stays as it is; its memory is used again only if nothing else needs it.
         ScatterNd adds to zeros; ResourceScatterNdAdd changes a variable.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -172,7 +178,14 @@ class TensorScatterAdd(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(tensor) is type(updates) is EagerTensor
+                    or fit_pair(None, tensor, updates)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "TensorScatterAdd",
@@ -224,6 +237,8 @@ def tensor_scatter_add(
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     ScatterNd adds to zeros; ResourceScatterNdAdd changes a variable.
 
+    Gradient: registered.
+
     `TensorScatterAdd.create` in the current scope, with TensorScatterAdd.Options as
     keywords.
 
@@ -254,7 +269,14 @@ def tensor_scatter_add(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(tensor) is type(updates) is EagerTensor
+                or fit_pair(None, tensor, updates)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorScatterAdd",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -70,6 +72,8 @@ class TensorScatterMax(TensorOp[T]):
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     Gradients go to what was greater, halved between equals. ResourceScatterNdMax
     changes a variable.
+
+    Gradient: registered.
 
     `Tindices`: int32 or int64.
 
@@ -145,6 +149,8 @@ class TensorScatterMax(TensorOp[T]):
         Gradients go to what was greater, halved between equals. ResourceScatterNdMax
         changes a variable.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -173,7 +179,14 @@ class TensorScatterMax(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(tensor) is type(updates) is EagerTensor
+                    or fit_pair(None, tensor, updates)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "TensorScatterMax",
@@ -226,6 +239,8 @@ def tensor_scatter_max(
     Gradients go to what was greater, halved between equals. ResourceScatterNdMax
     changes a variable.
 
+    Gradient: registered.
+
     `TensorScatterMax.create` in the current scope, with TensorScatterMax.Options as
     keywords.
 
@@ -255,7 +270,14 @@ def tensor_scatter_max(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(tensor) is type(updates) is EagerTensor
+                or fit_pair(None, tensor, updates)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorScatterMax",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -69,6 +71,8 @@ class TensorScatterSub(TensorOp[T]):
 
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     ResourceScatterNdSub changes a variable.
+
+    Gradient: registered.
 
     `Tindices`: int32 or int64.
 
@@ -142,6 +146,8 @@ class TensorScatterSub(TensorOp[T]):
         `tensor` stays as it is; its memory is used again only if nothing else needs it.
         ResourceScatterNdSub changes a variable.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -170,7 +176,14 @@ class TensorScatterSub(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(tensor) is type(updates) is EagerTensor
+                    or fit_pair(None, tensor, updates)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "TensorScatterSub",
@@ -222,6 +235,8 @@ def tensor_scatter_sub(
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     ResourceScatterNdSub changes a variable.
 
+    Gradient: registered.
+
     `TensorScatterSub.create` in the current scope, with TensorScatterSub.Options as
     keywords.
 
@@ -251,7 +266,14 @@ def tensor_scatter_sub(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(tensor) is type(updates) is EagerTensor
+                or fit_pair(None, tensor, updates)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorScatterSub",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -72,6 +74,8 @@ class TensorScatterUpdate(TensorOp[T]):
     `tensor` stays as it is; its memory is used again only if nothing else needs it.
     ResourceScatterNdUpdate changes a variable; TensorStridedSliceUpdate replaces what a
     slice selects.
+
+    Gradient: registered.
 
     `Tindices`: int16, int32, int64 or uint16.
 
@@ -147,6 +151,8 @@ class TensorScatterUpdate(TensorOp[T]):
         ResourceScatterNdUpdate changes a variable; TensorStridedSliceUpdate replaces
         what a slice selects.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -176,7 +182,14 @@ class TensorScatterUpdate(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(tensor) is type(updates) is EagerTensor
+                    or fit_pair(None, tensor, updates)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "TensorScatterUpdate",
@@ -229,6 +242,8 @@ def tensor_scatter_update(
     ResourceScatterNdUpdate changes a variable; TensorStridedSliceUpdate replaces what a
     slice selects.
 
+    Gradient: registered.
+
     `TensorScatterUpdate.create` in the current scope, with TensorScatterUpdate.Options
     as keywords.
 
@@ -259,7 +274,14 @@ def tensor_scatter_update(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(tensor) is type(updates) is EagerTensor
+                or fit_pair(None, tensor, updates)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorScatterUpdate",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,8 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
+    fit_together,
     graphs,
     new,
 )
@@ -72,6 +75,8 @@ class TensorStridedSliceUpdate(TensorOp[T]):
     does not fit is refused. The memory of `input` is used again only if nothing else
     needs it. TensorScatterUpdate replaces at any indices, ResourceStridedSliceAssign
     changes a variable.
+
+    Gradient: registered.
 
     `Index`: int32 or int64.
 
@@ -190,6 +195,8 @@ class TensorStridedSliceUpdate(TensorOp[T]):
         nothing else needs it. TensorScatterUpdate replaces at any indices,
         ResourceStridedSliceAssign changes a variable.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -232,7 +239,18 @@ class TensorStridedSliceUpdate(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(value) is EagerTensor
+                    or fit_pair(None, input, value)
+                )
+                and (
+                    type(begin) is type(end) is type(strides) is EagerTensor
+                    or fit_together(None, begin, end, strides)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "TensorStridedSliceUpdate",
@@ -303,6 +321,8 @@ def tensor_strided_slice_update(
     needs it. TensorScatterUpdate replaces at any indices, ResourceStridedSliceAssign
     changes a variable.
 
+    Gradient: registered.
+
     `TensorStridedSliceUpdate.create` in the current scope, with
     TensorStridedSliceUpdate.Options as keywords.
 
@@ -345,7 +365,18 @@ def tensor_strided_slice_update(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(value) is EagerTensor
+                or fit_pair(None, input, value)
+            )
+            and (
+                type(begin) is type(end) is type(strides) is EagerTensor
+                or fit_together(None, begin, end, strides)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorStridedSliceUpdate",

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -57,6 +60,8 @@ class Tile(TensorOp[T]):
     repeated by it: in Python, tf.repeat does that. BroadcastTo repeats along axes of
     size 1, and adds axes; ops that work element by element broadcast without either.
 
+    Gradient: registered.
+
     `Tmultiples`: int32 or int64.
 
     Attributes:
@@ -97,6 +102,8 @@ class Tile(TensorOp[T]):
         of size 1, and adds axes; ops that work element by element broadcast without
         either.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -118,7 +125,16 @@ class Tile(TensorOp[T]):
         op: Tile[U] = new(Tile)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(multiples) is EagerTensor
+                    or type(multiples) is int
+                    and -2147483648 <= multiples <= 2147483647
+                    or fits(TInt32, multiples)
+                )
+            ):
                 op.output = execute(context[CURRENT], "Tile", None, input, multiples)
                 return op
         except Exception as error:
@@ -144,6 +160,8 @@ def tile(
     repeated by it: in Python, tf.repeat does that. BroadcastTo repeats along axes of
     size 1, and adds axes; ops that work element by element broadcast without either.
 
+    Gradient: registered.
+
     `Tile.create` in the current scope.
 
     Args:
@@ -167,7 +185,16 @@ def tile(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(multiples) is EagerTensor
+                or type(multiples) is int
+                and -2147483648 <= multiples <= 2147483647
+                or fits(TInt32, multiples)
+            )
+        ):
             _result = execute(context[CURRENT], "Tile", name, input, multiples)
             return _result
     except Exception as error:

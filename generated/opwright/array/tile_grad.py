@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
     )
 
@@ -52,7 +54,7 @@ class TileGrad(TensorOp[T]):
     that repetitions get an axis of their own, and sum over that. New calls are refused.
 
     TileGrad was removed in GraphDef version 3. TileGrad has been replaced with
-    reduce_sum. Use Sum.
+    reduce_sum. Use Sum. Gradient: none registered.
 
     Attributes:
         output: `T`, `*dims(r)`. The gradient of what it was given.
@@ -93,7 +95,7 @@ class TileGrad(TensorOp[T]):
         refused.
 
         TileGrad was removed in GraphDef version 3. TileGrad has been replaced with
-        reduce_sum. Use Sum.
+        reduce_sum. Use Sum. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,7 +118,16 @@ class TileGrad(TensorOp[T]):
         op: TileGrad[U] = new(TileGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(multiples) is EagerTensor
+                    or type(multiples) is int
+                    and -2147483648 <= multiples <= 2147483647
+                    or fits(TInt32, multiples)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "TileGrad", None, input, multiples
                 )
@@ -145,7 +156,7 @@ def tile_grad(
     that repetitions get an axis of their own, and sum over that. New calls are refused.
 
     TileGrad was removed in GraphDef version 3. TileGrad has been replaced with
-    reduce_sum. Use Sum.
+    reduce_sum. Use Sum. Gradient: none registered.
 
     `TileGrad.create` in the current scope.
 
@@ -170,7 +181,16 @@ def tile_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(multiples) is EagerTensor
+                or type(multiples) is int
+                and -2147483648 <= multiples <= 2147483647
+                or fits(TInt32, multiples)
+            )
+        ):
             _result = execute(context[CURRENT], "TileGrad", name, input, multiples)
             return _result
     except Exception as error:

@@ -69,6 +69,8 @@ class Unique(Op, Generic[T, OutIdx]):
     UniqueV2 takes rows of matrices; gathered along `idx`, results for `y` become
     results for `x`.
 
+    Gradient: none registered.
+
     `out_idx`: int32 or int64.
 
     Attributes:
@@ -125,6 +127,8 @@ class Unique(Op, Generic[T, OutIdx]):
         numbers, so every nan is a value of its own. UniqueWithCounts counts them too,
         UniqueV2 takes rows of matrices; gathered along `idx`, results for `y` become
         results for `x`.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -195,6 +199,8 @@ def unique(
     numbers, so every nan is a value of its own. UniqueWithCounts counts them too,
     UniqueV2 takes rows of matrices; gathered along `idx`, results for `y` become
     results for `x`.
+
+    Gradient: none registered.
 
     `Unique.create` in the current scope.
 

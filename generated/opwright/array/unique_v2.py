@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
+    TInt64,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -70,6 +73,8 @@ class UniqueV2(Op, Generic[T, OutIdx]):
 
     Values stand in the order in which each is met first. Floats are compared as
     numbers, so every nan is a value of its own. UniqueWithCountsV2 counts them too.
+
+    Gradient: none registered.
 
     `Taxis`: int32 or int64.
 
@@ -143,6 +148,8 @@ class UniqueV2(Op, Generic[T, OutIdx]):
         Values stand in the order in which each is met first. Floats are compared as
         numbers, so every nan is a value of its own. UniqueWithCountsV2 counts them too.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -170,7 +177,16 @@ class UniqueV2(Op, Generic[T, OutIdx]):
         op: UniqueV2[U, UOutIdx] = new(UniqueV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -9223372036854775808 <= axis <= 9223372036854775807
+                    or fits(TInt64, axis)
+                )
+            ):
                 op.y, op.idx = execute(
                     context[CURRENT],
                     "UniqueV2",
@@ -226,6 +242,8 @@ def unique_v2(
     Values stand in the order in which each is met first. Floats are compared as
     numbers, so every nan is a value of its own. UniqueWithCountsV2 counts them too.
 
+    Gradient: none registered.
+
     `UniqueV2.create` in the current scope.
 
     Args:
@@ -254,7 +272,16 @@ def unique_v2(
     fast_path_error = None
     _result: UniqueV2Outputs[U, UOutIdx]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -9223372036854775808 <= axis <= 9223372036854775807
+                or fits(TInt64, axis)
+            )
+        ):
             _result = UniqueV2Outputs._make(
                 execute(
                     context[CURRENT],

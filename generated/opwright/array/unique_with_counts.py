@@ -71,6 +71,8 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
     UniqueWithCountsV2 takes rows of matrices. Bincount counts small integers, with
     zeros for those that are missing.
 
+    Gradient: none registered.
+
     `out_idx`: int32 or int64.
 
     Attributes:
@@ -131,6 +133,8 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
         numbers, so every nan is a value of its own. Unique does without counts,
         UniqueWithCountsV2 takes rows of matrices. Bincount counts small integers, with
         zeros for those that are missing.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,6 +209,8 @@ def unique_with_counts(
     UniqueWithCountsV2 takes rows of matrices. Bincount counts small integers, with
     zeros for those that are missing.
 
+    Gradient: none registered.
+
     `UniqueWithCounts.create` in the current scope.
 
     Args:
@@ -216,7 +222,7 @@ def unique_with_counts(
     Returns:
         y: `T`, `_found`. Each value once, as it is first met.
         idx: `out_idx`, `n`. For each element of `x` the index of its value in `y`.
-        count: `out_idx`, `_found`. How often each value of `y` is there.
+        count_: `out_idx`, `_found`. How often each value of `y` is there.
 
     Raises:
         OpError: the op refuses an argument.

@@ -11,14 +11,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
+    TInt64,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -74,6 +77,8 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
 
     Values stand in the order in which each is met first. Floats are compared as
     numbers, so every nan is a value of its own. UniqueV2 does without counts.
+
+    Gradient: none registered.
 
     `Taxis`: int32 or int64.
 
@@ -151,6 +156,8 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
         Values stand in the order in which each is met first. Floats are compared as
         numbers, so every nan is a value of its own. UniqueV2 does without counts.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,7 +187,16 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
         op: UniqueWithCountsV2[U, UOutIdx] = new(UniqueWithCountsV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -9223372036854775808 <= axis <= 9223372036854775807
+                    or fits(TInt64, axis)
+                )
+            ):
                 op.y, op.idx, op.count = execute(
                     context[CURRENT],
                     "UniqueWithCountsV2",
@@ -237,6 +253,8 @@ def unique_with_counts_v2(
     Values stand in the order in which each is met first. Floats are compared as
     numbers, so every nan is a value of its own. UniqueV2 does without counts.
 
+    Gradient: none registered.
+
     `UniqueWithCountsV2.create` in the current scope.
 
     Args:
@@ -251,7 +269,7 @@ def unique_with_counts_v2(
         y: `T`, `replace(x, axis, _found)`. Each value once, as it is first met.
         idx: `out_idx`, `x[axis]`. For each element of `x` the index of its value in
             `y`.
-        count: `out_idx`, `_found`. How often each value of `y` is there.
+        count_: `out_idx`, `_found`. How often each value of `y` is there.
 
     Raises:
         OpError: the op refuses an argument.
@@ -267,7 +285,16 @@ def unique_with_counts_v2(
     fast_path_error = None
     _result: UniqueWithCountsV2Outputs[U, UOutIdx]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -9223372036854775808 <= axis <= 9223372036854775807
+                or fits(TInt64, axis)
+            )
+        ):
             _result = UniqueWithCountsV2Outputs._make(
                 execute(
                     context[CURRENT],

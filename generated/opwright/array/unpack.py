@@ -51,6 +51,8 @@ class Unpack(Op, Generic[T]):
     outputs, whatever is fed. Pack is the inverse; Split keeps the axis, and a range of
     indices each. In Python, tf.unstack calls this op.
 
+    Gradient: registered.
+
     Attributes:
         output: list of `num` tensors, each `T`, `remove(x, axis)`. What stands at each
             index of the axis.
@@ -107,6 +109,8 @@ class Unpack(Op, Generic[T]):
         `num` has to be the size of the axis, or the call is refused: a graph has as
         many outputs, whatever is fed. Pack is the inverse; Split keeps the axis, and a
         range of indices each. In Python, tf.unstack calls this op.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -174,6 +178,8 @@ def unpack(
     `num` has to be the size of the axis, or the call is refused: a graph has as many
     outputs, whatever is fed. Pack is the inverse; Split keeps the axis, and a range of
     indices each. In Python, tf.unstack calls this op.
+
+    Gradient: registered.
 
     `Unpack.create` in the current scope, with Unpack.Options as keywords.
 

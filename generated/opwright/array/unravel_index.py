@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -53,6 +56,8 @@ class UnravelIndex(TensorOp[Tidx]):
     Each column of the output is one index, so a row holds all indices along one axis.
     Positions that are too large are refused; negative ones are not noticed and give
     nonsense. Sizes of 0 are refused.
+
+    Gradient: none registered.
 
     `Tidx`: int32 or int64.
 
@@ -95,6 +100,8 @@ class UnravelIndex(TensorOp[Tidx]):
         axis. Positions that are too large are refused; negative ones are not noticed
         and give nonsense. Sizes of 0 are refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -119,7 +126,14 @@ class UnravelIndex(TensorOp[Tidx]):
         op: UnravelIndex[Uidx] = new(UnravelIndex)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is type(dims) is EagerTensor
+                    or fit_pair(TInt32, indices, dims)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "UnravelIndex", None, indices, dims
                 )
@@ -147,6 +161,8 @@ def unravel_index(
     Positions that are too large are refused; negative ones are not noticed and give
     nonsense. Sizes of 0 are refused.
 
+    Gradient: none registered.
+
     `UnravelIndex.create` in the current scope.
 
     Args:
@@ -173,7 +189,14 @@ def unravel_index(
     fast_path_error = None
     _result: Output[Uidx]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is type(dims) is EagerTensor
+                or fit_pair(TInt32, indices, dims)
+            )
+        ):
             _result = execute(context[CURRENT], "UnravelIndex", name, indices, dims)
             return _result
     except Exception as error:

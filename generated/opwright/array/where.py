@@ -8,27 +8,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TBool,
     TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TBool,
-        TNumber,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TNumber
 
 __all__ = ["Where", "where"]
 
@@ -52,6 +48,8 @@ class Where(TensorOp[TInt64]):
     How many rows come out is known only when the op runs: where shapes must be known,
     as on TPUs, take SelectV2, which chooses between two tensors. GatherNd takes the
     elements at the indices, and in Python tf.where with one argument calls this op.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
@@ -94,6 +92,8 @@ class Where(TensorOp[TInt64]):
         takes the elements at the indices, and in Python tf.where with one argument
         calls this op.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -117,7 +117,11 @@ class Where(TensorOp[TInt64]):
         op: Where = new(Where)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(input) is EagerTensor or fits(TBool, input))
+            ):
                 op.index = execute(context[CURRENT], "Where", None, input)
                 return op
         except Exception as error:
@@ -138,6 +142,8 @@ def where(
     How many rows come out is known only when the op runs: where shapes must be known,
     as on TPUs, take SelectV2, which chooses between two tensors. GatherNd takes the
     elements at the indices, and in Python tf.where with one argument calls this op.
+
+    Gradient: none registered.
 
     `Where.create` in the current scope.
 
@@ -163,7 +169,11 @@ def where(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(input) is EagerTensor or fits(TBool, input))
+        ):
             _result = execute(context[CURRENT], "Where", name, input)
             return _result
     except Exception as error:

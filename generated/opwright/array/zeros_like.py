@@ -43,6 +43,8 @@ class ZerosLike(TensorOp[T]):
     for a list of tensors, a list of as many zero tensors. No gradient flows back. Fill
     makes a tensor of any value from sizes, OnesLike one of ones.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         y: `T`, `*x`. As many zeros.
 
@@ -73,6 +75,8 @@ class ZerosLike(TensorOp[T]):
         harm. Strings become empty, bool False; a variant becomes what its type counts
         as zero: for a list of tensors, a list of as many zero tensors. No gradient
         flows back. Fill makes a tensor of any value from sizes, OnesLike one of ones.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -112,6 +116,8 @@ def zeros_like(
     Strings become empty, bool False; a variant becomes what its type counts as zero:
     for a list of tensors, a list of as many zero tensors. No gradient flows back. Fill
     makes a tensor of any value from sizes, OnesLike one of ones.
+
+    Gradient: declared not differentiable.
 
     `ZerosLike.create` in the current scope.
 

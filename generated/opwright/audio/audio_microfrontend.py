@@ -9,9 +9,11 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt16,
     TUint16,
     TensorOp,
     as_dtype,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -26,14 +29,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DTypeLike,
-        Operand,
-        Output,
-        TFloat32,
-        TInt16,
-    )
+    from opwright_runtime.gencode import AnyDType, DTypeLike, Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = ["AudioMicrofrontend", "audio_microfrontend"]
@@ -81,6 +77,8 @@ class AudioMicrofrontend(TensorOp[OutType]):
 
     With a context, each frame has those left and right of it beside it. Mfcc is for
     computers that have floats.
+
+    Gradient: declared not differentiable.
 
     `out_type`: uint16 or float32.
 
@@ -335,6 +333,8 @@ class AudioMicrofrontend(TensorOp[OutType]):
         With a context, each frame has those left and right of it beside it. Mfcc is for
         computers that have floats.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -396,7 +396,11 @@ class AudioMicrofrontend(TensorOp[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(audio) is EagerTensor or fits(TInt16, audio))
+            ):
                 op.filterbanks = execute(
                     context[CURRENT],
                     "AudioMicrofrontend",
@@ -585,6 +589,8 @@ def audio_microfrontend(
     With a context, each frame has those left and right of it beside it. Mfcc is for
     computers that have floats.
 
+    Gradient: declared not differentiable.
+
     `AudioMicrofrontend.create` in the current scope, with AudioMicrofrontend.Options as
     keywords.
 
@@ -643,7 +649,11 @@ def audio_microfrontend(
     fast_path_error = None
     _result: Output[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(audio) is EagerTensor or fits(TInt16, audio))
+        ):
             _result = execute(
                 context[CURRENT],
                 "AudioMicrofrontend",

@@ -50,6 +50,8 @@ class AudioSpectrogram(TensorOp[TFloat32]):
     What is left at the end, less than a window, is dropped. Windows of less than two
     samples and strides below 1 are refused. Mfcc makes features of it.
 
+    Gradient: none registered.
+
     Attributes:
         spectrogram: float32, `channels max((n-window_size+stride)//stride, 0) _`.
             Strength of each frequency, for each channel and window.
@@ -113,6 +115,8 @@ class AudioSpectrogram(TensorOp[TFloat32]):
 
         What is left at the end, less than a window, is dropped. Windows of less than
         two samples and strides below 1 are refused. Mfcc makes features of it.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -194,6 +198,8 @@ def audio_spectrogram(
 
     What is left at the end, less than a window, is dropped. Windows of less than two
     samples and strides below 1 are refused. Mfcc makes features of it.
+
+    Gradient: none registered.
 
     `AudioSpectrogram.create` in the current scope, with AudioSpectrogram.Options as
     keywords.

@@ -61,6 +61,8 @@ class DecodeWav(Op):
     last one is repeated; where fewer are, the rest is dropped, and not mixed in. So
     clips of any length fit one batch. EncodeWav writes such files.
 
+    Gradient: none registered.
+
     Attributes:
         audio: float32, `_ _ if desired_samples == -1 and desired_channels == -1 else _
             desired_channels if desired_samples == -1 else desired_samples _ if
@@ -133,6 +135,8 @@ class DecodeWav(Op):
         samples are asked for than the file has, zeros follow; where more channels are,
         its last one is repeated; where fewer are, the rest is dropped, and not mixed
         in. So clips of any length fit one batch. EncodeWav writes such files.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -213,6 +217,8 @@ def decode_wav(
     samples are asked for than the file has, zeros follow; where more channels are, its
     last one is repeated; where fewer are, the rest is dropped, and not mixed in. So
     clips of any length fit one batch. EncodeWav writes such files.
+
+    Gradient: none registered.
 
     `DecodeWav.create` in the current scope, with DecodeWav.Options as keywords.
 

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TString,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
 
 __all__ = ["EncodeWav", "encode_wav"]
 
@@ -41,6 +44,8 @@ class EncodeWav(TensorOp[TString]):
     -32768. A header with the rate and the number of channels goes in front. A rate
     or a number of channels that is 0 is refused, no samples make a file of the
     header alone. DecodeWav reads it.
+
+    Gradient: none registered.
 
     Attributes:
         contents: string, `scalar`. The file as bytes.
@@ -77,6 +82,8 @@ class EncodeWav(TensorOp[TString]):
         or a number of channels that is 0 is refused, no samples make a file of the
         header alone. DecodeWav reads it.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -99,7 +106,16 @@ class EncodeWav(TensorOp[TString]):
         op: EncodeWav = new(EncodeWav)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sample_rate) is EagerTensor
+                    or type(sample_rate) is int
+                    and -2147483648 <= sample_rate <= 2147483647
+                    or fits(TInt32, sample_rate)
+                )
+            ):
                 op.contents = execute(
                     context[CURRENT], "EncodeWav", None, audio, sample_rate
                 )
@@ -125,6 +141,8 @@ def encode_wav(
     or a number of channels that is 0 is refused, no samples make a file of the
     header alone. DecodeWav reads it.
 
+    Gradient: none registered.
+
     `EncodeWav.create` in the current scope.
 
     Args:
@@ -149,7 +167,16 @@ def encode_wav(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sample_rate) is EagerTensor
+                or type(sample_rate) is int
+                and -2147483648 <= sample_rate <= 2147483647
+                or fits(TInt32, sample_rate)
+            )
+        ):
             _result = execute(context[CURRENT], "EncodeWav", name, audio, sample_rate)
             return _result
     except Exception as error:

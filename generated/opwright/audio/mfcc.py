@@ -8,22 +8,25 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TInt32
+    from opwright_runtime.gencode import Operand, Output
     from typing_extensions import Self
 
 __all__ = ["Mfcc", "mfcc"]
@@ -50,6 +53,8 @@ class Mfcc(TensorOp[TFloat32]):
     AudioSpectrogram with `magnitude_squared` makes the input. More coefficients than
     triangles, limits that are not in ascending order or negative, and less than two
     bins are refused; an upper limit beyond half of `sample_rate` is not.
+
+    Gradient: none registered.
 
     Attributes:
         output: float32, `channels windows dct_coefficient_count`. The features of each
@@ -146,6 +151,8 @@ class Mfcc(TensorOp[TFloat32]):
         than triangles, limits that are not in ascending order or negative, and less
         than two bins are refused; an upper limit beyond half of `sample_rate` is not.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -182,7 +189,16 @@ class Mfcc(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sample_rate) is EagerTensor
+                    or type(sample_rate) is int
+                    and -2147483648 <= sample_rate <= 2147483647
+                    or fits(TInt32, sample_rate)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Mfcc",
@@ -240,6 +256,8 @@ def mfcc(
     triangles, limits that are not in ascending order or negative, and less than two
     bins are refused; an upper limit beyond half of `sample_rate` is not.
 
+    Gradient: none registered.
+
     `Mfcc.create` in the current scope, with Mfcc.Options as keywords.
 
     Args:
@@ -276,7 +294,16 @@ def mfcc(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sample_rate) is EagerTensor
+                or type(sample_rate) is int
+                and -2147483648 <= sample_rate <= 2147483647
+                or fits(TInt32, sample_rate)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Mfcc",

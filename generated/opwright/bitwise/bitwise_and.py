@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -53,7 +55,7 @@ class BitwiseAnd(TensorOp[T]):
 
     LogicalAnd is for truth values.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
@@ -92,7 +94,7 @@ class BitwiseAnd(TensorOp[T]):
 
         LogicalAnd is for truth values.
 
-        Commutative.
+        Commutative. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,7 +118,16 @@ class BitwiseAnd(TensorOp[T]):
         op: BitwiseAnd[U] = new(BitwiseAnd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "BitwiseAnd", None, x, y)
                 return op
         except Exception as error:
@@ -137,7 +148,7 @@ def bitwise_and(
 
     LogicalAnd is for truth values.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `BitwiseAnd.create` in the current scope.
 
@@ -163,7 +174,16 @@ def bitwise_and(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "BitwiseAnd", name, x, y)
             return _result
     except Exception as error:

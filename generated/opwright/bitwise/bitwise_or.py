@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -52,7 +54,7 @@ class BitwiseOr(TensorOp[T]):
 
     LogicalOr is for truth values.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
@@ -90,7 +92,7 @@ class BitwiseOr(TensorOp[T]):
 
         LogicalOr is for truth values.
 
-        Commutative.
+        Commutative. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -114,7 +116,16 @@ class BitwiseOr(TensorOp[T]):
         op: BitwiseOr[U] = new(BitwiseOr)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "BitwiseOr", None, x, y)
                 return op
         except Exception as error:
@@ -134,7 +145,7 @@ def bitwise_or(
 
     LogicalOr is for truth values.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `BitwiseOr.create` in the current scope.
 
@@ -160,7 +171,16 @@ def bitwise_or(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "BitwiseOr", name, x, y)
             return _result
     except Exception as error:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -53,7 +55,7 @@ class BitwiseXor(TensorOp[T]):
 
     NotEqual is it for truth values.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
@@ -93,7 +95,7 @@ class BitwiseXor(TensorOp[T]):
 
         NotEqual is it for truth values.
 
-        Commutative.
+        Commutative. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,7 +119,16 @@ class BitwiseXor(TensorOp[T]):
         op: BitwiseXor[U] = new(BitwiseXor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "BitwiseXor", None, x, y)
                 return op
         except Exception as error:
@@ -138,7 +149,7 @@ def bitwise_xor(
 
     NotEqual is it for truth values.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `BitwiseXor.create` in the current scope.
 
@@ -164,7 +175,16 @@ def bitwise_xor(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "BitwiseXor", name, x, y)
             return _result
     except Exception as error:

@@ -45,6 +45,8 @@ class Invert(TensorOp[T]):
     Inv and Reciprocal divide, LogicalNot is for truth values, InvertPermutation for
     orders.
 
+    Gradient: declared not differentiable.
+
     `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     Attributes:
@@ -80,6 +82,8 @@ class Invert(TensorOp[T]):
 
         Inv and Reciprocal divide, LogicalNot is for truth values, InvertPermutation for
         orders.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,6 +124,8 @@ def invert(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
 
     Inv and Reciprocal divide, LogicalNot is for truth values, InvertPermutation for
     orders.
+
+    Gradient: declared not differentiable.
 
     `Invert.create` in the current scope.
 

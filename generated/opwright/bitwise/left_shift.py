@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -55,6 +57,8 @@ class LeftShift(TensorOp[T]):
     that is too great as the number of bits less 1; others may do anything. Shapes are
     broadcast: sizes have to be equal, or 1, counted from the last axis.
 
+    Gradient: declared not differentiable.
+
     `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     Attributes:
@@ -95,6 +99,8 @@ class LeftShift(TensorOp[T]):
         anything. Shapes are broadcast: sizes have to be equal, or 1, counted from the
         last axis.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -117,7 +123,16 @@ class LeftShift(TensorOp[T]):
         op: LeftShift[U] = new(LeftShift)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "LeftShift", None, x, y)
                 return op
         except Exception as error:
@@ -139,6 +154,8 @@ def left_shift(
     and change their sign. The kernel for the CPU takes an amount below 0 as 0, and one
     that is too great as the number of bits less 1; others may do anything. Shapes are
     broadcast: sizes have to be equal, or 1, counted from the last axis.
+
+    Gradient: declared not differentiable.
 
     `LeftShift.create` in the current scope.
 
@@ -164,7 +181,16 @@ def left_shift(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "LeftShift", name, x, y)
             return _result
     except Exception as error:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -56,6 +58,8 @@ class RightShift(TensorOp[T]):
     number of bits less 1; others may do anything. Shapes are broadcast: sizes have to
     be equal, or 1, counted from the last axis.
 
+    Gradient: declared not differentiable.
+
     `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     Attributes:
@@ -96,6 +100,8 @@ class RightShift(TensorOp[T]):
         great as the number of bits less 1; others may do anything. Shapes are
         broadcast: sizes have to be equal, or 1, counted from the last axis.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -118,7 +124,16 @@ class RightShift(TensorOp[T]):
         op: RightShift[U] = new(RightShift)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "RightShift", None, x, y)
                 return op
         except Exception as error:
@@ -141,6 +156,8 @@ def right_shift(
     kernel for the CPU takes an amount below 0 as 0, and one that is too great as the
     number of bits less 1; others may do anything. Shapes are broadcast: sizes have to
     be equal, or 1, counted from the last axis.
+
+    Gradient: declared not differentiable.
 
     `RightShift.create` in the current scope.
 
@@ -166,7 +183,16 @@ def right_shift(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "RightShift", name, x, y)
             return _result
     except Exception as error:

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         StringLike,
         TFloating,
         TIndex,
-        TInt32,
         TResource,
         TensorOperand,
     )
@@ -78,7 +80,7 @@ class CollectiveAllToAllV2(TensorOp[T]):
 
     CollectiveAllToAllV3 takes a communicator for the keys; AllToAll is for TPUs.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `T`: bfloat16, float32, float16, float64, int32 or int64.
 
@@ -174,7 +176,7 @@ class CollectiveAllToAllV2(TensorOp[T]):
 
         CollectiveAllToAllV3 takes a communicator for the keys; AllToAll is for TPUs.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -212,7 +214,28 @@ class CollectiveAllToAllV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_size) is EagerTensor
+                    or type(group_size) is int
+                    and -2147483648 <= group_size <= 2147483647
+                    or fits(TInt32, group_size)
+                )
+                and (
+                    type(group_key) is EagerTensor
+                    or type(group_key) is int
+                    and -2147483648 <= group_key <= 2147483647
+                    or fits(TInt32, group_key)
+                )
+                and (
+                    type(instance_key) is EagerTensor
+                    or type(instance_key) is int
+                    and -2147483648 <= instance_key <= 2147483647
+                    or fits(TInt32, instance_key)
+                )
+            ):
                 op.data = execute(
                     context[CURRENT],
                     "CollectiveAllToAllV2",
@@ -279,7 +302,7 @@ def collective_all_to_all_v2(
 
     CollectiveAllToAllV3 takes a communicator for the keys; AllToAll is for TPUs.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveAllToAllV2.create` in the current scope, with
     CollectiveAllToAllV2.Options as keywords.
@@ -318,7 +341,28 @@ def collective_all_to_all_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_size) is EagerTensor
+                or type(group_size) is int
+                and -2147483648 <= group_size <= 2147483647
+                or fits(TInt32, group_size)
+            )
+            and (
+                type(group_key) is EagerTensor
+                or type(group_key) is int
+                and -2147483648 <= group_key <= 2147483647
+                or fits(TInt32, group_key)
+            )
+            and (
+                type(instance_key) is EagerTensor
+                or type(instance_key) is int
+                and -2147483648 <= instance_key <= 2147483647
+                or fits(TInt32, instance_key)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CollectiveAllToAllV2",

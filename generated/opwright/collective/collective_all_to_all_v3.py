@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         TFloating,
         TIndex,
-        TInt32,
         TResource,
         TensorOperand,
     )
@@ -61,7 +63,7 @@ class CollectiveAllToAllV3(TensorOp[T]):
     Groups within the communicator are not implemented: `group_assignment` has to be
     empty. CollectiveAllToAllV2 takes keys instead of a communicator.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `T`: bfloat16, float32, float16, float64, int32 or int64.
 
@@ -129,7 +131,7 @@ class CollectiveAllToAllV3(TensorOp[T]):
         Groups within the communicator are not implemented: `group_assignment` has to be
         empty. CollectiveAllToAllV2 takes keys instead of a communicator.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -162,7 +164,16 @@ class CollectiveAllToAllV3(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_assignment) is EagerTensor
+                    or type(group_assignment) is int
+                    and -2147483648 <= group_assignment <= 2147483647
+                    or fits(TInt32, group_assignment)
+                )
+            ):
                 op.data = execute(
                     context[CURRENT],
                     "CollectiveAllToAllV3",
@@ -207,7 +218,7 @@ def collective_all_to_all_v3(
     Groups within the communicator are not implemented: `group_assignment` has to be
     empty. CollectiveAllToAllV2 takes keys instead of a communicator.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveAllToAllV3.create` in the current scope, with
     CollectiveAllToAllV3.Options as keywords.
@@ -240,7 +251,16 @@ def collective_all_to_all_v3(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_assignment) is EagerTensor
+                or type(group_assignment) is int
+                and -2147483648 <= group_assignment <= 2147483647
+                or fits(TInt32, group_assignment)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CollectiveAllToAllV3",

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TInt32
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = [
     "CollectiveAssignGroupV2",
@@ -56,7 +59,7 @@ class CollectiveAssignGroupV2(Op):
     So the devices of a job fall into groups for the ops that take size and key as
     inputs. A device that is in no row, or in two, is refused.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     Attributes:
         group_size: int32, `scalar`. Devices in the group.
@@ -105,7 +108,7 @@ class CollectiveAssignGroupV2(Op):
         So the devices of a job fall into groups for the ops that take size and key as
         inputs. A device that is in no row, or in two, is refused.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -133,7 +136,28 @@ class CollectiveAssignGroupV2(Op):
         op: CollectiveAssignGroupV2 = new(CollectiveAssignGroupV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_assignment) is EagerTensor
+                    or type(group_assignment) is int
+                    and -2147483648 <= group_assignment <= 2147483647
+                    or fits(TInt32, group_assignment)
+                )
+                and (
+                    type(device_index) is EagerTensor
+                    or type(device_index) is int
+                    and -2147483648 <= device_index <= 2147483647
+                    or fits(TInt32, device_index)
+                )
+                and (
+                    type(base_key) is EagerTensor
+                    or type(base_key) is int
+                    and -2147483648 <= base_key <= 2147483647
+                    or fits(TInt32, base_key)
+                )
+            ):
                 op.group_size, op.group_key = execute(
                     context[CURRENT],
                     "CollectiveAssignGroupV2",
@@ -170,7 +194,7 @@ def collective_assign_group_v2(
     So the devices of a job fall into groups for the ops that take size and key as
     inputs. A device that is in no row, or in two, is refused.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveAssignGroupV2.create` in the current scope.
 
@@ -198,7 +222,28 @@ def collective_assign_group_v2(
     fast_path_error = None
     _result: CollectiveAssignGroupV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_assignment) is EagerTensor
+                or type(group_assignment) is int
+                and -2147483648 <= group_assignment <= 2147483647
+                or fits(TInt32, group_assignment)
+            )
+            and (
+                type(device_index) is EagerTensor
+                or type(device_index) is int
+                and -2147483648 <= device_index <= 2147483647
+                or fits(TInt32, device_index)
+            )
+            and (
+                type(base_key) is EagerTensor
+                or type(base_key) is int
+                and -2147483648 <= base_key <= 2147483647
+                or fits(TInt32, base_key)
+            )
+        ):
             _result = CollectiveAssignGroupV2Outputs._make(
                 execute(
                     context[CURRENT],

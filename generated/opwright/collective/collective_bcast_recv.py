@@ -78,7 +78,7 @@ class CollectiveBcastRecv(TensorOp[T]):
     The keys are attrs, and so fixed when the graph is made; CollectiveBcastRecvV2 takes
     them as inputs.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `T`: bool, float32, float16, float64, int32 or int64.
 
@@ -158,7 +158,7 @@ class CollectiveBcastRecv(TensorOp[T]):
         The keys are attrs, and so fixed when the graph is made; CollectiveBcastRecvV2
         takes them as inputs.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -263,7 +263,7 @@ def collective_bcast_recv(
     The keys are attrs, and so fixed when the graph is made; CollectiveBcastRecvV2 takes
     them as inputs.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveBcastRecv.create` in the current scope, with CollectiveBcastRecv.Options
     as keywords.

@@ -9,15 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TIndex,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -74,7 +76,7 @@ class CollectiveBcastRecvV2(TensorOp[T]):
     for ever, unless `timeout_seconds` is set; after an error all collectives of the
     program fail, those of other groups too, until it is started anew.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `T`: bool, float32, float16, float64, int32 or int64.
 
@@ -157,7 +159,7 @@ class CollectiveBcastRecvV2(TensorOp[T]):
         collectives of the program fail, those of other groups too, until it is started
         anew.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,7 +195,34 @@ class CollectiveBcastRecvV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_size) is EagerTensor
+                    or type(group_size) is int
+                    and -2147483648 <= group_size <= 2147483647
+                    or fits(TInt32, group_size)
+                )
+                and (
+                    type(group_key) is EagerTensor
+                    or type(group_key) is int
+                    and -2147483648 <= group_key <= 2147483647
+                    or fits(TInt32, group_key)
+                )
+                and (
+                    type(instance_key) is EagerTensor
+                    or type(instance_key) is int
+                    and -2147483648 <= instance_key <= 2147483647
+                    or fits(TInt32, instance_key)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+            ):
                 op.data = execute(
                     context[CURRENT],
                     "CollectiveBcastRecvV2",
@@ -251,7 +280,7 @@ def collective_bcast_recv_v2(
     for ever, unless `timeout_seconds` is set; after an error all collectives of the
     program fail, those of other groups too, until it is started anew.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveBcastRecvV2.create` in the current scope, with
     CollectiveBcastRecvV2.Options as keywords.
@@ -288,7 +317,34 @@ def collective_bcast_recv_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_size) is EagerTensor
+                or type(group_size) is int
+                and -2147483648 <= group_size <= 2147483647
+                or fits(TInt32, group_size)
+            )
+            and (
+                type(group_key) is EagerTensor
+                or type(group_key) is int
+                and -2147483648 <= group_key <= 2147483647
+                or fits(TInt32, group_key)
+            )
+            and (
+                type(instance_key) is EagerTensor
+                or type(instance_key) is int
+                and -2147483648 <= instance_key <= 2147483647
+                or fits(TInt32, instance_key)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CollectiveBcastRecvV2",

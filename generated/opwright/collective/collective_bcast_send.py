@@ -76,7 +76,7 @@ class CollectiveBcastSend(TensorOp[T]):
     The keys are attrs, and so fixed when the graph is made; CollectiveBcastSendV2 takes
     them as inputs.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `T`: bool, float32, float16, float64, int32 or int64.
 
@@ -156,7 +156,7 @@ class CollectiveBcastSend(TensorOp[T]):
         The keys are attrs, and so fixed when the graph is made; CollectiveBcastSendV2
         takes them as inputs.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -257,7 +257,7 @@ def collective_bcast_send(
     The keys are attrs, and so fixed when the graph is made; CollectiveBcastSendV2 takes
     them as inputs.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveBcastSend.create` in the current scope, with CollectiveBcastSend.Options
     as keywords.

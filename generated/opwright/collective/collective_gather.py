@@ -71,7 +71,7 @@ class CollectiveGather(TensorOp[T]):
     The keys are attrs, and so fixed when the graph is made; CollectiveGatherV2 takes
     them as inputs.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `T`: float32, float16, float64, int32 or int64.
 
@@ -151,7 +151,7 @@ class CollectiveGather(TensorOp[T]):
         The keys are attrs, and so fixed when the graph is made; CollectiveGatherV2
         takes them as inputs.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -253,7 +253,7 @@ def collective_gather(
     The keys are attrs, and so fixed when the graph is made; CollectiveGatherV2 takes
     them as inputs.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveGather.create` in the current scope, with CollectiveGather.Options as
     keywords.

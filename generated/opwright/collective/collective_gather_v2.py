@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TIndex,
-        TInt32,
         TResource,
         TensorOperand,
     )
@@ -77,7 +79,7 @@ class CollectiveGatherV2(TensorOp[T]):
     CollectiveReduceV2 combines in the place of joining; CollectiveAllToAllV2 gives each
     member only its part.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `T`: float32, float16, float64, int32 or int64.
 
@@ -171,7 +173,7 @@ class CollectiveGatherV2(TensorOp[T]):
         CollectiveReduceV2 combines in the place of joining; CollectiveAllToAllV2 gives
         each member only its part.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -209,7 +211,28 @@ class CollectiveGatherV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_size) is EagerTensor
+                    or type(group_size) is int
+                    and -2147483648 <= group_size <= 2147483647
+                    or fits(TInt32, group_size)
+                )
+                and (
+                    type(group_key) is EagerTensor
+                    or type(group_key) is int
+                    and -2147483648 <= group_key <= 2147483647
+                    or fits(TInt32, group_key)
+                )
+                and (
+                    type(instance_key) is EagerTensor
+                    or type(instance_key) is int
+                    and -2147483648 <= instance_key <= 2147483647
+                    or fits(TInt32, instance_key)
+                )
+            ):
                 op.data = execute(
                     context[CURRENT],
                     "CollectiveGatherV2",
@@ -273,7 +296,7 @@ def collective_gather_v2(
     CollectiveReduceV2 combines in the place of joining; CollectiveAllToAllV2 gives each
     member only its part.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveGatherV2.create` in the current scope, with CollectiveGatherV2.Options as
     keywords.
@@ -312,7 +335,28 @@ def collective_gather_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_size) is EagerTensor
+                or type(group_size) is int
+                and -2147483648 <= group_size <= 2147483647
+                or fits(TInt32, group_size)
+            )
+            and (
+                type(group_key) is EagerTensor
+                or type(group_key) is int
+                and -2147483648 <= group_key <= 2147483647
+                or fits(TInt32, group_key)
+            )
+            and (
+                type(instance_key) is EagerTensor
+                or type(instance_key) is int
+                and -2147483648 <= instance_key <= 2147483647
+                or fits(TInt32, instance_key)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CollectiveGatherV2",

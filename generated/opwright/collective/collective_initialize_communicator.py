@@ -10,22 +10,25 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TResource,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["CollectiveInitializeCommunicator", "collective_initialize_communicator"]
@@ -51,7 +54,7 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
     The handle is kept under its key as long as the process runs: a key that was used
     before is refused. The ops of version 2 take keys instead, and need no such step.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     Attributes:
         communicator: resource, `scalar`. Handle of the group's communicator.
@@ -126,7 +129,7 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
         used before is refused. The ops of version 2 take keys instead, and need no such
         step.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -158,7 +161,28 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_key) is EagerTensor
+                    or type(group_key) is int
+                    and -2147483648 <= group_key <= 2147483647
+                    or fits(TInt32, group_key)
+                )
+                and (
+                    type(rank) is EagerTensor
+                    or type(rank) is int
+                    and -2147483648 <= rank <= 2147483647
+                    or fits(TInt32, rank)
+                )
+                and (
+                    type(group_size) is EagerTensor
+                    or type(group_size) is int
+                    and -2147483648 <= group_size <= 2147483647
+                    or fits(TInt32, group_size)
+                )
+            ):
                 op.communicator = execute(
                     context[CURRENT],
                     "CollectiveInitializeCommunicator",
@@ -209,7 +233,7 @@ def collective_initialize_communicator(
     The handle is kept under its key as long as the process runs: a key that was used
     before is refused. The ops of version 2 take keys instead, and need no such step.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveInitializeCommunicator.create` in the current scope, with
     CollectiveInitializeCommunicator.Options as keywords.
@@ -242,7 +266,28 @@ def collective_initialize_communicator(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_key) is EagerTensor
+                or type(group_key) is int
+                and -2147483648 <= group_key <= 2147483647
+                or fits(TInt32, group_key)
+            )
+            and (
+                type(rank) is EagerTensor
+                or type(rank) is int
+                and -2147483648 <= rank <= 2147483647
+                or fits(TInt32, rank)
+            )
+            and (
+                type(group_size) is EagerTensor
+                or type(group_size) is int
+                and -2147483648 <= group_size <= 2147483647
+                or fits(TInt32, group_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CollectiveInitializeCommunicator",

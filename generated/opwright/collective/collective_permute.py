@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TInt32,
-        TNumber,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TNumber
 
 __all__ = ["CollectivePermute", "collective_permute"]
 
@@ -53,7 +49,7 @@ class CollectivePermute(TensorOp[T]):
     The gradient goes the same ways backwards. It has kernels only in programs that XLA
     compiles.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -94,7 +90,7 @@ class CollectivePermute(TensorOp[T]):
         The gradient goes the same ways backwards. It has kernels only in programs that
         XLA compiles.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -118,7 +114,16 @@ class CollectivePermute(TensorOp[T]):
         op: CollectivePermute[U] = new(CollectivePermute)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(source_target_pairs) is EagerTensor
+                    or type(source_target_pairs) is int
+                    and -2147483648 <= source_target_pairs <= 2147483647
+                    or fits(TInt32, source_target_pairs)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "CollectivePermute",
@@ -149,7 +154,7 @@ def collective_permute(
     The gradient goes the same ways backwards. It has kernels only in programs that XLA
     compiles.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `CollectivePermute.create` in the current scope.
 
@@ -175,7 +180,16 @@ def collective_permute(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(source_target_pairs) is EagerTensor
+                or type(source_target_pairs) is int
+                and -2147483648 <= source_target_pairs <= 2147483647
+                or fits(TInt32, source_target_pairs)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "CollectivePermute", name, input, source_target_pairs
             )

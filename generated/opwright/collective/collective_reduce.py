@@ -72,7 +72,7 @@ class CollectiveReduce(TensorOp[T]):
     The keys are attrs, and so fixed when the graph is made; CollectiveReduceV2 takes
     them as inputs.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `T`: bfloat16, float32, float16, float64, int32 or int64.
 
@@ -167,7 +167,7 @@ class CollectiveReduce(TensorOp[T]):
         The keys are attrs, and so fixed when the graph is made; CollectiveReduceV2
         takes them as inputs.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -291,7 +291,7 @@ def collective_reduce(
     The keys are attrs, and so fixed when the graph is made; CollectiveReduceV2 takes
     them as inputs.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveReduce.create` in the current scope, with CollectiveReduce.Options as
     keywords.

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         StringLike,
         TFloating,
         TIndex,
-        TInt32,
         TResource,
         TensorOperand,
     )
@@ -78,7 +80,7 @@ class CollectiveReduceScatterV2(TensorOp[T]):
     Optimizers that are sharded over devices use it in the place of CollectiveReduceV2,
     and CollectiveGatherV2 to bring the parts together again.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `T`: bfloat16, float32, float16, float64, int32 or int64.
 
@@ -186,7 +188,7 @@ class CollectiveReduceScatterV2(TensorOp[T]):
         Optimizers that are sharded over devices use it in the place of
         CollectiveReduceV2, and CollectiveGatherV2 to bring the parts together again.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -232,7 +234,28 @@ class CollectiveReduceScatterV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_size) is EagerTensor
+                    or type(group_size) is int
+                    and -2147483648 <= group_size <= 2147483647
+                    or fits(TInt32, group_size)
+                )
+                and (
+                    type(group_key) is EagerTensor
+                    or type(group_key) is int
+                    and -2147483648 <= group_key <= 2147483647
+                    or fits(TInt32, group_key)
+                )
+                and (
+                    type(instance_key) is EagerTensor
+                    or type(instance_key) is int
+                    and -2147483648 <= instance_key <= 2147483647
+                    or fits(TInt32, instance_key)
+                )
+            ):
                 op.data = execute(
                     context[CURRENT],
                     "CollectiveReduceScatterV2",
@@ -306,7 +329,7 @@ def collective_reduce_scatter_v2(
     Optimizers that are sharded over devices use it in the place of CollectiveReduceV2,
     and CollectiveGatherV2 to bring the parts together again.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveReduceScatterV2.create` in the current scope, with
     CollectiveReduceScatterV2.Options as keywords.
@@ -352,7 +375,28 @@ def collective_reduce_scatter_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_size) is EagerTensor
+                or type(group_size) is int
+                and -2147483648 <= group_size <= 2147483647
+                or fits(TInt32, group_size)
+            )
+            and (
+                type(group_key) is EagerTensor
+                or type(group_key) is int
+                and -2147483648 <= group_key <= 2147483647
+                or fits(TInt32, group_key)
+            )
+            and (
+                type(instance_key) is EagerTensor
+                or type(instance_key) is int
+                and -2147483648 <= instance_key <= 2147483647
+                or fits(TInt32, instance_key)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CollectiveReduceScatterV2",

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         StringLike,
         TFloating,
         TIndex,
-        TInt32,
         TResource,
         TensorOperand,
     )
@@ -79,7 +81,7 @@ class CollectiveReduceV2(TensorOp[T]):
     part of the result, CollectiveGatherV2 joins instead of combining, and within
     programs that XLA compiled XlaAllReduce does the same.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `T`: bfloat16, float32, float16, float64, int32 or int64.
 
@@ -191,7 +193,7 @@ class CollectiveReduceV2(TensorOp[T]):
         member a part of the result, CollectiveGatherV2 joins instead of combining, and
         within programs that XLA compiled XlaAllReduce does the same.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -237,7 +239,28 @@ class CollectiveReduceV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_size) is EagerTensor
+                    or type(group_size) is int
+                    and -2147483648 <= group_size <= 2147483647
+                    or fits(TInt32, group_size)
+                )
+                and (
+                    type(group_key) is EagerTensor
+                    or type(group_key) is int
+                    and -2147483648 <= group_key <= 2147483647
+                    or fits(TInt32, group_key)
+                )
+                and (
+                    type(instance_key) is EagerTensor
+                    or type(instance_key) is int
+                    and -2147483648 <= instance_key <= 2147483647
+                    or fits(TInt32, instance_key)
+                )
+            ):
                 op.data = execute(
                     context[CURRENT],
                     "CollectiveReduceV2",
@@ -314,7 +337,7 @@ def collective_reduce_v2(
     part of the result, CollectiveGatherV2 joins instead of combining, and within
     programs that XLA compiled XlaAllReduce does the same.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveReduceV2.create` in the current scope, with CollectiveReduceV2.Options as
     keywords.
@@ -360,7 +383,28 @@ def collective_reduce_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_size) is EagerTensor
+                or type(group_size) is int
+                and -2147483648 <= group_size <= 2147483647
+                or fits(TInt32, group_size)
+            )
+            and (
+                type(group_key) is EagerTensor
+                or type(group_key) is int
+                and -2147483648 <= group_key <= 2147483647
+                or fits(TInt32, group_key)
+            )
+            and (
+                type(instance_key) is EagerTensor
+                or type(instance_key) is int
+                and -2147483648 <= instance_key <= 2147483647
+                or fits(TInt32, instance_key)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CollectiveReduceV2",

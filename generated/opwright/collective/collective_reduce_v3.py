@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         TFloating,
         TIndex,
-        TInt32,
         TResource,
         TensorOperand,
     )
@@ -62,7 +64,7 @@ class CollectiveReduceV3(TensorOp[T]):
     Groups within the communicator are not implemented: `group_assignment` has to be
     empty. CollectiveReduceV2 takes keys instead of a communicator.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `T`: bfloat16, float32, float16, float64, int32 or int64.
 
@@ -131,7 +133,7 @@ class CollectiveReduceV3(TensorOp[T]):
         Groups within the communicator are not implemented: `group_assignment` has to be
         empty. CollectiveReduceV2 takes keys instead of a communicator.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,7 +168,16 @@ class CollectiveReduceV3(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_assignment) is EagerTensor
+                    or type(group_assignment) is int
+                    and -2147483648 <= group_assignment <= 2147483647
+                    or fits(TInt32, group_assignment)
+                )
+            ):
                 op.data = execute(
                     context[CURRENT],
                     "CollectiveReduceV3",
@@ -214,7 +225,7 @@ def collective_reduce_v3(
     Groups within the communicator are not implemented: `group_assignment` has to be
     empty. CollectiveReduceV2 takes keys instead of a communicator.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `CollectiveReduceV3.create` in the current scope, with CollectiveReduceV3.Options as
     keywords.
@@ -249,7 +260,16 @@ def collective_reduce_v3(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_assignment) is EagerTensor
+                or type(group_assignment) is int
+                and -2147483648 <= group_assignment <= 2147483647
+                or fits(TInt32, group_assignment)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CollectiveReduceV3",

@@ -55,7 +55,7 @@ class NcclAllReduce(TensorOp[T]):
     over all of their inputs. They have to run in the same step. It needs GPUs of one
     host, all in one graph; CollectiveReduceV2 and its relatives have taken its place.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `T`: float16, float32, float64, int32 or int64.
 
@@ -96,7 +96,7 @@ class NcclAllReduce(TensorOp[T]):
         GPUs of one host, all in one graph; CollectiveReduceV2 and its relatives have
         taken its place.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,7 +166,7 @@ def nccl_all_reduce(
     over all of their inputs. They have to run in the same step. It needs GPUs of one
     host, all in one graph; CollectiveReduceV2 and its relatives have taken its place.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `NcclAllReduce.create` in the current scope.
 

@@ -55,7 +55,7 @@ class NcclBroadcast(TensorOp[T]):
     each of these before it runs. It needs GPUs of one host, all in one graph;
     CollectiveReduceV2 and its relatives have taken its place.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `T`: float16, float32, float64, int32 or int64.
 
@@ -89,7 +89,7 @@ class NcclBroadcast(TensorOp[T]):
         on each of these before it runs. It needs GPUs of one host, all in one graph;
         CollectiveReduceV2 and its relatives have taken its place.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -137,7 +137,7 @@ def nccl_broadcast(
     each of these before it runs. It needs GPUs of one host, all in one graph;
     CollectiveReduceV2 and its relatives have taken its place.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `NcclBroadcast.create` in the current scope.
 

@@ -11,9 +11,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -55,7 +57,7 @@ class NcclReduce(TensorOp[T]):
     rewritten to an op on each GPU before it runs. It needs GPUs of one host, all in one
     graph; CollectiveReduceV2 and its relatives have taken its place.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `T`: float16, float32, float64, int32 or int64.
 
@@ -95,7 +97,7 @@ class NcclReduce(TensorOp[T]):
         rewritten to an op on each GPU before it runs. It needs GPUs of one host, all in
         one graph; CollectiveReduceV2 and its relatives have taken its place.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,7 +121,11 @@ class NcclReduce(TensorOp[T]):
         op: NcclReduce[U] = new(NcclReduce)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(input) or fit_together(None, input))
+            ):
                 op.data = execute(
                     context[CURRENT], "NcclReduce", None, input, "reduction", reduction
                 )
@@ -143,7 +149,7 @@ def nccl_reduce(
     rewritten to an op on each GPU before it runs. It needs GPUs of one host, all in one
     graph; CollectiveReduceV2 and its relatives have taken its place.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `NcclReduce.create` in the current scope.
 
@@ -169,7 +175,11 @@ def nccl_reduce(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(input) or fit_together(None, input))
+        ):
             _result = execute(
                 context[CURRENT], "NcclReduce", name, input, "reduction", reduction
             )

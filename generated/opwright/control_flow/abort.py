@@ -44,6 +44,8 @@ class Abort(Op):
     is saved or closed: the op is for tests of how a cluster recovers. Assert fails one
     call only.
 
+    Gradient: none registered.
+
     Example:
         >>> with tf.Graph().as_default():
         ...     crash = abort(error_msg="worker 3 is gone")
@@ -91,6 +93,8 @@ class Abort(Op):
         SIGABRT, as after a failed check, and leaves a core dump where those are on.
         Nothing is saved or closed: the op is for tests of how a cluster recovers.
         Assert fails one call only.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -155,6 +159,8 @@ def abort(
     SIGABRT, as after a failed check, and leaves a core dump where those are on. Nothing
     is saved or closed: the op is for tests of how a cluster recovers. Assert fails one
     call only.
+
+    Gradient: none registered.
 
     `Abort.create` in the current scope, with Abort.Options as keywords: the operation
     in a graph, None eagerly.

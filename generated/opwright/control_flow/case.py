@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt32,
         TensorShape,
     )
     from typing_extensions import Self
@@ -66,7 +68,7 @@ class Case(Op):
     outputs: StatelessCase is for branches without effects, which may be left out or
     merged. If chooses between two. tf.switch_case makes this op.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         output: list of tensors of `Tout`,
@@ -137,7 +139,7 @@ class Case(Op):
         outputs: StatelessCase is for branches without effects, which may be left out or
         merged. If chooses between two. tf.switch_case makes this op.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,7 +175,16 @@ class Case(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(branch_index) is EagerTensor
+                    or type(branch_index) is int
+                    and -2147483648 <= branch_index <= 2147483647
+                    or fits(TInt32, branch_index)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Case",
@@ -224,7 +235,7 @@ def case(
     outputs: StatelessCase is for branches without effects, which may be left out or
     merged. If chooses between two. tf.switch_case makes this op.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `Case.create` in the current scope, with Case.Options as keywords.
 
@@ -260,7 +271,16 @@ def case(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(branch_index) is EagerTensor
+                or type(branch_index) is int
+                and -2147483648 <= branch_index <= 2147483647
+                or fits(TInt32, branch_index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Case",

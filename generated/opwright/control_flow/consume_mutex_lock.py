@@ -38,7 +38,7 @@ class ConsumeMutexLock(Op):
     lock protects, by control dependencies, on the device of the lock; nothing else in
     the graph should use that tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> mutex = opwright.control_flow.mutex_v2(shared_name="counter")
@@ -65,7 +65,7 @@ class ConsumeMutexLock(Op):
         lock protects, by control dependencies, on the device of the lock; nothing else
         in the graph should use that tensor.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -102,7 +102,7 @@ def consume_mutex_lock(
     lock protects, by control dependencies, on the device of the lock; nothing else in
     the graph should use that tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ConsumeMutexLock.create` in the current scope: the operation in a graph, None
     eagerly.

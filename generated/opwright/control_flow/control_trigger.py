@@ -36,6 +36,8 @@ class ControlTrigger(Op):
     itself; this one runs all the same. Gradients of loops are ordered by it. NoOp,
     which is dead then, is the usual one.
 
+    Gradient: none registered.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     off, on = opwright.control_flow.switch(tf.constant(3.0), True)
@@ -61,6 +63,8 @@ class ControlTrigger(Op):
         An op that waits for a dead one, on the side of a Switch that was not taken, is
         dead itself; this one runs all the same. Gradients of loops are ordered by it.
         NoOp, which is dead then, is the usual one.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -97,6 +101,8 @@ def control_trigger(*, name: str | None = None, **_unknown: Never) -> Operation 
     An op that waits for a dead one, on the side of a Switch that was not taken, is dead
     itself; this one runs all the same. Gradients of loops are ordered by it. NoOp,
     which is dead then, is the usual one.
+
+    Gradient: none registered.
 
     `ControlTrigger.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -42,7 +42,7 @@ class DeviceIndex(TensorOp[TInt32]):
     compiles the program. With Case it chooses between implementations when the device
     is known at last.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         index: int32, `scalar`. Place in the list, or its length.
@@ -74,7 +74,7 @@ class DeviceIndex(TensorOp[TInt32]):
         XLA compiles the program. With Case it chooses between implementations when the
         device is known at last.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,7 +117,7 @@ def device_index(
     compiles the program. With Case it chooses between implementations when the device
     is known at last.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DeviceIndex.create` in the current scope.
 

@@ -60,6 +60,8 @@ class Enter(TensorOp[T]):
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers While;
     new programs use those.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*x`. The same tensor, in the frame.
 
@@ -124,6 +126,8 @@ class Enter(TensorOp[T]):
 
         It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers
         While; new programs use those.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,6 +209,8 @@ def enter(
 
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers While;
     new programs use those.
+
+    Gradient: registered.
 
     `Enter.create` in the current scope, with Enter.Options as keywords.
 

@@ -45,6 +45,8 @@ class Exit(TensorOp[T]):
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers While;
     new programs use those.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*x`. The same tensor, outside.
 
@@ -78,6 +80,8 @@ class Exit(TensorOp[T]):
 
         It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers
         While; new programs use those.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,6 +124,8 @@ def exit(
 
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers While;
     new programs use those.
+
+    Gradient: registered.
 
     `Exit.create` in the current scope.
 

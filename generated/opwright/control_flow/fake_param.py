@@ -53,6 +53,8 @@ class FakeParam(TensorOp[Dtype]):
     when run is memory as it happens to be, where sizes that are not known are 0.
     ZerosLike gives zeros.
 
+    Gradient: none registered.
+
     Attributes:
         output: `dtype`, `*shape`. A tensor of any content.
 
@@ -84,6 +86,8 @@ class FakeParam(TensorOp[Dtype]):
         some that the other does not have, and this op fills their places. What it gives
         when run is memory as it happens to be, where sizes that are not known are 0.
         ZerosLike gives zeros.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,6 +140,8 @@ def fake_param(
     some that the other does not have, and this op fills their places. What it gives
     when run is memory as it happens to be, where sizes that are not known are 0.
     ZerosLike gives zeros.
+
+    Gradient: none registered.
 
     `FakeParam.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         FunctionLike,
         Operand,
         Output,
-        TInt32,
     )
 
 __all__ = ["For", "for_"]
@@ -57,6 +59,8 @@ class For(Op):
     otherwise a step of 0, and one that leads away from the limit, are refused. Numbers
     wrap around: with a limit less than a step below 2^31, it may never end. While has
     any condition, and gradients.
+
+    Gradient: none registered.
 
     Attributes:
         output: list of tensors of `T`, `...`. What the last turn returned, or the input
@@ -105,6 +109,8 @@ class For(Op):
         refused. Numbers wrap around: with a limit less than a step below 2^31, it may
         never end. While has any condition, and gradients.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -132,7 +138,28 @@ class For(Op):
         op: For = new(For)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(start) is EagerTensor
+                    or type(start) is int
+                    and -2147483648 <= start <= 2147483647
+                    or fits(TInt32, start)
+                )
+                and (
+                    type(limit) is EagerTensor
+                    or type(limit) is int
+                    and -2147483648 <= limit <= 2147483647
+                    or fits(TInt32, limit)
+                )
+                and (
+                    type(delta) is EagerTensor
+                    or type(delta) is int
+                    and -2147483648 <= delta <= 2147483647
+                    or fits(TInt32, delta)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "For",
@@ -174,6 +201,8 @@ def for_(
     wrap around: with a limit less than a step below 2^31, it may never end. While has
     any condition, and gradients.
 
+    Gradient: none registered.
+
     `For.create` in the current scope.
 
     Args:
@@ -202,7 +231,28 @@ def for_(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(start) is EagerTensor
+                or type(start) is int
+                and -2147483648 <= start <= 2147483647
+                or fits(TInt32, start)
+            )
+            and (
+                type(limit) is EagerTensor
+                or type(limit) is int
+                and -2147483648 <= limit <= 2147483647
+                or fits(TInt32, limit)
+            )
+            and (
+                type(delta) is EagerTensor
+                or type(delta) is int
+                and -2147483648 <= delta <= 2147483647
+                or fits(TInt32, delta)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "For", name, start, limit, delta, input, "body", body
             )

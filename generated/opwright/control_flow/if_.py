@@ -73,7 +73,7 @@ class If(Op):
     merged. Case chooses between more than two. tf.cond makes this op within
     tf.function, and the runtime may lower it to Switch and Merge.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         output: list of tensors of `Tout`,
@@ -148,7 +148,7 @@ class If(Op):
         merged. Case chooses between more than two. tf.cond makes this op within
         tf.function, and the runtime may lower it to Switch and Merge.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -248,7 +248,7 @@ def if_(
     merged. Case chooses between more than two. tf.cond makes this op within
     tf.function, and the runtime may lower it to Switch and Merge.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `If.create` in the current scope, with If.Options as keywords.
 

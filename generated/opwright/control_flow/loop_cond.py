@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TBool,
@@ -15,6 +16,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -40,6 +42,8 @@ class LoopCond(TensorOp[TBool]):
 
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers While;
     new programs use those.
+
+    Gradient: registered.
 
     Attributes:
         output: bool, `scalar`. The same.
@@ -72,6 +76,8 @@ class LoopCond(TensorOp[TBool]):
         It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers
         While; new programs use those.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -91,7 +97,11 @@ class LoopCond(TensorOp[TBool]):
         op: LoopCond = new(LoopCond)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(input) is EagerTensor or fits(TBool, input))
+            ):
                 op.output = execute(context[CURRENT], "LoopCond", None, input)
                 return op
         except Exception as error:
@@ -110,6 +120,8 @@ def loop_cond(
 
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers While;
     new programs use those.
+
+    Gradient: registered.
 
     `LoopCond.create` in the current scope.
 
@@ -132,7 +144,11 @@ def loop_cond(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(input) is EagerTensor or fits(TBool, input))
+        ):
             _result = execute(context[CURRENT], "LoopCond", name, input)
             return _result
     except Exception as error:

@@ -11,9 +11,11 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -63,6 +65,8 @@ class Merge(Op, Generic[T]):
     While; new programs use those. ConcatV2 and Pack put together tensors that are all
     there.
 
+    Gradient: registered.
+
     `N`: at least 1.
 
     Attributes:
@@ -106,6 +110,8 @@ class Merge(Op, Generic[T]):
         and While; new programs use those. ConcatV2 and Pack put together tensors that
         are all there.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -129,7 +135,11 @@ class Merge(Op, Generic[T]):
         op: Merge[U] = new(Merge)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(inputs) or fit_together(None, inputs))
+            ):
                 op.output, op.value_index = execute(
                     context[CURRENT], "Merge", None, inputs
                 )
@@ -152,6 +162,8 @@ def merge(
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers If and
     While; new programs use those. ConcatV2 and Pack put together tensors that are all
     there.
+
+    Gradient: registered.
 
     `Merge.create` in the current scope.
 
@@ -178,7 +190,11 @@ def merge(
     fast_path_error = None
     _result: MergeOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(inputs) or fit_together(None, inputs))
+        ):
             _result = MergeOutputs._make(
                 execute(context[CURRENT], "Merge", name, inputs)
             )

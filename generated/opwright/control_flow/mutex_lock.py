@@ -39,7 +39,7 @@ class MutexLock(TensorOp[TVariant]):
     that uses it has run, which is why ConsumeMutexLock should come after what is to be
     protected. Who asks for a lock that the same program holds waits forever.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         mutex_lock: variant, `scalar`. What holds the lock while it lives.
@@ -74,7 +74,7 @@ class MutexLock(TensorOp[TVariant]):
         what is to be protected. Who asks for a lock that the same program holds waits
         forever.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,7 +117,7 @@ def mutex_lock(
     that uses it has run, which is why ConsumeMutexLock should come after what is to be
     protected. Who asks for a lock that the same program holds waits forever.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MutexLock.create` in the current scope.
 

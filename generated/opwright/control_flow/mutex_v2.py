@@ -43,7 +43,7 @@ class MutexV2(TensorOp[TResource]):
     gave is alive, which ConsumeMutexLock makes sure of. tf.CriticalSection wraps all
     three.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         resource: resource, `scalar`. Handle of the lock.
@@ -104,7 +104,7 @@ class MutexV2(TensorOp[TResource]):
         MutexLock gave is alive, which ConsumeMutexLock makes sure of.
         tf.CriticalSection wraps all three.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,7 +173,7 @@ def mutex_v2(
     gave is alive, which ConsumeMutexLock makes sure of. tf.CriticalSection wraps all
     three.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MutexV2.create` in the current scope, with MutexV2.Options as keywords.
 

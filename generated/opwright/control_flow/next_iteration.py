@@ -44,6 +44,8 @@ class NextIteration(TensorOp[T]):
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers While;
     new programs use those.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*x`. The same tensor, in the next turn.
 
@@ -76,6 +78,8 @@ class NextIteration(TensorOp[T]):
 
         It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers
         While; new programs use those.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,6 +121,8 @@ def next_iteration(
 
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers While;
     new programs use those.
+
+    Gradient: registered.
 
     `NextIteration.create` in the current scope.
 

@@ -37,6 +37,8 @@ class NoOp(Op):
     still wait. If what it waits for is dead, on the side of a Switch that was not
     taken, it is dead itself; ControlTrigger runs even then.
 
+    Gradient: none registered.
+
     Example:
         >>> with tf.Graph().as_default():
         ...     with tf.control_dependencies([tf.constant(1)]):
@@ -59,6 +61,8 @@ class NoOp(Op):
         waits for, as tf.group does. Grappler puts it where an op was optimized away but
         others still wait. If what it waits for is dead, on the side of a Switch that
         was not taken, it is dead itself; ControlTrigger runs even then.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -92,6 +96,8 @@ def no_op(*, name: str | None = None, **_unknown: Never) -> Operation | None:
     for, as tf.group does. Grappler puts it where an op was optimized away but others
     still wait. If what it waits for is dead, on the side of a Switch that was not
     taken, it is dead itself; ControlTrigger runs even then.
+
+    Gradient: none registered.
 
     `NoOp.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -55,6 +55,8 @@ class RefEnter(TensorOp[T]):
     Enter for references: it tells how loops are built. References of TensorFlow 1 keep
     pointing to their variable. Resource variables need none of this.
 
+    Gradient: registered.
+
     Attributes:
         output: reference to `T`, `*x`. The same reference, in the frame.
 
@@ -116,6 +118,8 @@ class RefEnter(TensorOp[T]):
 
         Enter for references: it tells how loops are built. References of TensorFlow 1
         keep pointing to their variable. Resource variables need none of this.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -194,6 +198,8 @@ def ref_enter(
 
     Enter for references: it tells how loops are built. References of TensorFlow 1 keep
     pointing to their variable. Resource variables need none of this.
+
+    Gradient: registered.
 
     `RefEnter.create` in the current scope, with RefEnter.Options as keywords.
 

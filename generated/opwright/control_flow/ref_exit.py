@@ -41,6 +41,8 @@ class RefExit(TensorOp[T]):
     Exit for references; Enter tells how loops are built. References of TensorFlow 1
     keep pointing to their variable. Resource variables need none of this.
 
+    Gradient: registered.
+
     Attributes:
         output: reference to `T`, `*x`. The same reference, outside.
 
@@ -72,6 +74,8 @@ class RefExit(TensorOp[T]):
 
         Exit for references; Enter tells how loops are built. References of TensorFlow 1
         keep pointing to their variable. Resource variables need none of this.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -112,6 +116,8 @@ def ref_exit(
 
     Exit for references; Enter tells how loops are built. References of TensorFlow 1
     keep pointing to their variable. Resource variables need none of this.
+
+    Gradient: registered.
 
     `RefExit.create` in the current scope.
 

@@ -59,6 +59,8 @@ class RefMerge(Op, Generic[T]):
     RefSwitch leaves them. Who writes to the output writes to the variable. Resource
     variables need none of this.
 
+    Gradient: registered.
+
     `N`: at least 1.
 
     Attributes:
@@ -97,6 +99,8 @@ class RefMerge(Op, Generic[T]):
         Merge for the references of TensorFlow 1: of its inputs all but one are dead, as
         RefSwitch leaves them. Who writes to the output writes to the variable. Resource
         variables need none of this.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -142,6 +146,8 @@ def ref_merge(
     Merge for the references of TensorFlow 1: of its inputs all but one are dead, as
     RefSwitch leaves them. Who writes to the output writes to the variable. Resource
     variables need none of this.
+
+    Gradient: registered.
 
     `RefMerge.create` in the current scope.
 

@@ -41,6 +41,8 @@ class RefNextIteration(TensorOp[T]):
     NextIteration for references; Enter tells how loops are built. References of
     TensorFlow 1 keep pointing to their variable. Resource variables need none of this.
 
+    Gradient: registered.
+
     Attributes:
         output: reference to `T`, `*x`. The same reference, in the next turn.
 
@@ -72,6 +74,8 @@ class RefNextIteration(TensorOp[T]):
         NextIteration for references; Enter tells how loops are built. References of
         TensorFlow 1 keep pointing to their variable. Resource variables need none of
         this.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -111,6 +115,8 @@ def ref_next_iteration(
 
     NextIteration for references; Enter tells how loops are built. References of
     TensorFlow 1 keep pointing to their variable. Resource variables need none of this.
+
+    Gradient: registered.
 
     `RefNextIteration.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
         TensorOperand,
     )
@@ -53,6 +55,8 @@ class RefSelect(TensorOp[T]):
     All references are there, and none is copied: who writes to the output writes to the
     variable. An index out of range is refused. Resource variables need none of this:
     Case chooses between their handles.
+
+    Gradient: none registered.
 
     `N`: at least 1.
 
@@ -91,6 +95,8 @@ class RefSelect(TensorOp[T]):
         the variable. An index out of range is refused. Resource variables need none of
         this: Case chooses between their handles.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -115,7 +121,16 @@ class RefSelect(TensorOp[T]):
         op: RefSelect[U] = new(RefSelect)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -2147483648 <= index <= 2147483647
+                    or fits(TInt32, index)
+                )
+            ):
                 op.output = execute(context[CURRENT], "RefSelect", None, index, inputs)
                 return op
         except Exception as error:
@@ -136,6 +151,8 @@ def ref_select(
     All references are there, and none is copied: who writes to the output writes to the
     variable. An index out of range is refused. Resource variables need none of this:
     Case chooses between their handles.
+
+    Gradient: none registered.
 
     `RefSelect.create` in the current scope.
 
@@ -163,7 +180,16 @@ def ref_select(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -2147483648 <= index <= 2147483647
+                or fits(TInt32, index)
+            )
+        ):
             _result = execute(context[CURRENT], "RefSelect", name, index, inputs)
             return _result
     except Exception as error:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TBool,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TBool,
         TType,
         TensorOperand,
     )
@@ -59,7 +61,7 @@ class RefSwitch(Op, Generic[T]):
     other output is dead. Resource variables need none of this, as their handles are
     plain tensors.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: registered.
 
     Attributes:
         output_false: reference to `T`, `*x`. The reference, if `pred` is false.
@@ -102,7 +104,7 @@ class RefSwitch(Op, Generic[T]):
         written. The other output is dead. Resource variables need none of this, as
         their handles are plain tensors.
 
-        Takes uninitialized variables.
+        Takes uninitialized variables. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -129,7 +131,11 @@ class RefSwitch(Op, Generic[T]):
         op: RefSwitch[U] = new(RefSwitch)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(pred) is EagerTensor or fits(TBool, pred))
+            ):
                 op.output_false, op.output_true = execute(
                     context[CURRENT], "RefSwitch", None, data, pred
                 )
@@ -154,7 +160,7 @@ def ref_switch(
     other output is dead. Resource variables need none of this, as their handles are
     plain tensors.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: registered.
 
     `RefSwitch.create` in the current scope.
 
@@ -183,7 +189,11 @@ def ref_switch(
     fast_path_error = None
     _result: RefSwitchOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(pred) is EagerTensor or fits(TBool, pred))
+        ):
             _result = RefSwitchOutputs._make(
                 execute(context[CURRENT], "RefSwitch", name, data, pred)
             )

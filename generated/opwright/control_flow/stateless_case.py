@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt32,
         TensorShape,
     )
     from typing_extensions import Self
@@ -65,6 +67,8 @@ class StatelessCase(Op):
     Branches must have no effects and no state: the op may be left out, merged with its
     like, or run twice. Case is for others. If chooses between two. tf.switch_case makes
     this op.
+
+    Gradient: registered.
 
     Attributes:
         output: list of tensors of `Tout`,
@@ -135,6 +139,8 @@ class StatelessCase(Op):
         its like, or run twice. Case is for others. If chooses between two.
         tf.switch_case makes this op.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -169,7 +175,16 @@ class StatelessCase(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(branch_index) is EagerTensor
+                    or type(branch_index) is int
+                    and -2147483648 <= branch_index <= 2147483647
+                    or fits(TInt32, branch_index)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessCase",
@@ -220,6 +235,8 @@ def stateless_case(
     like, or run twice. Case is for others. If chooses between two. tf.switch_case makes
     this op.
 
+    Gradient: registered.
+
     `StatelessCase.create` in the current scope, with StatelessCase.Options as keywords.
 
     Args:
@@ -254,7 +271,16 @@ def stateless_case(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(branch_index) is EagerTensor
+                or type(branch_index) is int
+                and -2147483648 <= branch_index <= 2147483647
+                or fits(TInt32, branch_index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessCase",

@@ -72,6 +72,8 @@ class StatelessIf(Op):
     like, or run twice. If is for others. Case chooses between more than two. tf.cond
     makes this op within tf.function, and the runtime may lower it to Switch and Merge.
 
+    Gradient: registered.
+
     Attributes:
         output: list of tensors of `Tout`,
             `*output_shapes[i] if output_shapes else ...`. What the function that ran
@@ -144,6 +146,8 @@ class StatelessIf(Op):
         its like, or run twice. If is for others. Case chooses between more than two.
         tf.cond makes this op within tf.function, and the runtime may lower it to Switch
         and Merge.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -241,6 +245,8 @@ def stateless_if(
     Branches must have no effects and no state: the op may be left out, merged with its
     like, or run twice. If is for others. Case chooses between more than two. tf.cond
     makes this op within tf.function, and the runtime may lower it to Switch and Merge.
+
+    Gradient: registered.
 
     `StatelessIf.create` in the current scope, with StatelessIf.Options as keywords.
 

@@ -67,6 +67,8 @@ class StatelessWhile(Op):
     like, or run twice. While is for others. For counts. tf.while_loop makes this op
     within tf.function.
 
+    Gradient: registered.
+
     Attributes:
         output: list of tensors of `T`, `*x[i]`. What the last turn returned, or the
             input if there was none.
@@ -145,6 +147,8 @@ class StatelessWhile(Op):
         Functions must have no effects and no state: the op may be left out, merged with
         its like, or run twice. While is for others. For counts. tf.while_loop makes
         this op within tf.function.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -239,6 +243,8 @@ def stateless_while(
     Functions must have no effects and no state: the op may be left out, merged with its
     like, or run twice. While is for others. For counts. tf.while_loop makes this op
     within tf.function.
+
+    Gradient: registered.
 
     `StatelessWhile.create` in the current scope, with StatelessWhile.Options as
     keywords.

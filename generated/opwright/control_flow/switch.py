@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TBool,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TBool,
         TType,
     )
 
@@ -60,6 +62,8 @@ class Switch(Op, Generic[T]):
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers If and
     While; new programs use those. Select chooses between two tensors that are both
     made.
+
+    Gradient: registered.
 
     Attributes:
         output_false: `T`, `*x`. The tensor, if `pred` is false.
@@ -101,6 +105,8 @@ class Switch(Op, Generic[T]):
         and While; new programs use those. Select chooses between two tensors that are
         both made.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -125,7 +131,11 @@ class Switch(Op, Generic[T]):
         op: Switch[U] = new(Switch)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(pred) is EagerTensor or fits(TBool, pred))
+            ):
                 op.output_false, op.output_true = execute(
                     context[CURRENT], "Switch", None, data, pred
                 )
@@ -151,6 +161,8 @@ def switch(
     It is how graphs of TensorFlow 1 branch and loop, and how the runtime lowers If and
     While; new programs use those. Select chooses between two tensors that are both
     made.
+
+    Gradient: registered.
 
     `Switch.create` in the current scope.
 
@@ -178,7 +190,11 @@ def switch(
     fast_path_error = None
     _result: SwitchOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(pred) is EagerTensor or fits(TBool, pred))
+        ):
             _result = SwitchOutputs._make(
                 execute(context[CURRENT], "Switch", name, data, pred)
             )

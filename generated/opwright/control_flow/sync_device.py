@@ -36,7 +36,7 @@ class SyncDevice(Op):
     stream of computations of its device is empty, as measurements of time need it. On
     CPUs it does nothing.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> with tf.device("CPU:0"):
@@ -59,7 +59,7 @@ class SyncDevice(Op):
         stream of computations of its device is empty, as measurements of time need it.
         On CPUs it does nothing.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -92,7 +92,7 @@ def sync_device(*, name: str | None = None, **_unknown: Never) -> Operation | No
     stream of computations of its device is empty, as measurements of time need it. On
     CPUs it does nothing.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `SyncDevice.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -67,7 +67,7 @@ class While(Op):
     outputs: StatelessWhile is for functions without effects, which may be left out or
     merged. For counts. tf.while_loop makes this op within tf.function.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         output: list of tensors of `T`, `*x[i]`. What the last turn returned, or the
@@ -148,7 +148,7 @@ class While(Op):
         its outputs: StatelessWhile is for functions without effects, which may be left
         out or merged. For counts. tf.while_loop makes this op within tf.function.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -244,7 +244,7 @@ def while_(
     outputs: StatelessWhile is for functions without effects, which may be left out or
     merged. For counts. tf.while_loop makes this op within tf.function.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `While.create` in the current scope, with While.Options as keywords.
 

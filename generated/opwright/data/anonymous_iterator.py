@@ -51,7 +51,7 @@ class AnonymousIterator(TensorOp[TResource]):
     It is AnonymousIteratorV3, but stays until the program ends, DeleteIterator takes it
     or its resource is destroyed by other means. AnonymousIteratorV3 takes its place.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the iterator, which DeleteIterator can
@@ -91,7 +91,7 @@ class AnonymousIterator(TensorOp[TResource]):
         takes it or its resource is destroyed by other means. AnonymousIteratorV3 takes
         its place.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -155,7 +155,7 @@ def anonymous_iterator(
     It is AnonymousIteratorV3, but stays until the program ends, DeleteIterator takes it
     or its resource is destroyed by other means. AnonymousIteratorV3 takes its place.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousIterator.create` in the current scope.
 

@@ -60,7 +60,7 @@ class AnonymousIteratorV2(Op):
     DeleteIterator. In TensorFlow 2.21 that has no effect any more: the iterator goes
     with the last copy of its handle, whatever becomes of `deleter`.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the iterator.
@@ -105,7 +105,7 @@ class AnonymousIteratorV2(Op):
         DeleteIterator. In TensorFlow 2.21 that has no effect any more: the iterator
         goes with the last copy of its handle, whatever becomes of `deleter`.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -171,7 +171,7 @@ def anonymous_iterator_v2(
     DeleteIterator. In TensorFlow 2.21 that has no effect any more: the iterator goes
     with the last copy of its handle, whatever becomes of `deleter`.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousIteratorV2.create` in the current scope.
 

@@ -51,7 +51,7 @@ class AnonymousIteratorV3(TensorOp[TResource]):
     handle, as that of a Python loop over a tf.data.Dataset is. IteratorV2 makes one
     with a name.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the iterator.
@@ -91,7 +91,7 @@ class AnonymousIteratorV3(TensorOp[TResource]):
         of its handle, as that of a Python loop over a tf.data.Dataset is. IteratorV2
         makes one with a name.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,7 +156,7 @@ def anonymous_iterator_v3(
     handle, as that of a Python loop over a tf.data.Dataset is. IteratorV2 makes one
     with a name.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousIteratorV3.create` in the current scope.
 

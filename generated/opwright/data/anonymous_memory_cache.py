@@ -47,7 +47,7 @@ class AnonymousMemoryCache(Op):
     in a data set. Several iterators of one data set share what it holds; another data
     set with the same handle gets the elements of the first.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the cache, for CacheDatasetV2.
@@ -85,7 +85,7 @@ class AnonymousMemoryCache(Op):
         that in a data set. Several iterators of one data set share what it holds;
         another data set with the same handle gets the elements of the first.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -130,7 +130,7 @@ def anonymous_memory_cache(
     in a data set. Several iterators of one data set share what it holds; another data
     set with the same handle gets the elements of the first.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousMemoryCache.create` in the current scope.
 

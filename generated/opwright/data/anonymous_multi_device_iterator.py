@@ -66,7 +66,7 @@ class AnonymousMultiDeviceIterator(Op):
     to DeleteMultiDeviceIterator. In TensorFlow 2.21 that has no effect any more: the
     iterator goes with the last copy of its handle, whatever becomes of `deleter`.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the iterator.
@@ -112,7 +112,7 @@ class AnonymousMultiDeviceIterator(Op):
         more: the iterator goes with the last copy of its handle, whatever becomes of
         `deleter`.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -187,7 +187,7 @@ def anonymous_multi_device_iterator(
     to DeleteMultiDeviceIterator. In TensorFlow 2.21 that has no effect any more: the
     iterator goes with the last copy of its handle, whatever becomes of `deleter`.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousMultiDeviceIterator.create` in the current scope.
 

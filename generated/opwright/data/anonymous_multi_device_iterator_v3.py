@@ -54,7 +54,7 @@ class AnonymousMultiDeviceIteratorV3(TensorOp[TResource]):
     handle. MultiDeviceIteratorInit gives it a data set,
     MultiDeviceIteratorGetNextFromShard reads.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the iterator.
@@ -94,7 +94,7 @@ class AnonymousMultiDeviceIteratorV3(TensorOp[TResource]):
         its handle. MultiDeviceIteratorInit gives it a data set,
         MultiDeviceIteratorGetNextFromShard reads.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,7 +167,7 @@ def anonymous_multi_device_iterator_v3(
     handle. MultiDeviceIteratorInit gives it a data set,
     MultiDeviceIteratorGetNextFromShard reads.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousMultiDeviceIteratorV3.create` in the current scope.
 

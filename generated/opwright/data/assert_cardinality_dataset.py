@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -17,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -54,6 +56,8 @@ class AssertCardinalityDataset(TensorOp[TVariant]):
     DatasetCardinality of the result is `cardinality`, which helps where TensorFlow
     cannot know it, as after FilterDataset. The elements are passed on; an iterator that
     finds more or fewer fails with FailedPrecondition, when it gets there.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -93,6 +97,8 @@ class AssertCardinalityDataset(TensorOp[TVariant]):
         cannot know it, as after FilterDataset. The elements are passed on; an iterator
         that finds more or fewer fails with FailedPrecondition, when it gets there.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -119,7 +125,16 @@ class AssertCardinalityDataset(TensorOp[TVariant]):
         op: AssertCardinalityDataset = new(AssertCardinalityDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(cardinality) is EagerTensor
+                    or type(cardinality) is int
+                    and -9223372036854775808 <= cardinality <= 9223372036854775807
+                    or fits(TInt64, cardinality)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "AssertCardinalityDataset",
@@ -158,6 +173,8 @@ def assert_cardinality_dataset(
     cannot know it, as after FilterDataset. The elements are passed on; an iterator that
     finds more or fewer fails with FailedPrecondition, when it gets there.
 
+    Gradient: none registered.
+
     `AssertCardinalityDataset.create` in the current scope.
 
     Args:
@@ -186,7 +203,16 @@ def assert_cardinality_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(cardinality) is EagerTensor
+                or type(cardinality) is int
+                and -9223372036854775808 <= cardinality <= 9223372036854775807
+                or fits(TInt64, cardinality)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "AssertCardinalityDataset",

@@ -57,6 +57,8 @@ class AssertNextDataset(TensorOp[TVariant]):
     one, as far as `transformations` names any, must have these names, or that fails. It
     shows in tests what tf.data's rewriting did; AssertPrevDataset looks the other way.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -98,6 +100,8 @@ class AssertNextDataset(TensorOp[TVariant]):
         one, as far as `transformations` names any, must have these names, or that
         fails. It shows in tests what tf.data's rewriting did; AssertPrevDataset looks
         the other way.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,6 +171,8 @@ def assert_next_dataset(
     Elements are passed on. When an iterator is made, the transformations after this
     one, as far as `transformations` names any, must have these names, or that fails. It
     shows in tests what tf.data's rewriting did; AssertPrevDataset looks the other way.
+
+    Gradient: none registered.
 
     `AssertNextDataset.create` in the current scope.
 

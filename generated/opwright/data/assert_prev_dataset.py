@@ -58,6 +58,8 @@ class AssertPrevDataset(TensorOp[TVariant]):
     wanted, attrs and their values. Others than these make that fail. It shows in tests
     what tf.data's rewriting did; AssertNextDataset looks the other way.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -100,6 +102,8 @@ class AssertPrevDataset(TensorOp[TVariant]):
         op and, if wanted, attrs and their values. Others than these make that fail. It
         shows in tests what tf.data's rewriting did; AssertNextDataset looks the other
         way.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -169,6 +173,8 @@ def assert_prev_dataset(
     one, from the nearest, are compared with `transformations`: each names an op and, if
     wanted, attrs and their values. Others than these make that fail. It shows in tests
     what tf.data's rewriting did; AssertNextDataset looks the other way.
+
+    Gradient: none registered.
 
     `AssertPrevDataset.create` in the current scope.
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -73,6 +75,8 @@ class AutoShardDataset(TensorOp[TVariant]):
 
     tf.distribute adds it to the data sets it is given. ShardDataset divides at a place
     that one chooses.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of this worker's elements.
@@ -155,6 +159,8 @@ class AutoShardDataset(TensorOp[TVariant]):
         tf.distribute adds it to the data sets it is given. ShardDataset divides at a
         place that one chooses.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -189,7 +195,22 @@ class AutoShardDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_workers) is EagerTensor
+                    or type(num_workers) is int
+                    and -9223372036854775808 <= num_workers <= 9223372036854775807
+                    or fits(TInt64, num_workers)
+                )
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -9223372036854775808 <= index <= 9223372036854775807
+                    or fits(TInt64, index)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "AutoShardDataset",
@@ -256,6 +277,8 @@ def auto_shard_dataset(
     tf.distribute adds it to the data sets it is given. ShardDataset divides at a place
     that one chooses.
 
+    Gradient: none registered.
+
     `AutoShardDataset.create` in the current scope, with AutoShardDataset.Options as
     keywords.
 
@@ -291,7 +314,22 @@ def auto_shard_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_workers) is EagerTensor
+                or type(num_workers) is int
+                and -9223372036854775808 <= num_workers <= 9223372036854775807
+                or fits(TInt64, num_workers)
+            )
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -9223372036854775808 <= index <= 9223372036854775807
+                or fits(TInt64, index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "AutoShardDataset",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -66,6 +68,8 @@ class BatchDataset(TensorOp[TVariant]):
     TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of batches.
@@ -132,6 +136,8 @@ class BatchDataset(TensorOp[TVariant]):
         rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
         tf.data.Options.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -163,7 +169,16 @@ class BatchDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_size) is EagerTensor
+                    or type(batch_size) is int
+                    and -9223372036854775808 <= batch_size <= 9223372036854775807
+                    or fits(TInt64, batch_size)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "BatchDataset",
@@ -218,6 +233,8 @@ def batch_dataset(
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options.
 
+    Gradient: none registered.
+
     `BatchDataset.create` in the current scope, with BatchDataset.Options as keywords.
 
     Args:
@@ -249,7 +266,16 @@ def batch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_size) is EagerTensor
+                or type(batch_size) is int
+                and -9223372036854775808 <= batch_size <= 9223372036854775807
+                or fits(TInt64, batch_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BatchDataset",

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +22,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -35,8 +39,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TBool,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -68,6 +70,8 @@ class BatchDatasetV2(TensorOp[TVariant]):
     The last batch is smaller where the elements do not divide evenly, unless
     `drop_remainder` leaves it out: only then is the size known before the program runs,
     and `output_shapes` may say it. A batch size below 1 is refused.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of batches.
@@ -146,6 +150,8 @@ class BatchDatasetV2(TensorOp[TVariant]):
         `drop_remainder` leaves it out: only then is the size known before the program
         runs, and `output_shapes` may say it. A batch size below 1 is refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -183,7 +189,17 @@ class BatchDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_size) is EagerTensor
+                    or type(batch_size) is int
+                    and -9223372036854775808 <= batch_size <= 9223372036854775807
+                    or fits(TInt64, batch_size)
+                )
+                and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "BatchDatasetV2",
@@ -244,6 +260,8 @@ def batch_dataset_v2(
     `drop_remainder` leaves it out: only then is the size known before the program runs,
     and `output_shapes` may say it. A batch size below 1 is refused.
 
+    Gradient: none registered.
+
     `BatchDatasetV2.create` in the current scope, with BatchDatasetV2.Options as
     keywords.
 
@@ -282,7 +300,17 @@ def batch_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_size) is EagerTensor
+                or type(batch_size) is int
+                and -9223372036854775808 <= batch_size <= 9223372036854775807
+                or fits(TInt64, batch_size)
+            )
+            and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+        ):
             _result = execute(
                 context[CURRENT],
                 "BatchDatasetV2",

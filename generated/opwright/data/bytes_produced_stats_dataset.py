@@ -56,6 +56,8 @@ class BytesProducedStatsDataset(TensorOp[TVariant]):
     recorded. Each string counts for its own bytes and 24 more. LatencyStatsDataset
     records times.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -96,6 +98,8 @@ class BytesProducedStatsDataset(TensorOp[TVariant]):
         each element is added to the histogram `tag` of its aggregator; otherwise
         nothing is recorded. Each string counts for its own bytes and 24 more.
         LatencyStatsDataset records times.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -164,6 +168,8 @@ def bytes_produced_stats_dataset(
     element is added to the histogram `tag` of its aggregator; otherwise nothing is
     recorded. Each string counts for its own bytes and 24 more. LatencyStatsDataset
     records times.
+
+    Gradient: none registered.
 
     `BytesProducedStatsDataset.create` in the current scope.
 

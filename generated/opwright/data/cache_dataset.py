@@ -60,6 +60,8 @@ class CacheDataset(TensorOp[TVariant]):
     memory or in a file, and later iterators read what was kept. CacheDatasetV2 does the
     same, with a resource that iterators of several calls can share.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -120,6 +122,8 @@ class CacheDataset(TensorOp[TVariant]):
         It gives the elements of `input_dataset`; the first time through they are kept,
         in memory or in a file, and later iterators read what was kept. CacheDatasetV2
         does the same, with a resource that iterators of several calls can share.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -202,6 +206,8 @@ def cache_dataset(
     It gives the elements of `input_dataset`; the first time through they are kept, in
     memory or in a file, and later iterators read what was kept. CacheDatasetV2 does the
     same, with a resource that iterators of several calls can share.
+
+    Gradient: none registered.
 
     `CacheDataset.create` in the current scope, with CacheDataset.Options as keywords.
 

@@ -67,7 +67,7 @@ class CacheDatasetV2(TensorOp[TVariant]):
     program reads them whatever its input is: remove them if that has changed. Another
     iterator that writes to the same name meanwhile fails, by a lockfile.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -139,7 +139,7 @@ class CacheDatasetV2(TensorOp[TVariant]):
         program reads them whatever its input is: remove them if that has changed.
         Another iterator that writes to the same name meanwhile fails, by a lockfile.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -233,7 +233,7 @@ def cache_dataset_v2(
     program reads them whatever its input is: remove them if that has changed. Another
     iterator that writes to the same name meanwhile fails, by a lockfile.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `CacheDatasetV2.create` in the current scope, with CacheDatasetV2.Options as
     keywords.

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -73,6 +75,8 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
     elements: those that batch n have a ratio of n / 1. Ratios that are not positive,
     and `num_elements_per_branch` that `ratio_denominator` does not divide, are refused.
     It is an experiment of tf.data's rewriting; ChooseFastestDataset tries data sets.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of results.
@@ -132,6 +136,8 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
         divide, are refused. It is an experiment of tf.data's rewriting;
         ChooseFastestDataset tries data sets.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -172,7 +178,22 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
         op: ChooseFastestBranchDataset = new(ChooseFastestBranchDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(ratio_numerator) is EagerTensor
+                    or type(ratio_numerator) is int
+                    and -9223372036854775808 <= ratio_numerator <= 9223372036854775807
+                    or fits(TInt64, ratio_numerator)
+                )
+                and (
+                    type(ratio_denominator) is EagerTensor
+                    or type(ratio_denominator) is int
+                    and -9223372036854775808 <= ratio_denominator <= 9223372036854775807
+                    or fits(TInt64, ratio_denominator)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ChooseFastestBranchDataset",
@@ -238,6 +259,8 @@ def choose_fastest_branch_dataset(
     and `num_elements_per_branch` that `ratio_denominator` does not divide, are refused.
     It is an experiment of tf.data's rewriting; ChooseFastestDataset tries data sets.
 
+    Gradient: none registered.
+
     `ChooseFastestBranchDataset.create` in the current scope.
 
     Args:
@@ -280,7 +303,22 @@ def choose_fastest_branch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(ratio_numerator) is EagerTensor
+                or type(ratio_numerator) is int
+                and -9223372036854775808 <= ratio_numerator <= 9223372036854775807
+                or fits(TInt64, ratio_numerator)
+            )
+            and (
+                type(ratio_denominator) is EagerTensor
+                or type(ratio_denominator) is int
+                and -9223372036854775808 <= ratio_denominator <= 9223372036854775807
+                or fits(TInt64, ratio_denominator)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ChooseFastestBranchDataset",

@@ -60,6 +60,8 @@ class ChooseFastestDataset(TensorOp[TVariant]):
     It was an experiment of tf.data, to choose between ways to make the same data set.
     ChooseFastestBranchDataset does it for functions of one input.
 
+    Gradient: none registered.
+
     `N`: at least 2.
 
     Attributes:
@@ -104,6 +106,8 @@ class ChooseFastestDataset(TensorOp[TVariant]):
 
         It was an experiment of tf.data, to choose between ways to make the same data
         set. ChooseFastestBranchDataset does it for functions of one input.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -181,6 +185,8 @@ def choose_fastest_dataset(
 
     It was an experiment of tf.data, to choose between ways to make the same data set.
     ChooseFastestBranchDataset does it for functions of one input.
+
+    Gradient: none registered.
 
     `ChooseFastestDataset.create` in the current scope.
 

@@ -42,6 +42,8 @@ class CompressElement(TensorOp[TVariant]):
     through Snappy together, with their dtypes and shapes. UncompressElement takes them
     out. tf.io's ops are for compressed files.
 
+    Gradient: none registered.
+
     `input_types`: at least 1 value.
 
     Attributes:
@@ -77,6 +79,8 @@ class CompressElement(TensorOp[TVariant]):
         It is how tf.data service sends elements over the network: numbers and strings
         go through Snappy together, with their dtypes and shapes. UncompressElement
         takes them out. tf.io's ops are for compressed files.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,6 +127,8 @@ def compress_element(
     It is how tf.data service sends elements over the network: numbers and strings go
     through Snappy together, with their dtypes and shapes. UncompressElement takes them
     out. tf.io's ops are for compressed files.
+
+    Gradient: none registered.
 
     `CompressElement.create` in the current scope.
 

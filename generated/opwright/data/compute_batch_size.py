@@ -43,6 +43,8 @@ class ComputeBatchSize(TensorOp[TInt64]):
     equal sizes. Any map in between gives -1, which stands for a size that is not known.
     RebatchDataset is given it.
 
+    Gradient: none registered.
+
     Attributes:
         batch_size: int64, `scalar`. Rows of each element; -1 if not known.
 
@@ -77,6 +79,8 @@ class ComputeBatchSize(TensorOp[TInt64]):
         prefetching, shuffling, repeating, taking, skipping and the like, and zipping or
         concatenating of equal sizes. Any map in between gives -1, which stands for a
         size that is not known. RebatchDataset is given it.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,6 +127,8 @@ def compute_batch_size(
     shuffling, repeating, taking, skipping and the like, and zipping or concatenating of
     equal sizes. Any map in between gives -1, which stands for a size that is not known.
     RebatchDataset is given it.
+
+    Gradient: none registered.
 
     `ComputeBatchSize.create` in the current scope.
 

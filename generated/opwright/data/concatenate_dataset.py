@@ -62,6 +62,8 @@ class ConcatenateDataset(TensorOp[TVariant]):
     ZipDataset puts data sets side by side, DirectedInterleaveDataset takes from them by
     turns.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of both.
 
@@ -127,6 +129,8 @@ class ConcatenateDataset(TensorOp[TVariant]):
 
         ZipDataset puts data sets side by side, DirectedInterleaveDataset takes from
         them by turns.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -213,6 +217,8 @@ def concatenate_dataset(
 
     ZipDataset puts data sets side by side, DirectedInterleaveDataset takes from them by
     turns.
+
+    Gradient: none registered.
 
     `ConcatenateDataset.create` in the current scope, with ConcatenateDataset.Options as
     keywords.

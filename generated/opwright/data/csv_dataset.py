@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
     as_shapes,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,8 +36,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringOperand,
-        TBool,
-        TInt64,
         TString,
         TensorShape,
     )
@@ -63,7 +65,7 @@ class CSVDataset(TensorOp[TVariant]):
     It gives what CSVDatasetV2 gives without columns to exclude: an element for each
     row, with a scalar for each column of `select_cols`, of the dtype of its default.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `output_types`: float32, float64, int32, int64 or string, at least 1 value.
 
@@ -121,7 +123,7 @@ class CSVDataset(TensorOp[TVariant]):
         row, with a scalar for each column of `select_cols`, of the dtype of its
         default.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -164,7 +166,26 @@ class CSVDataset(TensorOp[TVariant]):
         op: CSVDataset = new(CSVDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+                and (type(header) is EagerTensor or fits(TBool, header))
+                and (
+                    type(use_quote_delim) is EagerTensor or fits(TBool, use_quote_delim)
+                )
+                and (
+                    type(select_cols) is EagerTensor
+                    or type(select_cols) is int
+                    and -9223372036854775808 <= select_cols <= 9223372036854775807
+                    or fits(TInt64, select_cols)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "CSVDataset",
@@ -223,7 +244,7 @@ def csv_dataset(
     It gives what CSVDatasetV2 gives without columns to exclude: an element for each
     row, with a scalar for each column of `select_cols`, of the dtype of its default.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `CSVDataset.create` in the current scope.
 
@@ -268,7 +289,24 @@ def csv_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+            and (type(header) is EagerTensor or fits(TBool, header))
+            and (type(use_quote_delim) is EagerTensor or fits(TBool, use_quote_delim))
+            and (
+                type(select_cols) is EagerTensor
+                or type(select_cols) is int
+                and -9223372036854775808 <= select_cols <= 9223372036854775807
+                or fits(TInt64, select_cols)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CSVDataset",

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
     as_shapes,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,8 +36,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringOperand,
-        TBool,
-        TInt64,
         TString,
         TensorShape,
     )
@@ -72,7 +74,7 @@ class CSVDatasetV2(TensorOp[TVariant]):
     `select_cols` or `exclude_cols` choose columns; giving both is refused, as is a
     buffer of 0 bytes. DecodeCSV takes strings apart that come from elsewhere.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `output_types`: float32, float64, int32, int64 or string, at least 1 value.
 
@@ -139,7 +141,7 @@ class CSVDatasetV2(TensorOp[TVariant]):
         `select_cols` or `exclude_cols` choose columns; giving both is refused, as is a
         buffer of 0 bytes. DecodeCSV takes strings apart that come from elsewhere.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -184,7 +186,32 @@ class CSVDatasetV2(TensorOp[TVariant]):
         op: CSVDatasetV2 = new(CSVDatasetV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+                and (type(header) is EagerTensor or fits(TBool, header))
+                and (
+                    type(use_quote_delim) is EagerTensor or fits(TBool, use_quote_delim)
+                )
+                and (
+                    type(select_cols) is EagerTensor
+                    or type(select_cols) is int
+                    and -9223372036854775808 <= select_cols <= 9223372036854775807
+                    or fits(TInt64, select_cols)
+                )
+                and (
+                    type(exclude_cols) is EagerTensor
+                    or type(exclude_cols) is int
+                    and -9223372036854775808 <= exclude_cols <= 9223372036854775807
+                    or fits(TInt64, exclude_cols)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "CSVDatasetV2",
@@ -254,7 +281,7 @@ def csv_dataset_v2(
     `select_cols` or `exclude_cols` choose columns; giving both is refused, as is a
     buffer of 0 bytes. DecodeCSV takes strings apart that come from elsewhere.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `CSVDatasetV2.create` in the current scope.
 
@@ -301,7 +328,30 @@ def csv_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+            and (type(header) is EagerTensor or fits(TBool, header))
+            and (type(use_quote_delim) is EagerTensor or fits(TBool, use_quote_delim))
+            and (
+                type(select_cols) is EagerTensor
+                or type(select_cols) is int
+                and -9223372036854775808 <= select_cols <= 9223372036854775807
+                or fits(TInt64, select_cols)
+            )
+            and (
+                type(exclude_cols) is EagerTensor
+                or type(exclude_cols) is int
+                and -9223372036854775808 <= exclude_cols <= 9223372036854775807
+                or fits(TInt64, exclude_cols)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CSVDatasetV2",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         StringOperand,
-        TInt64,
         TResource,
         TString,
         TensorOperand,
@@ -71,7 +73,7 @@ class DataServiceDataset(TensorOp[TVariant]):
 
     It does what DataServiceDatasetV2 does, without consumers that stay in step.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what the workers make.
@@ -184,7 +186,7 @@ class DataServiceDataset(TensorOp[TVariant]):
 
         It does what DataServiceDatasetV2 does, without consumers that stay in step.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -236,7 +238,24 @@ class DataServiceDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dataset_id) is EagerTensor
+                    or type(dataset_id) is int
+                    and -9223372036854775808 <= dataset_id <= 9223372036854775807
+                    or fits(TInt64, dataset_id)
+                )
+                and (
+                    type(max_outstanding_requests) is EagerTensor
+                    or type(max_outstanding_requests) is int
+                    and -9223372036854775808
+                    <= max_outstanding_requests
+                    <= 9223372036854775807
+                    or fits(TInt64, max_outstanding_requests)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "DataServiceDataset",
@@ -314,7 +333,7 @@ def data_service_dataset(
 
     It does what DataServiceDatasetV2 does, without consumers that stay in step.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DataServiceDataset.create` in the current scope, with DataServiceDataset.Options as
     keywords.
@@ -366,7 +385,24 @@ def data_service_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dataset_id) is EagerTensor
+                or type(dataset_id) is int
+                and -9223372036854775808 <= dataset_id <= 9223372036854775807
+                or fits(TInt64, dataset_id)
+            )
+            and (
+                type(max_outstanding_requests) is EagerTensor
+                or type(max_outstanding_requests) is int
+                and -9223372036854775808
+                <= max_outstanding_requests
+                <= 9223372036854775807
+                or fits(TInt64, max_outstanding_requests)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DataServiceDataset",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         StringOperand,
-        TInt64,
         TResource,
         TString,
         TensorOperand,
@@ -75,7 +77,7 @@ class DataServiceDatasetV2(TensorOp[TVariant]):
     RegisterDataset gives it, and without uncompressing: MapDataset has to follow with
     UncompressElement.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what the workers make.
@@ -194,7 +196,7 @@ class DataServiceDatasetV2(TensorOp[TVariant]):
         RegisterDataset gives it, and without uncompressing: MapDataset has to follow
         with UncompressElement.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -250,7 +252,36 @@ class DataServiceDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dataset_id) is EagerTensor
+                    or type(dataset_id) is int
+                    and -9223372036854775808 <= dataset_id <= 9223372036854775807
+                    or fits(TInt64, dataset_id)
+                )
+                and (
+                    type(consumer_index) is EagerTensor
+                    or type(consumer_index) is int
+                    and -9223372036854775808 <= consumer_index <= 9223372036854775807
+                    or fits(TInt64, consumer_index)
+                )
+                and (
+                    type(num_consumers) is EagerTensor
+                    or type(num_consumers) is int
+                    and -9223372036854775808 <= num_consumers <= 9223372036854775807
+                    or fits(TInt64, num_consumers)
+                )
+                and (
+                    type(max_outstanding_requests) is EagerTensor
+                    or type(max_outstanding_requests) is int
+                    and -9223372036854775808
+                    <= max_outstanding_requests
+                    <= 9223372036854775807
+                    or fits(TInt64, max_outstanding_requests)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "DataServiceDatasetV2",
@@ -336,7 +367,7 @@ def data_service_dataset_v2(
     RegisterDataset gives it, and without uncompressing: MapDataset has to follow with
     UncompressElement.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DataServiceDatasetV2.create` in the current scope, with
     DataServiceDatasetV2.Options as keywords.
@@ -392,7 +423,36 @@ def data_service_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dataset_id) is EagerTensor
+                or type(dataset_id) is int
+                and -9223372036854775808 <= dataset_id <= 9223372036854775807
+                or fits(TInt64, dataset_id)
+            )
+            and (
+                type(consumer_index) is EagerTensor
+                or type(consumer_index) is int
+                and -9223372036854775808 <= consumer_index <= 9223372036854775807
+                or fits(TInt64, consumer_index)
+            )
+            and (
+                type(num_consumers) is EagerTensor
+                or type(num_consumers) is int
+                and -9223372036854775808 <= num_consumers <= 9223372036854775807
+                or fits(TInt64, num_consumers)
+            )
+            and (
+                type(max_outstanding_requests) is EagerTensor
+                or type(max_outstanding_requests) is int
+                and -9223372036854775808
+                <= max_outstanding_requests
+                <= 9223372036854775807
+                or fits(TInt64, max_outstanding_requests)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DataServiceDatasetV2",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         StringOperand,
-        TInt64,
         TResource,
         TString,
         TensorOperand,
@@ -78,7 +80,7 @@ class DataServiceDatasetV3(TensorOp[TVariant]):
     It does what DataServiceDatasetV4 does, with an id that is a number, as
     RegisterDataset gives it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what the workers make.
@@ -205,7 +207,7 @@ class DataServiceDatasetV3(TensorOp[TVariant]):
         It does what DataServiceDatasetV4 does, with an id that is a number, as
         RegisterDataset gives it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -265,7 +267,36 @@ class DataServiceDatasetV3(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dataset_id) is EagerTensor
+                    or type(dataset_id) is int
+                    and -9223372036854775808 <= dataset_id <= 9223372036854775807
+                    or fits(TInt64, dataset_id)
+                )
+                and (
+                    type(consumer_index) is EagerTensor
+                    or type(consumer_index) is int
+                    and -9223372036854775808 <= consumer_index <= 9223372036854775807
+                    or fits(TInt64, consumer_index)
+                )
+                and (
+                    type(num_consumers) is EagerTensor
+                    or type(num_consumers) is int
+                    and -9223372036854775808 <= num_consumers <= 9223372036854775807
+                    or fits(TInt64, num_consumers)
+                )
+                and (
+                    type(max_outstanding_requests) is EagerTensor
+                    or type(max_outstanding_requests) is int
+                    and -9223372036854775808
+                    <= max_outstanding_requests
+                    <= 9223372036854775807
+                    or fits(TInt64, max_outstanding_requests)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "DataServiceDatasetV3",
@@ -358,7 +389,7 @@ def data_service_dataset_v3(
     It does what DataServiceDatasetV4 does, with an id that is a number, as
     RegisterDataset gives it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DataServiceDatasetV3.create` in the current scope, with
     DataServiceDatasetV3.Options as keywords.
@@ -418,7 +449,36 @@ def data_service_dataset_v3(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dataset_id) is EagerTensor
+                or type(dataset_id) is int
+                and -9223372036854775808 <= dataset_id <= 9223372036854775807
+                or fits(TInt64, dataset_id)
+            )
+            and (
+                type(consumer_index) is EagerTensor
+                or type(consumer_index) is int
+                and -9223372036854775808 <= consumer_index <= 9223372036854775807
+                or fits(TInt64, consumer_index)
+            )
+            and (
+                type(num_consumers) is EagerTensor
+                or type(num_consumers) is int
+                and -9223372036854775808 <= num_consumers <= 9223372036854775807
+                or fits(TInt64, num_consumers)
+            )
+            and (
+                type(max_outstanding_requests) is EagerTensor
+                or type(max_outstanding_requests) is int
+                and -9223372036854775808
+                <= max_outstanding_requests
+                <= 9223372036854775807
+                or fits(TInt64, max_outstanding_requests)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DataServiceDatasetV3",

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         StringOperand,
-        TInt64,
         TResource,
         TString,
         TensorOperand,
@@ -81,7 +83,7 @@ class DataServiceDatasetV4(TensorOp[TVariant]):
     With consumers, each round gives every one of `num_consumers` an element of the same
     batch of work, so that they stay in step; `consumer_index` says which this is.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what the workers make.
@@ -214,7 +216,7 @@ class DataServiceDatasetV4(TensorOp[TVariant]):
         same batch of work, so that they stay in step; `consumer_index` says which this
         is.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -274,7 +276,30 @@ class DataServiceDatasetV4(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(consumer_index) is EagerTensor
+                    or type(consumer_index) is int
+                    and -9223372036854775808 <= consumer_index <= 9223372036854775807
+                    or fits(TInt64, consumer_index)
+                )
+                and (
+                    type(num_consumers) is EagerTensor
+                    or type(num_consumers) is int
+                    and -9223372036854775808 <= num_consumers <= 9223372036854775807
+                    or fits(TInt64, num_consumers)
+                )
+                and (
+                    type(max_outstanding_requests) is EagerTensor
+                    or type(max_outstanding_requests) is int
+                    and -9223372036854775808
+                    <= max_outstanding_requests
+                    <= 9223372036854775807
+                    or fits(TInt64, max_outstanding_requests)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "DataServiceDatasetV4",
@@ -372,7 +397,7 @@ def data_service_dataset_v4(
     With consumers, each round gives every one of `num_consumers` an element of the same
     batch of work, so that they stay in step; `consumer_index` says which this is.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DataServiceDatasetV4.create` in the current scope, with
     DataServiceDatasetV4.Options as keywords.
@@ -432,7 +457,30 @@ def data_service_dataset_v4(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(consumer_index) is EagerTensor
+                or type(consumer_index) is int
+                and -9223372036854775808 <= consumer_index <= 9223372036854775807
+                or fits(TInt64, consumer_index)
+            )
+            and (
+                type(num_consumers) is EagerTensor
+                or type(num_consumers) is int
+                and -9223372036854775808 <= num_consumers <= 9223372036854775807
+                or fits(TInt64, num_consumers)
+            )
+            and (
+                type(max_outstanding_requests) is EagerTensor
+                or type(max_outstanding_requests) is int
+                and -9223372036854775808
+                <= max_outstanding_requests
+                <= 9223372036854775807
+                or fits(TInt64, max_outstanding_requests)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DataServiceDatasetV4",

@@ -44,6 +44,8 @@ class DatasetCardinality(TensorOp[TInt64]):
     FilterDataset or for files. AssertCardinalityDataset says it where the program
     knows.
 
+    Gradient: none registered.
+
     Attributes:
         cardinality: int64, `scalar`. How many elements; -1 for no end, -2 if not known.
 
@@ -99,6 +101,8 @@ class DatasetCardinality(TensorOp[TInt64]):
         for no end, as after an endless repetition, and -2 for a number that is not
         known, as after FilterDataset or for files. AssertCardinalityDataset says it
         where the program knows.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -165,6 +169,8 @@ def dataset_cardinality(
     end, as after an endless repetition, and -2 for a number that is not known, as after
     FilterDataset or for files. AssertCardinalityDataset says it where the program
     knows.
+
+    Gradient: none registered.
 
     `DatasetCardinality.create` in the current scope, with DatasetCardinality.Options as
     keywords.

@@ -39,6 +39,8 @@ class DatasetFingerprint(TensorOp[TUint64]):
     one, in this process and in others. What lies in files is not read. One that cannot
     be written as a graph is refused.
 
+    Gradient: none registered.
+
     Attributes:
         fingerprint: uint64, `scalar`. The hash of its graph.
 
@@ -72,6 +74,8 @@ class DatasetFingerprint(TensorOp[TUint64]):
         It is a hash of the data set's graph: data sets that were built alike have the
         same one, in this process and in others. What lies in files is not read. One
         that cannot be written as a graph is refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,6 +121,8 @@ def dataset_fingerprint(
     It is a hash of the data set's graph: data sets that were built alike have the same
     one, in this process and in others. What lies in files is not read. One that cannot
     be written as a graph is refused.
+
+    Gradient: none registered.
 
     `DatasetFingerprint.create` in the current scope.
 

@@ -38,6 +38,8 @@ class DatasetFromGraph(TensorOp[TVariant]):
     The ops of the graph run, and what its last node gives is the data set. Which
     components its elements have, the caller has to know.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set.
 
@@ -69,6 +71,8 @@ class DatasetFromGraph(TensorOp[TVariant]):
 
         The ops of the graph run, and what its last node gives is the data set. Which
         components its elements have, the caller has to know.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -111,6 +115,8 @@ def dataset_from_graph(
 
     The ops of the graph run, and what its last node gives is the data set. Which
     components its elements have, the caller has to know.
+
+    Gradient: none registered.
 
     `DatasetFromGraph.create` in the current scope.
 

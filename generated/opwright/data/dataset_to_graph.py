@@ -47,6 +47,8 @@ class DatasetToGraph(TensorOp[TString]):
     It gives what DatasetToGraphV2 gives, a serialized GraphDef. Functions with state
     are refused, unless `allow_stateful` is set.
 
+    Gradient: none registered.
+
     Attributes:
         graph_: string, `scalar`. A serialized GraphDef.
 
@@ -124,6 +126,8 @@ class DatasetToGraph(TensorOp[TString]):
         It gives what DatasetToGraphV2 gives, a serialized GraphDef. Functions with
         state are refused, unless `allow_stateful` is set.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -200,6 +204,8 @@ def dataset_to_graph(
 
     It gives what DatasetToGraphV2 gives, a serialized GraphDef. Functions with state
     are refused, unless `allow_stateful` is set.
+
+    Gradient: none registered.
 
     `DatasetToGraph.create` in the current scope, with DatasetToGraph.Options as
     keywords.

@@ -48,6 +48,8 @@ class DatasetToGraphV2(TensorOp[TString]):
     Functions with state, such as random numbers without a seed, are subject to
     `external_state_policy`. A data set that holds what cannot be written is refused.
 
+    Gradient: none registered.
+
     Attributes:
         graph_: string, `scalar`. A serialized GraphDef.
 
@@ -118,6 +120,8 @@ class DatasetToGraphV2(TensorOp[TString]):
         Functions with state, such as random numbers without a seed, are subject to
         `external_state_policy`. A data set that holds what cannot be written is
         refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -192,6 +196,8 @@ def dataset_to_graph_v2(
 
     Functions with state, such as random numbers without a seed, are subject to
     `external_state_policy`. A data set that holds what cannot be written is refused.
+
+    Gradient: none registered.
 
     `DatasetToGraphV2.create` in the current scope, with DatasetToGraphV2.Options as
     keywords.

@@ -57,7 +57,7 @@ class DatasetToSingleElement(Op):
     It makes a tensor of a data set, such as of one whose batch holds everything. A data
     set without an element, or with more than one, is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         components: list of tensors of `output_types`, `*output_shapes[i]`. The
@@ -117,7 +117,7 @@ class DatasetToSingleElement(Op):
         It makes a tensor of a data set, such as of one whose batch holds everything. A
         data set without an element, or with more than one, is refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -196,7 +196,7 @@ def dataset_to_single_element(
     It makes a tensor of a data set, such as of one whose batch holds everything. A data
     set without an element, or with more than one, is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DatasetToSingleElement.create` in the current scope, with
     DatasetToSingleElement.Options as keywords.

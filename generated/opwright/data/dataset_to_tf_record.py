@@ -48,7 +48,7 @@ class DatasetToTFRecord(Op):
     not, and ends the process. A file of that name is overwritten. The whole data set is
     read while the op runs. TFRecordDatasetV2 reads the file.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> words = tf.data.Dataset.from_tensor_slices(["one", "two"])
@@ -84,7 +84,7 @@ class DatasetToTFRecord(Op):
         is not, and ends the process. A file of that name is overwritten. The whole data
         set is read while the op runs. TFRecordDatasetV2 reads the file.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -140,7 +140,7 @@ def dataset_to_tf_record(
     not, and ends the process. A file of that name is overwritten. The whole data set is
     read while the op runs. TFRecordDatasetV2 reads the file.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DatasetToTFRecord.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -46,7 +46,7 @@ class DeleteIterator(Op):
     handle, and can be read until then. Iterators of IteratorV2 and AnonymousIterator
     are deleted, with their buffers and threads; later reads fail with NotFound.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> iterator, deleter = opwright.data.anonymous_iterator_v2([tf.int64], [[]])
@@ -77,7 +77,7 @@ class DeleteIterator(Op):
         AnonymousIterator are deleted, with their buffers and threads; later reads fail
         with NotFound.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,7 +120,7 @@ def delete_iterator(
     handle, and can be read until then. Iterators of IteratorV2 and AnonymousIterator
     are deleted, with their buffers and threads; later reads fail with NotFound.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DeleteIterator.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -45,7 +45,7 @@ class DeleteMemoryCache(Op):
     handles, they go with the last one, and the kernel refuses to delete them, as
     TensorFlow 2.21 does with all that AnonymousMemoryCache makes.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> cache, deleter = opwright.data.anonymous_memory_cache()
@@ -78,7 +78,7 @@ class DeleteMemoryCache(Op):
         their handles, they go with the last one, and the kernel refuses to delete them,
         as TensorFlow 2.21 does with all that AnonymousMemoryCache makes.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,7 +123,7 @@ def delete_memory_cache(
     handles, they go with the last one, and the kernel refuses to delete them, as
     TensorFlow 2.21 does with all that AnonymousMemoryCache makes.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DeleteMemoryCache.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -53,7 +53,7 @@ class DeleteMultiDeviceIterator(Op):
     and later reads fail. The iterators on the devices are given so that they go first:
     in graphs that is what orders the two.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> N = {"output_types": [tf.int64], "output_shapes": [[]]}
@@ -91,7 +91,7 @@ class DeleteMultiDeviceIterator(Op):
         frees the buffers, and later reads fail. The iterators on the devices are given
         so that they go first: in graphs that is what orders the two.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -149,7 +149,7 @@ def delete_multi_device_iterator(
     and later reads fail. The iterators on the devices are given so that they go first:
     in graphs that is what orders the two.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DeleteMultiDeviceIterator.create` in the current scope: the operation in a graph,
     None eagerly.

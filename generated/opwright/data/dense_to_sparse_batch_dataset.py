@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -17,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -61,6 +63,8 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
     iterator compares `output_shapes` with the dense shape when it is made and with the
     variant when it reads: of all shapes only an unknown one passes both.
     PaddedBatchDatasetV2 fills up with a value instead.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of sparse batches.
@@ -112,6 +116,8 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
         the variant when it reads: of all shapes only an unknown one passes both.
         PaddedBatchDatasetV2 fills up with a value instead.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -142,7 +148,22 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
         op: DenseToSparseBatchDataset = new(DenseToSparseBatchDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_size) is EagerTensor
+                    or type(batch_size) is int
+                    and -9223372036854775808 <= batch_size <= 9223372036854775807
+                    or fits(TInt64, batch_size)
+                )
+                and (
+                    type(row_shape) is EagerTensor
+                    or type(row_shape) is int
+                    and -9223372036854775808 <= row_shape <= 9223372036854775807
+                    or fits(TInt64, row_shape)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "DenseToSparseBatchDataset",
@@ -189,6 +210,8 @@ def dense_to_sparse_batch_dataset(
     variant when it reads: of all shapes only an unknown one passes both.
     PaddedBatchDatasetV2 fills up with a value instead.
 
+    Gradient: none registered.
+
     `DenseToSparseBatchDataset.create` in the current scope.
 
     Args:
@@ -221,7 +244,22 @@ def dense_to_sparse_batch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_size) is EagerTensor
+                or type(batch_size) is int
+                and -9223372036854775808 <= batch_size <= 9223372036854775807
+                or fits(TInt64, batch_size)
+            )
+            and (
+                type(row_shape) is EagerTensor
+                or type(row_shape) is int
+                and -9223372036854775808 <= row_shape <= 9223372036854775807
+                or fits(TInt64, row_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DenseToSparseBatchDataset",

@@ -47,7 +47,7 @@ class DeserializeIterator(Op):
     names of steps are compared: of a data set with other numbers, the saved place and
     what was read ahead count. The iterator's own place is lost.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> numbers = iter(tf.data.Dataset.range(7, 12))
@@ -84,7 +84,7 @@ class DeserializeIterator(Op):
         Only names of steps are compared: of a data set with other numbers, the saved
         place and what was read ahead count. The iterator's own place is lost.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -137,7 +137,7 @@ def deserialize_iterator(
     names of steps are compared: of a data set with other numbers, the saved place and
     what was read ahead count. The iterator's own place is lost.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DeserializeIterator.create` in the current scope: the operation in a graph, None
     eagerly.

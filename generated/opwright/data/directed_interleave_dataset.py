@@ -65,6 +65,8 @@ class DirectedInterleaveDataset(TensorOp[TVariant]):
     tf.data.Dataset.choose_from_datasets and sample_from_datasets are made of it.
     ConcatenateDataset reads one after the other, ZipDataset all at once.
 
+    Gradient: none registered.
+
     `N`: at least 1.
 
     Attributes:
@@ -133,6 +135,8 @@ class DirectedInterleaveDataset(TensorOp[TVariant]):
 
         tf.data.Dataset.choose_from_datasets and sample_from_datasets are made of it.
         ConcatenateDataset reads one after the other, ZipDataset all at once.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -222,6 +226,8 @@ def directed_interleave_dataset(
 
     tf.data.Dataset.choose_from_datasets and sample_from_datasets are made of it.
     ConcatenateDataset reads one after the other, ZipDataset all at once.
+
+    Gradient: none registered.
 
     `DirectedInterleaveDataset.create` in the current scope, with
     DirectedInterleaveDataset.Options as keywords.

@@ -38,7 +38,7 @@ class DummyIterationCounter(TensorOp[TResource]):
     DataServiceDatasetV4 and its older forms take such a handle, by which iterators of
     one data set would agree on how often they have begun. It holds nothing to look at.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the counter.
@@ -69,7 +69,7 @@ class DummyIterationCounter(TensorOp[TResource]):
         of one data set would agree on how often they have begun. It holds nothing to
         look at.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -107,7 +107,7 @@ def dummy_iteration_counter(
     DataServiceDatasetV4 and its older forms take such a handle, by which iterators of
     one data set would agree on how often they have begun. It holds nothing to look at.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DummyIterationCounter.create` in the current scope.
 

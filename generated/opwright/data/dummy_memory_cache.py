@@ -37,7 +37,7 @@ class DummyMemoryCache(TensorOp[TResource]):
     nothing behind the handle and nothing to delete. AnonymousMemoryCache makes a true
     one.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. A handle for CacheDatasetV2 without a cache behind
@@ -71,7 +71,7 @@ class DummyMemoryCache(TensorOp[TResource]):
         There is nothing behind the handle and nothing to delete. AnonymousMemoryCache
         makes a true one.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -113,7 +113,7 @@ def dummy_memory_cache(
     nothing behind the handle and nothing to delete. AnonymousMemoryCache makes a true
     one.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DummyMemoryCache.create` in the current scope.
 

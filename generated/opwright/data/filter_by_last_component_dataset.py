@@ -55,6 +55,8 @@ class FilterByLastComponentDataset(TensorOp[TVariant]):
     map and a filter by it. TensorFlow has no kernel of it any more: FilterDataset with
     a function that returns its last argument, and MapDataset, do the same.
 
+    Gradient: none registered.
+
     Attributes:
         output: variant, `scalar`. The data set of elements that are kept, with one
             component less.
@@ -92,6 +94,8 @@ class FilterByLastComponentDataset(TensorOp[TVariant]):
         others make the elements that are given. Rewrites of tf.data graphs once joined
         a map and a filter by it. TensorFlow has no kernel of it any more: FilterDataset
         with a function that returns its last argument, and MapDataset, do the same.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -157,6 +161,8 @@ def filter_by_last_component_dataset(
     others make the elements that are given. Rewrites of tf.data graphs once joined a
     map and a filter by it. TensorFlow has no kernel of it any more: FilterDataset with
     a function that returns its last argument, and MapDataset, do the same.
+
+    Gradient: none registered.
 
     `FilterByLastComponentDataset.create` in the current scope.
 

@@ -67,6 +67,8 @@ class FilterDataset(TensorOp[TVariant]):
     ParallelFilterDataset tests several at once; TakeWhileDataset stops at the first
     that fails the test.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of elements for which `predicate` is
             true.
@@ -135,6 +137,8 @@ class FilterDataset(TensorOp[TVariant]):
 
         ParallelFilterDataset tests several at once; TakeWhileDataset stops at the first
         that fails the test.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -230,6 +234,8 @@ def filter_dataset(
 
     ParallelFilterDataset tests several at once; TakeWhileDataset stops at the first
     that fails the test.
+
+    Gradient: none registered.
 
     `FilterDataset.create` in the current scope, with FilterDataset.Options as keywords.
 

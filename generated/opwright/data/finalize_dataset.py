@@ -60,6 +60,8 @@ class FinalizeDataset(TensorOp[TVariant]):
     tf.distribute uses it to run them where the data set is made. Elements are the same,
     but for options such as those of order.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -120,6 +122,8 @@ class FinalizeDataset(TensorOp[TVariant]):
         PrivateThreadPoolDataset and the like are added, as the options of the data set
         ask. tf.distribute uses it to run them where the data set is made. Elements are
         the same, but for options such as those of order.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -199,6 +203,8 @@ def finalize_dataset(
     PrivateThreadPoolDataset and the like are added, as the options of the data set ask.
     tf.distribute uses it to run them where the data set is made. Elements are the same,
     but for options such as those of order.
+
+    Gradient: none registered.
 
     `FinalizeDataset.create` in the current scope, with FinalizeDataset.Options as
     keywords.

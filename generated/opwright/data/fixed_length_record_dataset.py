@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         StringOperand,
-        TInt64,
         TString,
     )
     from typing_extensions import Self
@@ -57,7 +59,7 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
     read only where tf.data's rewriting is off, by `apply_default_optimizations` and
     `autotune.enabled` of tf.data.Options.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of records, string scalars.
@@ -124,7 +126,7 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
         is read only where tf.data's rewriting is off, by `apply_default_optimizations`
         and `autotune.enabled` of tf.data.Options.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -158,7 +160,34 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(header_bytes) is EagerTensor
+                    or type(header_bytes) is int
+                    and -9223372036854775808 <= header_bytes <= 9223372036854775807
+                    or fits(TInt64, header_bytes)
+                )
+                and (
+                    type(record_bytes) is EagerTensor
+                    or type(record_bytes) is int
+                    and -9223372036854775808 <= record_bytes <= 9223372036854775807
+                    or fits(TInt64, record_bytes)
+                )
+                and (
+                    type(footer_bytes) is EagerTensor
+                    or type(footer_bytes) is int
+                    and -9223372036854775808 <= footer_bytes <= 9223372036854775807
+                    or fits(TInt64, footer_bytes)
+                )
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "FixedLengthRecordDataset",
@@ -205,7 +234,7 @@ def fixed_length_record_dataset(
     read only where tf.data's rewriting is off, by `apply_default_optimizations` and
     `autotune.enabled` of tf.data.Options.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `FixedLengthRecordDataset.create` in the current scope, with
     FixedLengthRecordDataset.Options as keywords.
@@ -239,7 +268,34 @@ def fixed_length_record_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(header_bytes) is EagerTensor
+                or type(header_bytes) is int
+                and -9223372036854775808 <= header_bytes <= 9223372036854775807
+                or fits(TInt64, header_bytes)
+            )
+            and (
+                type(record_bytes) is EagerTensor
+                or type(record_bytes) is int
+                and -9223372036854775808 <= record_bytes <= 9223372036854775807
+                or fits(TInt64, record_bytes)
+            )
+            and (
+                type(footer_bytes) is EagerTensor
+                or type(footer_bytes) is int
+                and -9223372036854775808 <= footer_bytes <= 9223372036854775807
+                or fits(TInt64, footer_bytes)
+            )
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "FixedLengthRecordDataset",

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         StringOperand,
-        TInt64,
         TString,
     )
     from typing_extensions import Self
@@ -57,7 +59,7 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
 
     DecodeRaw turns records into numbers.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of records, string scalars.
@@ -129,7 +131,7 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
 
         DecodeRaw turns records into numbers.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,7 +169,34 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(header_bytes) is EagerTensor
+                    or type(header_bytes) is int
+                    and -9223372036854775808 <= header_bytes <= 9223372036854775807
+                    or fits(TInt64, header_bytes)
+                )
+                and (
+                    type(record_bytes) is EagerTensor
+                    or type(record_bytes) is int
+                    and -9223372036854775808 <= record_bytes <= 9223372036854775807
+                    or fits(TInt64, record_bytes)
+                )
+                and (
+                    type(footer_bytes) is EagerTensor
+                    or type(footer_bytes) is int
+                    and -9223372036854775808 <= footer_bytes <= 9223372036854775807
+                    or fits(TInt64, footer_bytes)
+                )
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "FixedLengthRecordDatasetV2",
@@ -224,7 +253,7 @@ def fixed_length_record_dataset_v2(
 
     DecodeRaw turns records into numbers.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `FixedLengthRecordDatasetV2.create` in the current scope, with
     FixedLengthRecordDatasetV2.Options as keywords.
@@ -262,7 +291,34 @@ def fixed_length_record_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(header_bytes) is EagerTensor
+                or type(header_bytes) is int
+                and -9223372036854775808 <= header_bytes <= 9223372036854775807
+                or fits(TInt64, header_bytes)
+            )
+            and (
+                type(record_bytes) is EagerTensor
+                or type(record_bytes) is int
+                and -9223372036854775808 <= record_bytes <= 9223372036854775807
+                or fits(TInt64, record_bytes)
+            )
+            and (
+                type(footer_bytes) is EagerTensor
+                or type(footer_bytes) is int
+                and -9223372036854775808 <= footer_bytes <= 9223372036854775807
+                or fits(TInt64, footer_bytes)
+            )
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "FixedLengthRecordDatasetV2",

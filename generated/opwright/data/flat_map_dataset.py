@@ -66,6 +66,8 @@ class FlatMapDataset(TensorOp[TVariant]):
     InterleaveDataset reads several of them by turns, ParallelInterleaveDatasetV4 at the
     same time. MapDataset is for functions that make one element of one.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of what all of these data sets hold.
 
@@ -132,6 +134,8 @@ class FlatMapDataset(TensorOp[TVariant]):
 
         InterleaveDataset reads several of them by turns, ParallelInterleaveDatasetV4 at
         the same time. MapDataset is for functions that make one element of one.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -226,6 +230,8 @@ def flat_map_dataset(
 
     InterleaveDataset reads several of them by turns, ParallelInterleaveDatasetV4 at the
     same time. MapDataset is for functions that make one element of one.
+
+    Gradient: none registered.
 
     `FlatMapDataset.create` in the current scope, with FlatMapDataset.Options as
     keywords.

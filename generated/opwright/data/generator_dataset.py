@@ -75,7 +75,7 @@ class GeneratorDataset(TensorOp[TVariant]):
     How many elements there are is not known. A graph with the data set cannot be moved
     to another process if one of the functions calls Python.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what `next_func` returns.
@@ -151,7 +151,7 @@ class GeneratorDataset(TensorOp[TVariant]):
         How many elements there are is not known. A graph with the data set cannot be
         moved to another process if one of the functions calls Python.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -265,7 +265,7 @@ def generator_dataset(
     How many elements there are is not known. A graph with the data set cannot be moved
     to another process if one of the functions calls Python.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `GeneratorDataset.create` in the current scope, with GeneratorDataset.Options as
     keywords.

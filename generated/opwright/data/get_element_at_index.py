@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     as_dtypes,
     as_shapes,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TVariant,
         TensorOperand,
         TensorShape,
@@ -59,6 +61,8 @@ class GetElementAtIndex(Op):
     number.
 
     Elements are made on the spot; to read all, an iterator is quicker.
+
+    Gradient: none registered.
 
     Attributes:
         components: list of tensors of `output_types`, `*output_shapes[i]`. The
@@ -103,6 +107,8 @@ class GetElementAtIndex(Op):
 
         Elements are made on the spot; to read all, an iterator is quicker.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,7 +136,16 @@ class GetElementAtIndex(Op):
         op: GetElementAtIndex = new(GetElementAtIndex)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -9223372036854775808 <= index <= 9223372036854775807
+                    or fits(TInt64, index)
+                )
+            ):
                 op.components = execute(
                     context[CURRENT],
                     "GetElementAtIndex",
@@ -173,6 +188,8 @@ def get_element_at_index(
 
     Elements are made on the spot; to read all, an iterator is quicker.
 
+    Gradient: none registered.
+
     `GetElementAtIndex.create` in the current scope.
 
     Args:
@@ -202,7 +219,16 @@ def get_element_at_index(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -9223372036854775808 <= index <= 9223372036854775807
+                or fits(TInt64, index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "GetElementAtIndex",

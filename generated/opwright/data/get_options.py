@@ -38,6 +38,8 @@ class GetOptions(TensorOp[TString]):
     They are those of all OptionsDataset on the way, merged; empty where there is none.
     Of defaults nothing is said.
 
+    Gradient: none registered.
+
     Attributes:
         serialized_options: string, `scalar`. A serialized tensorflow.data.Options.
 
@@ -68,6 +70,8 @@ class GetOptions(TensorOp[TString]):
 
         They are those of all OptionsDataset on the way, merged; empty where there is
         none. Of defaults nothing is said.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -112,6 +116,8 @@ def get_options(
 
     They are those of all OptionsDataset on the way, merged; empty where there is none.
     Of defaults nothing is said.
+
+    Gradient: none registered.
 
     `GetOptions.create` in the current scope.
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TResource,
         TensorOperand,
         TensorShape,
@@ -71,7 +73,7 @@ class GlobalShuffleDataset(TensorOp[TVariant]):
 
     ShuffleDatasetV3 takes any input, with a buffer.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set in another order.
@@ -154,7 +156,7 @@ class GlobalShuffleDataset(TensorOp[TVariant]):
 
         ShuffleDatasetV3 takes any input, with a buffer.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -196,7 +198,22 @@ class GlobalShuffleDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(seed2) is EagerTensor
+                    or type(seed2) is int
+                    and -9223372036854775808 <= seed2 <= 9223372036854775807
+                    or fits(TInt64, seed2)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "GlobalShuffleDataset",
@@ -258,7 +275,7 @@ def global_shuffle_dataset(
 
     ShuffleDatasetV3 takes any input, with a buffer.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `GlobalShuffleDataset.create` in the current scope, with
     GlobalShuffleDataset.Options as keywords.
@@ -301,7 +318,22 @@ def global_shuffle_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(seed2) is EagerTensor
+                or type(seed2) is int
+                and -9223372036854775808 <= seed2 <= 9223372036854775807
+                or fits(TInt64, seed2)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "GlobalShuffleDataset",

@@ -73,7 +73,7 @@ class GroupByReducerDataset(TensorOp[TVariant]):
     All of the input is read before there is a first result. GroupByWindowDataset gives
     results on the way, of groups of a limited size.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of one element for each key.
@@ -130,7 +130,7 @@ class GroupByReducerDataset(TensorOp[TVariant]):
         All of the input is read before there is a first result. GroupByWindowDataset
         gives results on the way, of groups of a limited size.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -251,7 +251,7 @@ def group_by_reducer_dataset(
     All of the input is read before there is a first result. GroupByWindowDataset gives
     results on the way, of groups of a limited size.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `GroupByReducerDataset.create` in the current scope.
 

@@ -77,6 +77,8 @@ class GroupByWindowDataset(TensorOp[TVariant]):
     key is a bucket, and `reduce_func` batches. Elements wait in memory until their
     group is full. GroupByReducerDataset makes one result of all elements of a key.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of what all groups turned into.
 
@@ -153,6 +155,8 @@ class GroupByWindowDataset(TensorOp[TVariant]):
         the key is a bucket, and `reduce_func` batches. Elements wait in memory until
         their group is full. GroupByReducerDataset makes one result of all elements of a
         key.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -276,6 +280,8 @@ def group_by_window_dataset(
     So batches of similar elements come about, such as sentences of similar length: the
     key is a bucket, and `reduce_func` batches. Elements wait in memory until their
     group is full. GroupByReducerDataset makes one result of all elements of a key.
+
+    Gradient: none registered.
 
     `GroupByWindowDataset.create` in the current scope, with
     GroupByWindowDataset.Options as keywords.

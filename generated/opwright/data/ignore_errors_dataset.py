@@ -58,6 +58,8 @@ class IgnoreErrorsDataset(TensorOp[TVariant]):
     that fails for some, goes on. An input that fails for ever, without getting any
     further, hangs it: it belongs right after the step whose errors are meant.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of elements that could be made.
 
@@ -118,6 +120,8 @@ class IgnoreErrorsDataset(TensorOp[TVariant]):
         function that fails for some, goes on. An input that fails for ever, without
         getting any further, hangs it: it belongs right after the step whose errors are
         meant.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -198,6 +202,8 @@ def ignore_errors_dataset(
     the one after it is read instead. So a data set of damaged records, or of a function
     that fails for some, goes on. An input that fails for ever, without getting any
     further, hangs it: it belongs right after the step whose errors are meant.
+
+    Gradient: none registered.
 
     `IgnoreErrorsDataset.create` in the current scope, with IgnoreErrorsDataset.Options
     as keywords.

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -76,6 +78,8 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
     Nothing checks `output_cardinality`: read in order, places count up until one lies
     after the last element of the input, and shuffling draws places below that number.
     The input must allow random access.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the parts.
@@ -152,6 +156,8 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
         lies after the last element of the input, and shuffling draws places below that
         number. The input must allow random access.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -195,7 +201,18 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(output_cardinality) is EagerTensor
+                    or type(output_cardinality) is int
+                    and -9223372036854775808
+                    <= output_cardinality
+                    <= 9223372036854775807
+                    or fits(TInt64, output_cardinality)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "IndexFlatMapDataset",
@@ -268,6 +285,8 @@ def index_flat_map_dataset(
     after the last element of the input, and shuffling draws places below that number.
     The input must allow random access.
 
+    Gradient: none registered.
+
     `IndexFlatMapDataset.create` in the current scope, with IndexFlatMapDataset.Options
     as keywords.
 
@@ -310,7 +329,16 @@ def index_flat_map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(output_cardinality) is EagerTensor
+                or type(output_cardinality) is int
+                and -9223372036854775808 <= output_cardinality <= 9223372036854775807
+                or fits(TInt64, output_cardinality)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "IndexFlatMapDataset",

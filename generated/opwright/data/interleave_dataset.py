@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -76,6 +78,8 @@ class InterleaveDataset(TensorOp[TVariant]):
     ParallelInterleaveDatasetV4 reads ahead, which suits files on slow storage. Lengths
     below 1 are refused, except -1 for `cycle_length`, which stands for as many as there
     are processors.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what all of these data sets hold.
@@ -153,6 +157,8 @@ class InterleaveDataset(TensorOp[TVariant]):
         Lengths below 1 are refused, except -1 for `cycle_length`, which stands for as
         many as there are processors.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -194,7 +200,22 @@ class InterleaveDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(cycle_length) is EagerTensor
+                    or type(cycle_length) is int
+                    and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                    or fits(TInt64, cycle_length)
+                )
+                and (
+                    type(block_length) is EagerTensor
+                    or type(block_length) is int
+                    and -9223372036854775808 <= block_length <= 9223372036854775807
+                    or fits(TInt64, block_length)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "InterleaveDataset",
@@ -260,6 +281,8 @@ def interleave_dataset(
     below 1 are refused, except -1 for `cycle_length`, which stands for as many as there
     are processors.
 
+    Gradient: none registered.
+
     `InterleaveDataset.create` in the current scope, with InterleaveDataset.Options as
     keywords.
 
@@ -302,7 +325,22 @@ def interleave_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(cycle_length) is EagerTensor
+                or type(cycle_length) is int
+                and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                or fits(TInt64, cycle_length)
+            )
+            and (
+                type(block_length) is EagerTensor
+                or type(block_length) is int
+                and -9223372036854775808 <= block_length <= 9223372036854775807
+                or fits(TInt64, block_length)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "InterleaveDataset",

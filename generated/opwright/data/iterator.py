@@ -54,7 +54,7 @@ class Iterator(TensorOp[TResource]):
     `shared_name` give the same one. IteratorV2 takes its place; both run the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the iterator.
@@ -96,7 +96,7 @@ class Iterator(TensorOp[TResource]):
         `shared_name` give the same one. IteratorV2 takes its place; both run the same
         kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -177,7 +177,7 @@ def iterator(
     `shared_name` give the same one. IteratorV2 takes its place; both run the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Iterator.create` in the current scope.
 

@@ -58,7 +58,7 @@ class IteratorFromStringHandle(TensorOp[TResource]):
     iterator is gone, is refused. IteratorFromStringHandleV2 takes its place; both run
     the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         resource_handle: resource, `scalar`. Handle of the iterator.
@@ -124,7 +124,7 @@ class IteratorFromStringHandle(TensorOp[TResource]):
         whose iterator is gone, is refused. IteratorFromStringHandleV2 takes its place;
         both run the same kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -197,7 +197,7 @@ def iterator_from_string_handle(
     iterator is gone, is refused. IteratorFromStringHandleV2 takes its place; both run
     the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IteratorFromStringHandle.create` in the current scope, with
     IteratorFromStringHandle.Options as keywords.

@@ -56,7 +56,7 @@ class IteratorFromStringHandleV2(TensorOp[TResource]):
     iterator is gone, is refused, and so is an iterator of elements with other dtypes or
     shapes, where they are given.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         resource_handle: resource, `scalar`. Handle of the iterator.
@@ -122,7 +122,7 @@ class IteratorFromStringHandleV2(TensorOp[TResource]):
         whose iterator is gone, is refused, and so is an iterator of elements with other
         dtypes or shapes, where they are given.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -195,7 +195,7 @@ def iterator_from_string_handle_v2(
     iterator is gone, is refused, and so is an iterator of elements with other dtypes or
     shapes, where they are given.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IteratorFromStringHandleV2.create` in the current scope, with
     IteratorFromStringHandleV2.Options as keywords.

@@ -38,7 +38,7 @@ class IteratorGetDevice(TensorOp[TString]):
     Ops that read from the iterator have to run there. The name is a full one, with job
     and task.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         device_: string, `scalar`. Name of the device.
@@ -72,7 +72,7 @@ class IteratorGetDevice(TensorOp[TString]):
         Ops that read from the iterator have to run there. The name is a full one, with
         job and task.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -113,7 +113,7 @@ def iterator_get_device(
     Ops that read from the iterator have to run there. The name is a full one, with job
     and task.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IteratorGetDevice.create` in the current scope.
 

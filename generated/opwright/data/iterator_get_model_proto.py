@@ -41,7 +41,7 @@ class IteratorGetModelProto(TensorOp[TString]):
     parallelism. It is refused for an iterator that is not tuned, as with
     autotune.enabled unset in tf.data.Options. See ModelDataset.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         model_proto: string, `scalar`. A serialized tensorflow.data.model.ModelProto.
@@ -75,7 +75,7 @@ class IteratorGetModelProto(TensorOp[TString]):
         and parallelism. It is refused for an iterator that is not tuned, as with
         autotune.enabled unset in tf.data.Options. See ModelDataset.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -118,7 +118,7 @@ def iterator_get_model_proto(
     parallelism. It is refused for an iterator that is not tuned, as with
     autotune.enabled unset in tf.data.Options. See ModelDataset.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IteratorGetModelProto.create` in the current scope.
 

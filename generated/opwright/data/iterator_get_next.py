@@ -56,7 +56,7 @@ class IteratorGetNext(Op):
     Reading waits on a thread of its own, so that others go on; IteratorGetNextSync
     waits on the caller's. Calls at the same time get elements that differ.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         components: list of tensors of `output_types`, `*output_shapes[i]`. The
@@ -98,7 +98,7 @@ class IteratorGetNext(Op):
         Reading waits on a thread of its own, so that others go on; IteratorGetNextSync
         waits on the caller's. Calls at the same time get elements that differ.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,7 +166,7 @@ def iterator_get_next(
     Reading waits on a thread of its own, so that others go on; IteratorGetNextSync
     waits on the caller's. Calls at the same time get elements that differ.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IteratorGetNext.create` in the current scope.
 

@@ -54,7 +54,7 @@ class IteratorGetNextAsOptional(TensorOp[TVariant]):
     What comes is an optional: OptionalHasValue says whether there was an element, and
     OptionalGetValue takes it out. So the end is no error, which suits loops in graphs.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         optional: variant, `scalar`. An optional with the components of the element, or
@@ -94,7 +94,7 @@ class IteratorGetNextAsOptional(TensorOp[TVariant]):
         and OptionalGetValue takes it out. So the end is no error, which suits loops in
         graphs.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -159,7 +159,7 @@ def iterator_get_next_as_optional(
     What comes is an optional: OptionalHasValue says whether there was an element, and
     OptionalGetValue takes it out. So the end is no error, which suits loops in graphs.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IteratorGetNextAsOptional.create` in the current scope.
 

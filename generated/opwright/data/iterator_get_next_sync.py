@@ -55,7 +55,7 @@ class IteratorGetNextSync(Op):
     waits on the thread that runs the op instead of another one. It saves the change of
     threads where elements are ready; where all threads wait so, nothing goes on.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         components: list of tensors of `output_types`, `*output_shapes[i]`. The
@@ -95,7 +95,7 @@ class IteratorGetNextSync(Op):
         change of threads where elements are ready; where all threads wait so, nothing
         goes on.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -160,7 +160,7 @@ def iterator_get_next_sync(
     waits on the thread that runs the op instead of another one. It saves the change of
     threads where elements are ready; where all threads wait so, nothing goes on.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IteratorGetNextSync.create` in the current scope.
 

@@ -39,7 +39,7 @@ class IteratorToStringHandle(TensorOp[TString]):
     turn: IteratorFromStringHandleV2 makes the handle again. It is of use in this
     process only, and does not keep the iterator alive.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         string_handle: string, `scalar`. The same as a string.
@@ -76,7 +76,7 @@ class IteratorToStringHandle(TensorOp[TString]):
         in turn: IteratorFromStringHandleV2 makes the handle again. It is of use in this
         process only, and does not keep the iterator alive.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,7 +124,7 @@ def iterator_to_string_handle(
     turn: IteratorFromStringHandleV2 makes the handle again. It is of use in this
     process only, and does not keep the iterator alive.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IteratorToStringHandle.create` in the current scope.
 

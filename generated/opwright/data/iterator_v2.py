@@ -56,7 +56,7 @@ class IteratorV2(TensorOp[TResource]):
 
     Programs of TensorFlow 2 use AnonymousIteratorV3, which goes away with its handle.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the iterator.
@@ -101,7 +101,7 @@ class IteratorV2(TensorOp[TResource]):
         Programs of TensorFlow 2 use AnonymousIteratorV3, which goes away with its
         handle.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -184,7 +184,7 @@ def iterator_v2(
 
     Programs of TensorFlow 2 use AnonymousIteratorV3, which goes away with its handle.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IteratorV2.create` in the current scope.
 

@@ -55,6 +55,8 @@ class LatencyStatsDataset(TensorOp[TVariant]):
     element took, in microseconds, is added to the histogram `tag` of its aggregator;
     otherwise nothing is recorded. BytesProducedStatsDataset records sizes.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -95,6 +97,8 @@ class LatencyStatsDataset(TensorOp[TVariant]):
         each element took, in microseconds, is added to the histogram `tag` of its
         aggregator; otherwise nothing is recorded. BytesProducedStatsDataset records
         sizes.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -162,6 +166,8 @@ def latency_stats_dataset(
     Elements are passed on. Where SetStatsAggregatorDataset follows, the time that each
     element took, in microseconds, is added to the histogram `tag` of its aggregator;
     otherwise nothing is recorded. BytesProducedStatsDataset records sizes.
+
+    Gradient: none registered.
 
     `LatencyStatsDataset.create` in the current scope.
 

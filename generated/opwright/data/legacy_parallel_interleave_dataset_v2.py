@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -71,6 +73,8 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
     It is ParallelInterleaveDataset with `deterministic` in place of the input `sloppy`,
     so that order may be left to the options of the data set; all else is the same. In
     new programs ParallelInterleaveDatasetV4 takes the place of both.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what all of these data sets hold.
@@ -151,6 +155,8 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
         `sloppy`, so that order may be left to the options of the data set; all else is
         the same. In new programs ParallelInterleaveDatasetV4 takes the place of both.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -199,7 +205,38 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(cycle_length) is EagerTensor
+                    or type(cycle_length) is int
+                    and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                    or fits(TInt64, cycle_length)
+                )
+                and (
+                    type(block_length) is EagerTensor
+                    or type(block_length) is int
+                    and -9223372036854775808 <= block_length <= 9223372036854775807
+                    or fits(TInt64, block_length)
+                )
+                and (
+                    type(buffer_output_elements) is EagerTensor
+                    or type(buffer_output_elements) is int
+                    and -9223372036854775808
+                    <= buffer_output_elements
+                    <= 9223372036854775807
+                    or fits(TInt64, buffer_output_elements)
+                )
+                and (
+                    type(prefetch_input_elements) is EagerTensor
+                    or type(prefetch_input_elements) is int
+                    and -9223372036854775808
+                    <= prefetch_input_elements
+                    <= 9223372036854775807
+                    or fits(TInt64, prefetch_input_elements)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "LegacyParallelInterleaveDatasetV2",
@@ -272,6 +309,8 @@ def legacy_parallel_interleave_dataset_v2(
     so that order may be left to the options of the data set; all else is the same. In
     new programs ParallelInterleaveDatasetV4 takes the place of both.
 
+    Gradient: none registered.
+
     `LegacyParallelInterleaveDatasetV2.create` in the current scope, with
     LegacyParallelInterleaveDatasetV2.Options as keywords.
 
@@ -321,7 +360,38 @@ def legacy_parallel_interleave_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(cycle_length) is EagerTensor
+                or type(cycle_length) is int
+                and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                or fits(TInt64, cycle_length)
+            )
+            and (
+                type(block_length) is EagerTensor
+                or type(block_length) is int
+                and -9223372036854775808 <= block_length <= 9223372036854775807
+                or fits(TInt64, block_length)
+            )
+            and (
+                type(buffer_output_elements) is EagerTensor
+                or type(buffer_output_elements) is int
+                and -9223372036854775808
+                <= buffer_output_elements
+                <= 9223372036854775807
+                or fits(TInt64, buffer_output_elements)
+            )
+            and (
+                type(prefetch_input_elements) is EagerTensor
+                or type(prefetch_input_elements) is int
+                and -9223372036854775808
+                <= prefetch_input_elements
+                <= 9223372036854775807
+                or fits(TInt64, prefetch_input_elements)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "LegacyParallelInterleaveDatasetV2",

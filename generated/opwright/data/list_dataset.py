@@ -63,7 +63,7 @@ class ListDataset(TensorOp[TVariant]):
     left over at the end, fewer than k, are dropped. One of another dtype than
     `output_types` says fails when the iterator gets there.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Tinput_types`: at least 1 value.
 
@@ -131,7 +131,7 @@ class ListDataset(TensorOp[TVariant]):
         are left over at the end, fewer than k, are dropped. One of another dtype than
         `output_types` says fails when the iterator gets there.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -216,7 +216,7 @@ def list_dataset(
     left over at the end, fewer than k, are dropped. One of another dtype than
     `output_types` says fails when the iterator gets there.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ListDataset.create` in the current scope, with ListDataset.Options as keywords.
 

@@ -55,7 +55,7 @@ class ListSnapshotChunksDataset(TensorOp[TVariant]):
     the iterator waits for more, until the snapshot is, and so can be read while it is
     written. SnapshotChunkDataset reads a chunk.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of names of files, string scalars.
@@ -92,7 +92,7 @@ class ListSnapshotChunksDataset(TensorOp[TVariant]):
         finished: the iterator waits for more, until the snapshot is, and so can be read
         while it is written. SnapshotChunkDataset reads a chunk.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -154,7 +154,7 @@ def list_snapshot_chunks_dataset(
     the iterator waits for more, until the snapshot is, and so can be read while it is
     written. SnapshotChunkDataset reads a chunk.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ListSnapshotChunksDataset.create` in the current scope.
 

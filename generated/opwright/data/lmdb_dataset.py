@@ -53,7 +53,7 @@ class LMDBDataset(TensorOp[TVariant]):
     taken out of TensorFlow, the op says so and fails. Other readers, or a conversion to
     TFRecords for TFRecordDatasetV2, take its place.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of pairs of key and value.
@@ -92,7 +92,7 @@ class LMDBDataset(TensorOp[TVariant]):
         taken out of TensorFlow, the op says so and fails. Other readers, or a
         conversion to TFRecords for TFRecordDatasetV2, take its place.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -155,7 +155,7 @@ def lmdb_dataset(
     taken out of TensorFlow, the op says so and fails. Other readers, or a conversion to
     TFRecords for TFRecordDatasetV2, take its place.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `LMDBDataset.create` in the current scope.
 

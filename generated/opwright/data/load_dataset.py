@@ -65,7 +65,7 @@ class LoadDataset(TensorOp[TVariant]):
     tf.data.Dataset.interleave does. Dtypes, shapes and compression must be those of
     what was written; other dtypes and numbers of components are refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what was written.
@@ -133,7 +133,7 @@ class LoadDataset(TensorOp[TVariant]):
         tf.data.Dataset.interleave does. Dtypes, shapes and compression must be those of
         what was written; other dtypes and numbers of components are refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -227,7 +227,7 @@ def load_dataset(
     tf.data.Dataset.interleave does. Dtypes, shapes and compression must be those of
     what was written; other dtypes and numbers of components are refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `LoadDataset.create` in the current scope, with LoadDataset.Options as keywords.
 

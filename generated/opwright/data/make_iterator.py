@@ -46,7 +46,7 @@ class MakeIterator(Op):
     number of components, of other dtypes or shapes than the iterator was made for are
     refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> N = {"output_types": [tf.int64], "output_shapes": [[]]}
@@ -83,7 +83,7 @@ class MakeIterator(Op):
         of another number of components, of other dtypes or shapes than the iterator was
         made for are refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -130,7 +130,7 @@ def make_iterator(
     number of components, of other dtypes or shapes than the iterator was made for are
     refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MakeIterator.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +24,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -40,8 +44,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TBool,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -76,6 +78,8 @@ class MapAndBatchDataset(TensorOp[TVariant]):
 
     tf.data joins a map and a batch by itself, if the option map_and_batch_fusion is
     set. Batch sizes and numbers of calls below 1 are refused, except -1 for the latter.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of batches of results.
@@ -159,6 +163,8 @@ class MapAndBatchDataset(TensorOp[TVariant]):
         set. Batch sizes and numbers of calls below 1 are refused, except -1 for the
         latter.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -203,7 +209,25 @@ class MapAndBatchDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_size) is EagerTensor
+                    or type(batch_size) is int
+                    and -9223372036854775808 <= batch_size <= 9223372036854775807
+                    or fits(TInt64, batch_size)
+                )
+                and (
+                    type(num_parallel_calls) is EagerTensor
+                    or type(num_parallel_calls) is int
+                    and -9223372036854775808
+                    <= num_parallel_calls
+                    <= 9223372036854775807
+                    or fits(TInt64, num_parallel_calls)
+                )
+                and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "MapAndBatchDataset",
@@ -277,6 +301,8 @@ def map_and_batch_dataset(
     tf.data joins a map and a batch by itself, if the option map_and_batch_fusion is
     set. Batch sizes and numbers of calls below 1 are refused, except -1 for the latter.
 
+    Gradient: none registered.
+
     `MapAndBatchDataset.create` in the current scope, with MapAndBatchDataset.Options as
     keywords.
 
@@ -320,7 +346,23 @@ def map_and_batch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_size) is EagerTensor
+                or type(batch_size) is int
+                and -9223372036854775808 <= batch_size <= 9223372036854775807
+                or fits(TInt64, batch_size)
+            )
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+            and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+        ):
             _result = execute(
                 context[CURRENT],
                 "MapAndBatchDataset",

@@ -73,6 +73,8 @@ class MapDataset(TensorOp[TVariant]):
     `preserve_cardinality` is set. ParallelMapDatasetV2 runs several calls at once,
     MapAndBatchDataset makes batches too.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of results.
 
@@ -174,6 +176,8 @@ class MapDataset(TensorOp[TVariant]):
         function that ends with OutOfRange ends the data set early, unless
         `preserve_cardinality` is set. ParallelMapDatasetV2 runs several calls at once,
         MapAndBatchDataset makes batches too.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -289,6 +293,8 @@ def map_dataset(
     function that ends with OutOfRange ends the data set early, unless
     `preserve_cardinality` is set. ParallelMapDatasetV2 runs several calls at once,
     MapAndBatchDataset makes batches too.
+
+    Gradient: none registered.
 
     `MapDataset.create` in the current scope, with MapDataset.Options as keywords.
 

@@ -44,7 +44,7 @@ class MatchingFilesDataset(TensorOp[TVariant]):
     nothing matches, the iterator fails with NotFound; without any pattern it takes the
     whole process down. MatchingFiles gives all names at once.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of names, string scalars.
@@ -84,7 +84,7 @@ class MatchingFilesDataset(TensorOp[TVariant]):
         twice. If nothing matches, the iterator fails with NotFound; without any pattern
         it takes the whole process down. MatchingFiles gives all names at once.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,7 +134,7 @@ def matching_files_dataset(
     nothing matches, the iterator fails with NotFound; without any pattern it takes the
     whole process down. MatchingFiles gives all names at once.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MatchingFilesDataset.create` in the current scope.
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -58,6 +60,8 @@ class MaxIntraOpParallelismDataset(TensorOp[TVariant]):
     running at once, 1 is often fastest. 0 counts as 1, and negative numbers are
     refused. The usual way to set it is `threading.max_intra_op_parallelism` of
     tf.data.Options, where 0 stands for all processors.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -101,6 +105,8 @@ class MaxIntraOpParallelismDataset(TensorOp[TVariant]):
         are refused. The usual way to set it is `threading.max_intra_op_parallelism` of
         tf.data.Options, where 0 stands for all processors.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,7 +136,18 @@ class MaxIntraOpParallelismDataset(TensorOp[TVariant]):
         op: MaxIntraOpParallelismDataset = new(MaxIntraOpParallelismDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_intra_op_parallelism) is EagerTensor
+                    or type(max_intra_op_parallelism) is int
+                    and -9223372036854775808
+                    <= max_intra_op_parallelism
+                    <= 9223372036854775807
+                    or fits(TInt64, max_intra_op_parallelism)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "MaxIntraOpParallelismDataset",
@@ -171,6 +188,8 @@ def max_intra_op_parallelism_dataset(
     refused. The usual way to set it is `threading.max_intra_op_parallelism` of
     tf.data.Options, where 0 stands for all processors.
 
+    Gradient: none registered.
+
     `MaxIntraOpParallelismDataset.create` in the current scope.
 
     Args:
@@ -202,7 +221,18 @@ def max_intra_op_parallelism_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_intra_op_parallelism) is EagerTensor
+                or type(max_intra_op_parallelism) is int
+                and -9223372036854775808
+                <= max_intra_op_parallelism
+                <= 9223372036854775807
+                or fits(TInt64, max_intra_op_parallelism)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MaxIntraOpParallelismDataset",

@@ -59,6 +59,8 @@ class ModelDataset(TensorOp[TVariant]):
     budgets. tf.data adds it to each data set that is read, unless `autotune.enabled` of
     tf.data.Options is False; IteratorGetModelProto shows the model.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -133,6 +135,8 @@ class ModelDataset(TensorOp[TVariant]):
         the budgets. tf.data adds it to each data set that is read, unless
         `autotune.enabled` of tf.data.Options is False; IteratorGetModelProto shows the
         model.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -225,6 +229,8 @@ def model_dataset(
     are set by a model of the time that each step takes, again and again, within the
     budgets. tf.data adds it to each data set that is read, unless `autotune.enabled` of
     tf.data.Options is False; IteratorGetModelProto shows the model.
+
+    Gradient: none registered.
 
     `ModelDataset.create` in the current scope, with ModelDataset.Options as keywords.
 

@@ -59,7 +59,7 @@ class MultiDeviceIterator(TensorOp[TResource]):
 
     Programs of TensorFlow 2 use AnonymousMultiDeviceIteratorV3.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the iterator.
@@ -104,7 +104,7 @@ class MultiDeviceIterator(TensorOp[TResource]):
 
         Programs of TensorFlow 2 use AnonymousMultiDeviceIteratorV3.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,7 +193,7 @@ def multi_device_iterator(
 
     Programs of TensorFlow 2 use AnonymousMultiDeviceIteratorV3.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MultiDeviceIterator.create` in the current scope.
 

@@ -60,7 +60,7 @@ class MultiDeviceIteratorFromStringHandle(TensorOp[TResource]):
     It is the inverse of MultiDeviceIteratorToStringHandle. A string that is no handle,
     or whose iterator is gone, is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         multi_device_iterator: resource, `scalar`. Handle of the iterator.
@@ -125,7 +125,7 @@ class MultiDeviceIteratorFromStringHandle(TensorOp[TResource]):
         It is the inverse of MultiDeviceIteratorToStringHandle. A string that is no
         handle, or whose iterator is gone, is refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -200,7 +200,7 @@ def multi_device_iterator_from_string_handle(
     It is the inverse of MultiDeviceIteratorToStringHandle. A string that is no handle,
     or whose iterator is gone, is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MultiDeviceIteratorFromStringHandle.create` in the current scope, with
     MultiDeviceIteratorFromStringHandle.Options as keywords.

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    TInt64,
     as_dtypes,
     as_shapes,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,8 +37,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt32,
-        TInt64,
         TResource,
         TensorOperand,
         TensorShape,
@@ -65,7 +67,7 @@ class MultiDeviceIteratorGetNextFromShard(Op):
     earlier run is refused, while a shard that does not exist is not checked for, and
     may end the process.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         components: list of tensors of `output_types`, `*output_shapes[i]`. The
@@ -113,7 +115,7 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         an earlier run is refused, while a shard that does not exist is not checked for,
         and may end the process.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -149,7 +151,22 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shard_num) is EagerTensor
+                    or type(shard_num) is int
+                    and -2147483648 <= shard_num <= 2147483647
+                    or fits(TInt32, shard_num)
+                )
+                and (
+                    type(incarnation_id) is EagerTensor
+                    or type(incarnation_id) is int
+                    and -9223372036854775808 <= incarnation_id <= 9223372036854775807
+                    or fits(TInt64, incarnation_id)
+                )
+            ):
                 op.components = execute(
                     context[CURRENT],
                     "MultiDeviceIteratorGetNextFromShard",
@@ -192,7 +209,7 @@ def multi_device_iterator_get_next_from_shard(
     earlier run is refused, while a shard that does not exist is not checked for, and
     may end the process.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MultiDeviceIteratorGetNextFromShard.create` in the current scope.
 
@@ -227,7 +244,22 @@ def multi_device_iterator_get_next_from_shard(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shard_num) is EagerTensor
+                or type(shard_num) is int
+                and -2147483648 <= shard_num <= 2147483647
+                or fits(TInt32, shard_num)
+            )
+            and (
+                type(incarnation_id) is EagerTensor
+                or type(incarnation_id) is int
+                and -9223372036854775808 <= incarnation_id <= 9223372036854775807
+                or fits(TInt64, incarnation_id)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MultiDeviceIteratorGetNextFromShard",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TInt64,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -49,7 +51,7 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
     out is a number for this run, which reads of it have to give: those with the number
     of an earlier run fail, so that nobody mixes up two.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         incarnation_id: int64, `scalar`. Number of this run: 1 for the first, then 2,
@@ -91,7 +93,7 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
         comes out is a number for this run, which reads of it have to give: those with
         the number of an earlier run fail, so that nobody mixes up two.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,7 +121,16 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
         op: MultiDeviceIteratorInit = new(MultiDeviceIteratorInit)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_buffer_size) is EagerTensor
+                    or type(max_buffer_size) is int
+                    and -9223372036854775808 <= max_buffer_size <= 9223372036854775807
+                    or fits(TInt64, max_buffer_size)
+                )
+            ):
                 op.incarnation_id = execute(
                     context[CURRENT],
                     "MultiDeviceIteratorInit",
@@ -154,7 +165,7 @@ def multi_device_iterator_init(
     out is a number for this run, which reads of it have to give: those with the number
     of an earlier run fail, so that nobody mixes up two.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MultiDeviceIteratorInit.create` in the current scope.
 
@@ -184,7 +195,16 @@ def multi_device_iterator_init(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_buffer_size) is EagerTensor
+                or type(max_buffer_size) is int
+                and -9223372036854775808 <= max_buffer_size <= 9223372036854775807
+                or fits(TInt64, max_buffer_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MultiDeviceIteratorInit",

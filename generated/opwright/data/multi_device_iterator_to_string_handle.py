@@ -44,7 +44,7 @@ class MultiDeviceIteratorToStringHandle(TensorOp[TString]):
     other devices can be given it as a plain string. It is of use in this process only,
     and does not keep the iterator alive.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         string_handle: string, `scalar`. The same as a string.
@@ -81,7 +81,7 @@ class MultiDeviceIteratorToStringHandle(TensorOp[TString]):
         other devices can be given it as a plain string. It is of use in this process
         only, and does not keep the iterator alive.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,7 +132,7 @@ def multi_device_iterator_to_string_handle(
     other devices can be given it as a plain string. It is of use in this process only,
     and does not keep the iterator alive.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MultiDeviceIteratorToStringHandle.create` in the current scope.
 

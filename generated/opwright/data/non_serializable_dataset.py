@@ -51,6 +51,8 @@ class NonSerializableDataset(TensorOp[TVariant]):
     Elements are the same; DatasetToGraphV2 and whatever moves data sets to other
     processes refuse it. It is there to test what happens then.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -86,6 +88,8 @@ class NonSerializableDataset(TensorOp[TVariant]):
 
         Elements are the same; DatasetToGraphV2 and whatever moves data sets to other
         processes refuse it. It is there to test what happens then.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -148,6 +152,8 @@ def non_serializable_dataset(
 
     Elements are the same; DatasetToGraphV2 and whatever moves data sets to other
     processes refuse it. It is there to test what happens then.
+
+    Gradient: none registered.
 
     `NonSerializableDataset.create` in the current scope.
 

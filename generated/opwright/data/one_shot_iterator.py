@@ -63,7 +63,7 @@ class OneShotIterator(TensorOp[TResource]):
 
     Programs of TensorFlow 2 use AnonymousIteratorV3 and MakeIterator.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the iterator.
@@ -135,7 +135,7 @@ class OneShotIterator(TensorOp[TResource]):
 
         Programs of TensorFlow 2 use AnonymousIteratorV3 and MakeIterator.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -228,7 +228,7 @@ def one_shot_iterator(
 
     Programs of TensorFlow 2 use AnonymousIteratorV3 and MakeIterator.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OneShotIterator.create` in the current scope, with OneShotIterator.Options as
     keywords.

@@ -61,6 +61,8 @@ class OptimizeDataset(TensorOp[TVariant]):
     name that is no rewrite is passed over, without an error; a setting that is not in
     three parts is refused.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements, made another way.
 
@@ -124,6 +126,8 @@ class OptimizeDataset(TensorOp[TVariant]):
         `input_dataset`, as OptimizeDatasetV2 does, which can tell those that are wanted
         from defaults. A name that is no rewrite is passed over, without an error; a
         setting that is not in three parts is refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -208,6 +212,8 @@ def optimize_dataset(
     as OptimizeDatasetV2 does, which can tell those that are wanted from defaults. A
     name that is no rewrite is passed over, without an error; a setting that is not in
     three parts is refused.
+
+    Gradient: none registered.
 
     `OptimizeDataset.create` in the current scope, with OptimizeDataset.Options as
     keywords.

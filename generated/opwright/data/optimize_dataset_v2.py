@@ -66,6 +66,8 @@ class OptimizeDatasetV2(TensorOp[TVariant]):
 
     tf.data adds it to each data set that is read; FinalizeDataset does it at once.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements, made another way.
 
@@ -137,6 +139,8 @@ class OptimizeDatasetV2(TensorOp[TVariant]):
         written as a graph is passed on as it is.
 
         tf.data adds it to each data set that is read; FinalizeDataset does it at once.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -237,6 +241,8 @@ def optimize_dataset_v2(
     graph is passed on as it is.
 
     tf.data adds it to each data set that is read; FinalizeDataset does it at once.
+
+    Gradient: none registered.
 
     `OptimizeDatasetV2.create` in the current scope, with OptimizeDatasetV2.Options as
     keywords.

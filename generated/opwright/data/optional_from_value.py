@@ -42,6 +42,8 @@ class OptionalFromValue(TensorOp[TVariant]):
     none, as OptionalNone makes it. OptionalHasValue and OptionalGetValue look inside.
     IteratorGetNextAsOptional gives one for each element.
 
+    Gradient: registered.
+
     `Toutput_types`: at least 1 value.
 
     Attributes:
@@ -78,6 +80,8 @@ class OptionalFromValue(TensorOp[TVariant]):
         components, or none, as OptionalNone makes it. OptionalHasValue and
         OptionalGetValue look inside. IteratorGetNextAsOptional gives one for each
         element.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,6 +128,8 @@ def optional_from_value(
     An optional is a variant scalar that holds a value, of one or several components, or
     none, as OptionalNone makes it. OptionalHasValue and OptionalGetValue look inside.
     IteratorGetNextAsOptional gives one for each element.
+
+    Gradient: registered.
 
     `OptionalFromValue.create` in the current scope.
 

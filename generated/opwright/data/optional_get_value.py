@@ -53,6 +53,8 @@ class OptionalGetValue(Op):
     dtypes and shapes that do not agree with `output_shapes`. OptionalHasValue tells
     before.
 
+    Gradient: registered.
+
     Attributes:
         components: list of tensors of `output_types`, `*output_shapes[i]`. What the
             value consists of.
@@ -89,6 +91,8 @@ class OptionalGetValue(Op):
         An optional without a value is refused, as are another number of components,
         other dtypes and shapes that do not agree with `output_shapes`. OptionalHasValue
         tells before.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -151,6 +155,8 @@ def optional_get_value(
     An optional without a value is refused, as are another number of components, other
     dtypes and shapes that do not agree with `output_shapes`. OptionalHasValue tells
     before.
+
+    Gradient: registered.
 
     `OptionalGetValue.create` in the current scope.
 

@@ -38,6 +38,8 @@ class OptionalHasValue(TensorOp[TBool]):
     It is what to ask before OptionalGetValue, which fails where there is none, as at
     the end of what IteratorGetNextAsOptional reads.
 
+    Gradient: none registered.
+
     Attributes:
         has_value: bool, `scalar`. Whether there is a value.
 
@@ -67,6 +69,8 @@ class OptionalHasValue(TensorOp[TBool]):
 
         It is what to ask before OptionalGetValue, which fails where there is none, as
         at the end of what IteratorGetNextAsOptional reads.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -107,6 +111,8 @@ def optional_has_value(
 
     It is what to ask before OptionalGetValue, which fails where there is none, as at
     the end of what IteratorGetNextAsOptional reads.
+
+    Gradient: none registered.
 
     `OptionalHasValue.create` in the current scope.
 

@@ -36,6 +36,8 @@ class OptionalNone(TensorOp[TVariant]):
     OptionalHasValue of it is false, and OptionalGetValue fails. OptionalFromValue makes
     one with a value.
 
+    Gradient: none registered.
+
     Attributes:
         optional: variant, `scalar`. The optional without a value.
 
@@ -62,6 +64,8 @@ class OptionalNone(TensorOp[TVariant]):
 
         OptionalHasValue of it is false, and OptionalGetValue fails. OptionalFromValue
         makes one with a value.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -95,6 +99,8 @@ def optional_none(*, name: str | None = None, **_unknown: Never) -> Output[TVari
 
     OptionalHasValue of it is false, and OptionalGetValue fails. OptionalFromValue makes
     one with a value.
+
+    Gradient: none registered.
 
     `OptionalNone.create` in the current scope.
 

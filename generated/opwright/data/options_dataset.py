@@ -59,6 +59,8 @@ class OptionsDataset(TensorOp[TVariant]):
     iterator is made, or by FinalizeDataset. GetOptions reads them.
     tf.data.Dataset.with_options is the usual way.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -121,6 +123,8 @@ class OptionsDataset(TensorOp[TVariant]):
         with those that earlier ones attached, the later value winning, and are followed
         when an iterator is made, or by FinalizeDataset. GetOptions reads them.
         tf.data.Dataset.with_options is the usual way.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -207,6 +211,8 @@ def options_dataset(
     those that earlier ones attached, the later value winning, and are followed when an
     iterator is made, or by FinalizeDataset. GetOptions reads them.
     tf.data.Dataset.with_options is the usual way.
+
+    Gradient: none registered.
 
     `OptionsDataset.create` in the current scope, with OptionsDataset.Options as
     keywords.

@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
+    all_tensors,
     as_shapes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -36,7 +40,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -68,6 +71,8 @@ class PaddedBatchDataset(TensorOp[TVariant]):
     TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options.
+
+    Gradient: none registered.
 
     `Toutput_types`: at least 1 value.
 
@@ -142,6 +147,8 @@ class PaddedBatchDataset(TensorOp[TVariant]):
         rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
         tf.data.Options.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -177,7 +184,17 @@ class PaddedBatchDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_size) is EagerTensor
+                    or type(batch_size) is int
+                    and -9223372036854775808 <= batch_size <= 9223372036854775807
+                    or fits(TInt64, batch_size)
+                )
+                and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "PaddedBatchDataset",
@@ -228,6 +245,8 @@ def padded_batch_dataset(
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options.
 
+    Gradient: none registered.
+
     `PaddedBatchDataset.create` in the current scope, with PaddedBatchDataset.Options as
     keywords.
 
@@ -263,7 +282,17 @@ def padded_batch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_size) is EagerTensor
+                or type(batch_size) is int
+                and -9223372036854775808 <= batch_size <= 9223372036854775807
+                or fits(TInt64, batch_size)
+            )
+            and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
+        ):
             _result = execute(
                 context[CURRENT],
                 "PaddedBatchDataset",

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
+    all_tensors,
     as_shapes,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -37,8 +42,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TBool,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -74,6 +77,8 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
     BatchDatasetV2 is for elements of one shape. Many short and few long elements waste
     less if they are first put into windows of similar length, with
     GroupByWindowDataset.
+
+    Gradient: none registered.
 
     `Toutput_types`: at least 1 value.
 
@@ -161,6 +166,8 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
         waste less if they are first put into windows of similar length, with
         GroupByWindowDataset.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -203,7 +210,18 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_size) is EagerTensor
+                    or type(batch_size) is int
+                    and -9223372036854775808 <= batch_size <= 9223372036854775807
+                    or fits(TInt64, batch_size)
+                )
+                and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
+                and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "PaddedBatchDatasetV2",
@@ -265,6 +283,8 @@ def padded_batch_dataset_v2(
     less if they are first put into windows of similar length, with
     GroupByWindowDataset.
 
+    Gradient: none registered.
+
     `PaddedBatchDatasetV2.create` in the current scope, with
     PaddedBatchDatasetV2.Options as keywords.
 
@@ -307,7 +327,18 @@ def padded_batch_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_size) is EagerTensor
+                or type(batch_size) is int
+                and -9223372036854775808 <= batch_size <= 9223372036854775807
+                or fits(TInt64, batch_size)
+            )
+            and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
+            and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+        ):
             _result = execute(
                 context[CURRENT],
                 "PaddedBatchDatasetV2",

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +24,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -37,8 +41,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TBool,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -70,6 +72,8 @@ class ParallelBatchDataset(TensorOp[TVariant]):
     large, or where batches are wanted faster than one thread copies.
 
     If `deterministic` is "false", a batch that is complete may overtake an earlier one.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of batches.
@@ -160,6 +164,8 @@ class ParallelBatchDataset(TensorOp[TVariant]):
         If `deterministic` is "false", a batch that is complete may overtake an earlier
         one.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -202,7 +208,25 @@ class ParallelBatchDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_size) is EagerTensor
+                    or type(batch_size) is int
+                    and -9223372036854775808 <= batch_size <= 9223372036854775807
+                    or fits(TInt64, batch_size)
+                )
+                and (
+                    type(num_parallel_calls) is EagerTensor
+                    or type(num_parallel_calls) is int
+                    and -9223372036854775808
+                    <= num_parallel_calls
+                    <= 9223372036854775807
+                    or fits(TInt64, num_parallel_calls)
+                )
+                and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ParallelBatchDataset",
@@ -267,6 +291,8 @@ def parallel_batch_dataset(
 
     If `deterministic` is "false", a batch that is complete may overtake an earlier one.
 
+    Gradient: none registered.
+
     `ParallelBatchDataset.create` in the current scope, with
     ParallelBatchDataset.Options as keywords.
 
@@ -310,7 +336,23 @@ def parallel_batch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_size) is EagerTensor
+                or type(batch_size) is int
+                and -9223372036854775808 <= batch_size <= 9223372036854775807
+                or fits(TInt64, batch_size)
+            )
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+            and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+        ):
             _result = execute(
                 context[CURRENT],
                 "ParallelBatchDataset",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -73,6 +75,8 @@ class ParallelFilterDataset(TensorOp[TVariant]):
     TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of elements for which `predicate` is
@@ -152,6 +156,8 @@ class ParallelFilterDataset(TensorOp[TVariant]):
         rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
         tf.data.Options.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -193,7 +199,18 @@ class ParallelFilterDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_parallel_calls) is EagerTensor
+                    or type(num_parallel_calls) is int
+                    and -9223372036854775808
+                    <= num_parallel_calls
+                    <= 9223372036854775807
+                    or fits(TInt64, num_parallel_calls)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ParallelFilterDataset",
@@ -258,6 +275,8 @@ def parallel_filter_dataset(
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options.
 
+    Gradient: none registered.
+
     `ParallelFilterDataset.create` in the current scope, with
     ParallelFilterDataset.Options as keywords.
 
@@ -300,7 +319,16 @@ def parallel_filter_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ParallelFilterDataset",

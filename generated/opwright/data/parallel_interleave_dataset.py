@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +24,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -39,8 +43,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TBool,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -75,6 +77,8 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
 
     It is what tf.data.experimental.parallel_interleave used. In new programs
     ParallelInterleaveDatasetV4 takes its place, which shares threads and tunes itself.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what all of these data sets hold.
@@ -154,6 +158,8 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
         ParallelInterleaveDatasetV4 takes its place, which shares threads and tunes
         itself.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -201,7 +207,39 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(cycle_length) is EagerTensor
+                    or type(cycle_length) is int
+                    and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                    or fits(TInt64, cycle_length)
+                )
+                and (
+                    type(block_length) is EagerTensor
+                    or type(block_length) is int
+                    and -9223372036854775808 <= block_length <= 9223372036854775807
+                    or fits(TInt64, block_length)
+                )
+                and (type(sloppy) is EagerTensor or fits(TBool, sloppy))
+                and (
+                    type(buffer_output_elements) is EagerTensor
+                    or type(buffer_output_elements) is int
+                    and -9223372036854775808
+                    <= buffer_output_elements
+                    <= 9223372036854775807
+                    or fits(TInt64, buffer_output_elements)
+                )
+                and (
+                    type(prefetch_input_elements) is EagerTensor
+                    or type(prefetch_input_elements) is int
+                    and -9223372036854775808
+                    <= prefetch_input_elements
+                    <= 9223372036854775807
+                    or fits(TInt64, prefetch_input_elements)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ParallelInterleaveDataset",
@@ -276,6 +314,8 @@ def parallel_interleave_dataset(
     It is what tf.data.experimental.parallel_interleave used. In new programs
     ParallelInterleaveDatasetV4 takes its place, which shares threads and tunes itself.
 
+    Gradient: none registered.
+
     `ParallelInterleaveDataset.create` in the current scope, with
     ParallelInterleaveDataset.Options as keywords.
 
@@ -324,7 +364,39 @@ def parallel_interleave_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(cycle_length) is EagerTensor
+                or type(cycle_length) is int
+                and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                or fits(TInt64, cycle_length)
+            )
+            and (
+                type(block_length) is EagerTensor
+                or type(block_length) is int
+                and -9223372036854775808 <= block_length <= 9223372036854775807
+                or fits(TInt64, block_length)
+            )
+            and (type(sloppy) is EagerTensor or fits(TBool, sloppy))
+            and (
+                type(buffer_output_elements) is EagerTensor
+                or type(buffer_output_elements) is int
+                and -9223372036854775808
+                <= buffer_output_elements
+                <= 9223372036854775807
+                or fits(TInt64, buffer_output_elements)
+            )
+            and (
+                type(prefetch_input_elements) is EagerTensor
+                or type(prefetch_input_elements) is int
+                and -9223372036854775808
+                <= prefetch_input_elements
+                <= 9223372036854775807
+                or fits(TInt64, prefetch_input_elements)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ParallelInterleaveDataset",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -71,6 +73,8 @@ class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
     It gives what InterleaveDataset gives, while up to `num_parallel_calls` of the open
     data sets are read at the same time. ParallelInterleaveDatasetV4 takes its place:
     there the order may be left to options, and the buffers can be sized.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what all of these data sets hold.
@@ -150,6 +154,8 @@ class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
         open data sets are read at the same time. ParallelInterleaveDatasetV4 takes its
         place: there the order may be left to options, and the buffers can be sized.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -196,7 +202,30 @@ class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(cycle_length) is EagerTensor
+                    or type(cycle_length) is int
+                    and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                    or fits(TInt64, cycle_length)
+                )
+                and (
+                    type(block_length) is EagerTensor
+                    or type(block_length) is int
+                    and -9223372036854775808 <= block_length <= 9223372036854775807
+                    or fits(TInt64, block_length)
+                )
+                and (
+                    type(num_parallel_calls) is EagerTensor
+                    or type(num_parallel_calls) is int
+                    and -9223372036854775808
+                    <= num_parallel_calls
+                    <= 9223372036854775807
+                    or fits(TInt64, num_parallel_calls)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ParallelInterleaveDatasetV2",
@@ -266,6 +295,8 @@ def parallel_interleave_dataset_v2(
     data sets are read at the same time. ParallelInterleaveDatasetV4 takes its place:
     there the order may be left to options, and the buffers can be sized.
 
+    Gradient: none registered.
+
     `ParallelInterleaveDatasetV2.create` in the current scope, with
     ParallelInterleaveDatasetV2.Options as keywords.
 
@@ -313,7 +344,28 @@ def parallel_interleave_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(cycle_length) is EagerTensor
+                or type(cycle_length) is int
+                and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                or fits(TInt64, cycle_length)
+            )
+            and (
+                type(block_length) is EagerTensor
+                or type(block_length) is int
+                and -9223372036854775808 <= block_length <= 9223372036854775807
+                or fits(TInt64, block_length)
+            )
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ParallelInterleaveDatasetV2",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -78,6 +80,8 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
     slow ones. This is what tf.data.Dataset.interleave uses when it is told a number of
     calls. A number above a fixed `cycle_length` is refused; buffers of 0 elements are,
     too.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what all of these data sets hold.
@@ -166,6 +170,8 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
         number of calls. A number above a fixed `cycle_length` is refused; buffers of 0
         elements are, too.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -217,7 +223,46 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(cycle_length) is EagerTensor
+                    or type(cycle_length) is int
+                    and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                    or fits(TInt64, cycle_length)
+                )
+                and (
+                    type(block_length) is EagerTensor
+                    or type(block_length) is int
+                    and -9223372036854775808 <= block_length <= 9223372036854775807
+                    or fits(TInt64, block_length)
+                )
+                and (
+                    type(buffer_output_elements) is EagerTensor
+                    or type(buffer_output_elements) is int
+                    and -9223372036854775808
+                    <= buffer_output_elements
+                    <= 9223372036854775807
+                    or fits(TInt64, buffer_output_elements)
+                )
+                and (
+                    type(prefetch_input_elements) is EagerTensor
+                    or type(prefetch_input_elements) is int
+                    and -9223372036854775808
+                    <= prefetch_input_elements
+                    <= 9223372036854775807
+                    or fits(TInt64, prefetch_input_elements)
+                )
+                and (
+                    type(num_parallel_calls) is EagerTensor
+                    or type(num_parallel_calls) is int
+                    and -9223372036854775808
+                    <= num_parallel_calls
+                    <= 9223372036854775807
+                    or fits(TInt64, num_parallel_calls)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ParallelInterleaveDatasetV4",
@@ -299,6 +344,8 @@ def parallel_interleave_dataset_v4(
     calls. A number above a fixed `cycle_length` is refused; buffers of 0 elements are,
     too.
 
+    Gradient: none registered.
+
     `ParallelInterleaveDatasetV4.create` in the current scope, with
     ParallelInterleaveDatasetV4.Options as keywords.
 
@@ -351,7 +398,44 @@ def parallel_interleave_dataset_v4(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(cycle_length) is EagerTensor
+                or type(cycle_length) is int
+                and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                or fits(TInt64, cycle_length)
+            )
+            and (
+                type(block_length) is EagerTensor
+                or type(block_length) is int
+                and -9223372036854775808 <= block_length <= 9223372036854775807
+                or fits(TInt64, block_length)
+            )
+            and (
+                type(buffer_output_elements) is EagerTensor
+                or type(buffer_output_elements) is int
+                and -9223372036854775808
+                <= buffer_output_elements
+                <= 9223372036854775807
+                or fits(TInt64, buffer_output_elements)
+            )
+            and (
+                type(prefetch_input_elements) is EagerTensor
+                or type(prefetch_input_elements) is int
+                and -9223372036854775808
+                <= prefetch_input_elements
+                <= 9223372036854775807
+                or fits(TInt64, prefetch_input_elements)
+            )
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ParallelInterleaveDatasetV4",

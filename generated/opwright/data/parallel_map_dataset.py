@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt32,
         TensorOperand,
         TensorShape,
     )
@@ -71,6 +73,8 @@ class ParallelMapDataset(TensorOp[TVariant]):
     It gives what MapDataset gives, with up to `num_parallel_calls` calls of `f` side by
     side. ParallelMapDatasetV2 takes its place: there the number is an int64, and
     whether order is kept may be left to the options of the data set.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of results.
@@ -169,6 +173,8 @@ class ParallelMapDataset(TensorOp[TVariant]):
         side by side. ParallelMapDatasetV2 takes its place: there the number is an
         int64, and whether order is kept may be left to the options of the data set.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -214,7 +220,16 @@ class ParallelMapDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_parallel_calls) is EagerTensor
+                    or type(num_parallel_calls) is int
+                    and -2147483648 <= num_parallel_calls <= 2147483647
+                    or fits(TInt32, num_parallel_calls)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ParallelMapDataset",
@@ -282,6 +297,8 @@ def parallel_map_dataset(
     side. ParallelMapDatasetV2 takes its place: there the number is an int64, and
     whether order is kept may be left to the options of the data set.
 
+    Gradient: none registered.
+
     `ParallelMapDataset.create` in the current scope, with ParallelMapDataset.Options as
     keywords.
 
@@ -326,7 +343,16 @@ def parallel_map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -2147483648 <= num_parallel_calls <= 2147483647
+                or fits(TInt32, num_parallel_calls)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ParallelMapDataset",

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -75,6 +77,8 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
     This is what tf.data.Dataset.map uses when it is told a number of calls. Memory
     grows with the number: that many elements are on their way at once. 0 calls are
     refused.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of results.
@@ -188,6 +192,8 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
         grows with the number: that many elements are on their way at once. 0 calls are
         refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -237,7 +243,18 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_parallel_calls) is EagerTensor
+                    or type(num_parallel_calls) is int
+                    and -9223372036854775808
+                    <= num_parallel_calls
+                    <= 9223372036854775807
+                    or fits(TInt64, num_parallel_calls)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ParallelMapDatasetV2",
@@ -314,6 +331,8 @@ def parallel_map_dataset_v2(
     grows with the number: that many elements are on their way at once. 0 calls are
     refused.
 
+    Gradient: none registered.
+
     `ParallelMapDatasetV2.create` in the current scope, with
     ParallelMapDatasetV2.Options as keywords.
 
@@ -361,7 +380,16 @@ def parallel_map_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ParallelMapDatasetV2",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -72,6 +74,8 @@ class ParseExampleDataset(TensorOp[TVariant]):
 
     It gives what ParseExampleDatasetV2 gives, with `sloppy` in place of
     `deterministic`: so order cannot be left to the options of the data set.
+
+    Gradient: none registered.
 
     `Tdense`: float32, int64 or string.
 
@@ -176,6 +180,8 @@ class ParseExampleDataset(TensorOp[TVariant]):
         It gives what ParseExampleDatasetV2 gives, with `sloppy` in place of
         `deterministic`: so order cannot be left to the options of the data set.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -227,7 +233,18 @@ class ParseExampleDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_parallel_calls) is EagerTensor
+                    or type(num_parallel_calls) is int
+                    and -9223372036854775808
+                    <= num_parallel_calls
+                    <= 9223372036854775807
+                    or fits(TInt64, num_parallel_calls)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ParseExampleDataset",
@@ -306,6 +323,8 @@ def parse_example_dataset(
     It gives what ParseExampleDatasetV2 gives, with `sloppy` in place of
     `deterministic`: so order cannot be left to the options of the data set.
 
+    Gradient: none registered.
+
     `ParseExampleDataset.create` in the current scope, with ParseExampleDataset.Options
     as keywords.
 
@@ -358,7 +377,16 @@ def parse_example_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ParseExampleDataset",

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -74,6 +76,8 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
 
     A dense feature that is missing takes its default; where that is empty, or the sizes
     are others than in `dense_shapes`, the iterator fails.
+
+    Gradient: none registered.
 
     `Tdense`: float32, int64 or string.
 
@@ -185,6 +189,8 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
         A dense feature that is missing takes its default; where that is empty, or the
         sizes are others than in `dense_shapes`, the iterator fails.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -237,7 +243,18 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_parallel_calls) is EagerTensor
+                    or type(num_parallel_calls) is int
+                    and -9223372036854775808
+                    <= num_parallel_calls
+                    <= 9223372036854775807
+                    or fits(TInt64, num_parallel_calls)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ParseExampleDatasetV2",
@@ -321,6 +338,8 @@ def parse_example_dataset_v2(
     A dense feature that is missing takes its default; where that is empty, or the sizes
     are others than in `dense_shapes`, the iterator fails.
 
+    Gradient: none registered.
+
     `ParseExampleDatasetV2.create` in the current scope, with
     ParseExampleDatasetV2.Options as keywords.
 
@@ -374,7 +393,16 @@ def parse_example_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ParseExampleDatasetV2",

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -67,6 +69,8 @@ class PrefetchDataset(TensorOp[TVariant]):
     negative sizes are refused.
 
     An error of the input comes where its element would have come.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -159,6 +163,8 @@ class PrefetchDataset(TensorOp[TVariant]):
 
         An error of the input comes where its element would have come.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -198,7 +204,16 @@ class PrefetchDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "PrefetchDataset",
@@ -264,6 +279,8 @@ def prefetch_dataset(
 
     An error of the input comes where its element would have come.
 
+    Gradient: none registered.
+
     `PrefetchDataset.create` in the current scope, with PrefetchDataset.Options as
     keywords.
 
@@ -303,7 +320,16 @@ def prefetch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "PrefetchDataset",

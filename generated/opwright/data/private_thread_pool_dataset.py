@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -17,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -56,6 +58,8 @@ class PrivateThreadPoolDataset(TensorOp[TVariant]):
     do not delay each other. 0 takes as many as there are processors; negative numbers
     are refused. The options of tf.data.Options are the usual way to set it;
     ThreadPoolDataset shares a pool.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -99,6 +103,8 @@ class PrivateThreadPoolDataset(TensorOp[TVariant]):
         numbers are refused. The options of tf.data.Options are the usual way to set it;
         ThreadPoolDataset shares a pool.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -129,7 +135,16 @@ class PrivateThreadPoolDataset(TensorOp[TVariant]):
         op: PrivateThreadPoolDataset = new(PrivateThreadPoolDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_threads) is EagerTensor
+                    or type(num_threads) is int
+                    and -9223372036854775808 <= num_threads <= 9223372036854775807
+                    or fits(TInt64, num_threads)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "PrivateThreadPoolDataset",
@@ -170,6 +185,8 @@ def private_thread_pool_dataset(
     are refused. The options of tf.data.Options are the usual way to set it;
     ThreadPoolDataset shares a pool.
 
+    Gradient: none registered.
+
     `PrivateThreadPoolDataset.create` in the current scope.
 
     Args:
@@ -201,7 +218,16 @@ def private_thread_pool_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_threads) is EagerTensor
+                or type(num_threads) is int
+                and -9223372036854775808 <= num_threads <= 9223372036854775807
+                or fits(TInt64, num_threads)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "PrivateThreadPoolDataset",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TResource,
         TensorOperand,
         TensorShape,
@@ -70,7 +72,7 @@ class RandomDatasetV2(TensorOp[TVariant]):
     With the handle that DummySeedGenerator gives, the op makes a generator itself, of
     `seed` and `seed2`; then `rerandomize_each_iteration` says whether iterators differ.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of numbers, which has no end.
@@ -152,7 +154,7 @@ class RandomDatasetV2(TensorOp[TVariant]):
         of `seed` and `seed2`; then `rerandomize_each_iteration` says whether iterators
         differ.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,7 +192,22 @@ class RandomDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(seed2) is EagerTensor
+                    or type(seed2) is int
+                    and -9223372036854775808 <= seed2 <= 9223372036854775807
+                    or fits(TInt64, seed2)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "RandomDatasetV2",
@@ -250,7 +267,7 @@ def random_dataset_v2(
     With the handle that DummySeedGenerator gives, the op makes a generator itself, of
     `seed` and `seed2`; then `rerandomize_each_iteration` says whether iterators differ.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RandomDatasetV2.create` in the current scope, with RandomDatasetV2.Options as
     keywords.
@@ -289,7 +306,22 @@ def random_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(seed2) is EagerTensor
+                or type(seed2) is int
+                and -9223372036854775808 <= seed2 <= 9223372036854775807
+                or fits(TInt64, seed2)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RandomDatasetV2",

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorShape,
     )
     from typing_extensions import Self
@@ -70,7 +72,7 @@ class RangeDataset(TensorOp[TVariant]):
     GetElementAtIndex reads one of its elements, and GlobalShuffleDataset shuffles it
     without a buffer.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of numbers.
@@ -149,7 +151,7 @@ class RangeDataset(TensorOp[TVariant]):
         GetElementAtIndex reads one of its elements, and GlobalShuffleDataset shuffles
         it without a buffer.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -185,7 +187,28 @@ class RangeDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(start) is EagerTensor
+                    or type(start) is int
+                    and -9223372036854775808 <= start <= 9223372036854775807
+                    or fits(TInt64, start)
+                )
+                and (
+                    type(stop) is EagerTensor
+                    or type(stop) is int
+                    and -9223372036854775808 <= stop <= 9223372036854775807
+                    or fits(TInt64, stop)
+                )
+                and (
+                    type(step) is EagerTensor
+                    or type(step) is int
+                    and -9223372036854775808 <= step <= 9223372036854775807
+                    or fits(TInt64, step)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "RangeDataset",
@@ -249,7 +272,7 @@ def range_dataset(
     GetElementAtIndex reads one of its elements, and GlobalShuffleDataset shuffles it
     without a buffer.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RangeDataset.create` in the current scope, with RangeDataset.Options as keywords.
 
@@ -284,7 +307,28 @@ def range_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(start) is EagerTensor
+                or type(start) is int
+                and -9223372036854775808 <= start <= 9223372036854775807
+                or fits(TInt64, start)
+            )
+            and (
+                type(stop) is EagerTensor
+                or type(stop) is int
+                and -9223372036854775808 <= stop <= 9223372036854775807
+                or fits(TInt64, stop)
+            )
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RangeDataset",

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -60,6 +62,8 @@ class RebatchDataset(TensorOp[TVariant]):
     as many of ceil(n / num_replicas) as there are rows for, then what is left, which
     may be nothing, so that each batch makes exactly that many. RebatchDatasetV2, which
     deals rows to any sizes, takes its place.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of new batches.
@@ -124,6 +128,8 @@ class RebatchDataset(TensorOp[TVariant]):
         left, which may be nothing, so that each batch makes exactly that many.
         RebatchDatasetV2, which deals rows to any sizes, takes its place.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,7 +163,16 @@ class RebatchDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_replicas) is EagerTensor
+                    or type(num_replicas) is int
+                    and -9223372036854775808 <= num_replicas <= 9223372036854775807
+                    or fits(TInt64, num_replicas)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "RebatchDataset",
@@ -208,6 +223,8 @@ def rebatch_dataset(
     may be nothing, so that each batch makes exactly that many. RebatchDatasetV2, which
     deals rows to any sizes, takes its place.
 
+    Gradient: none registered.
+
     `RebatchDataset.create` in the current scope, with RebatchDataset.Options as
     keywords.
 
@@ -242,7 +259,16 @@ def rebatch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_replicas) is EagerTensor
+                or type(num_replicas) is int
+                and -9223372036854775808 <= num_replicas <= 9223372036854775807
+                or fits(TInt64, num_replicas)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RebatchDataset",

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -17,6 +20,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,8 +35,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TBool,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -61,6 +63,8 @@ class RebatchDatasetV2(TensorOp[TVariant]):
     Distribution uses it to give each of several replicas its part of a global batch.
     Sizes should be positive: 0 gives empty batches, without end if there is no other,
     and a negative one is not refused, but ends the process.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of new batches.
@@ -110,6 +114,8 @@ class RebatchDatasetV2(TensorOp[TVariant]):
         batch. Sizes should be positive: 0 gives empty batches, without end if there is
         no other, and a negative one is not refused, but ends the process.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -141,7 +147,17 @@ class RebatchDatasetV2(TensorOp[TVariant]):
         op: RebatchDatasetV2 = new(RebatchDatasetV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_sizes) is EagerTensor
+                    or type(batch_sizes) is int
+                    and -9223372036854775808 <= batch_sizes <= 9223372036854775807
+                    or fits(TInt64, batch_sizes)
+                )
+                and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "RebatchDatasetV2",
@@ -187,6 +203,8 @@ def rebatch_dataset_v2(
     Sizes should be positive: 0 gives empty batches, without end if there is no other,
     and a negative one is not refused, but ends the process.
 
+    Gradient: none registered.
+
     `RebatchDatasetV2.create` in the current scope.
 
     Args:
@@ -220,7 +238,17 @@ def rebatch_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_sizes) is EagerTensor
+                or type(batch_sizes) is int
+                and -9223372036854775808 <= batch_sizes <= 9223372036854775807
+                or fits(TInt64, batch_sizes)
+            )
+            and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+        ):
             _result = execute(
                 context[CURRENT],
                 "RebatchDatasetV2",

@@ -72,7 +72,7 @@ class ReduceDataset(Op):
     op runs, so an endless one does not return. ScanDataset gives every state on the
     way, GroupByReducerDataset a result for each of several groups.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `Tstate`: at least 1 value.
 
@@ -158,7 +158,7 @@ class ReduceDataset(Op):
         the op runs, so an endless one does not return. ScanDataset gives every state on
         the way, GroupByReducerDataset a result for each of several groups.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -264,7 +264,7 @@ def reduce_dataset(
     op runs, so an endless one does not return. ScanDataset gives every state on the
     way, GroupByReducerDataset a result for each of several groups.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `ReduceDataset.create` in the current scope, with ReduceDataset.Options as keywords.
 

@@ -57,6 +57,8 @@ class RegisterDataset(TensorOp[TInt64]):
     RegisterDatasetV2 has ids that are strings, and can be given one; here the
     dispatcher chooses a number.
 
+    Gradient: none registered.
+
     Attributes:
         dataset_id: int64, `scalar`. The id under which the service has the data set.
 
@@ -128,6 +130,8 @@ class RegisterDataset(TensorOp[TInt64]):
         for the workers; DataServiceDataset with the id that comes out reads it.
         RegisterDatasetV2 has ids that are strings, and can be given one; here the
         dispatcher chooses a number.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -217,6 +221,8 @@ def register_dataset(
     the workers; DataServiceDataset with the id that comes out reads it.
     RegisterDatasetV2 has ids that are strings, and can be given one; here the
     dispatcher chooses a number.
+
+    Gradient: none registered.
 
     `RegisterDataset.create` in the current scope, with RegisterDataset.Options as
     keywords.

@@ -59,6 +59,8 @@ class RegisterDatasetV2(TensorOp[TString]):
 
     The call waits until the dispatcher answers.
 
+    Gradient: none registered.
+
     Attributes:
         dataset_id: string, `scalar`. The id under which the service has the data set.
 
@@ -146,6 +148,8 @@ class RegisterDatasetV2(TensorOp[TString]):
         and the graph shows; where that differs it is refused.
 
         The call waits until the dispatcher answers.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -246,6 +250,8 @@ def register_dataset_v2(
     graph shows; where that differs it is refused.
 
     The call waits until the dispatcher answers.
+
+    Gradient: none registered.
 
     `RegisterDatasetV2.create` in the current scope, with RegisterDatasetV2.Options as
     keywords.

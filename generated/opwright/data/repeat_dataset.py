@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -62,6 +64,8 @@ class RepeatDataset(TensorOp[TVariant]):
     input without elements ends the endless repetition instead of hanging it.
 
     Shuffling before repeating keeps the rounds apart; shuffling afterwards mixes them.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of all rounds.
@@ -128,6 +132,8 @@ class RepeatDataset(TensorOp[TVariant]):
         Shuffling before repeating keeps the rounds apart; shuffling afterwards mixes
         them.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -159,7 +165,16 @@ class RepeatDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(count) is EagerTensor
+                    or type(count) is int
+                    and -9223372036854775808 <= count <= 9223372036854775807
+                    or fits(TInt64, count)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "RepeatDataset",
@@ -212,6 +227,8 @@ def repeat_dataset(
 
     Shuffling before repeating keeps the rounds apart; shuffling afterwards mixes them.
 
+    Gradient: none registered.
+
     `RepeatDataset.create` in the current scope, with RepeatDataset.Options as keywords.
 
     Args:
@@ -243,7 +260,16 @@ def repeat_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(count) is EagerTensor
+                or type(count) is int
+                and -9223372036854775808 <= count <= 9223372036854775807
+                or fits(TInt64, count)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RepeatDataset",

@@ -56,6 +56,8 @@ class RewriteDataset(TensorOp[TVariant]):
     nothing. tf.distribute prepares data sets for tf.data service with it;
     OptimizeDatasetV2 applies several.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements, made another way.
 
@@ -96,6 +98,8 @@ class RewriteDataset(TensorOp[TVariant]):
         one of tf.data's, such as "replicate_on_split"; a name that does not exist
         changes nothing. tf.distribute prepares data sets for tf.data service with it;
         OptimizeDatasetV2 applies several.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,6 +170,8 @@ def rewrite_dataset(
     of tf.data's, such as "replicate_on_split"; a name that does not exist changes
     nothing. tf.distribute prepares data sets for tf.data service with it;
     OptimizeDatasetV2 applies several.
+
+    Gradient: none registered.
 
     `RewriteDataset.create` in the current scope.
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -17,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         TFloat32,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -59,6 +61,8 @@ class SamplingDataset(TensorOp[TVariant]):
     of 1 or more keeps all, of 0 or less none. A new iterator of it begins with the same
     seed and chooses the same elements; with both seeds 0 it chooses others, once
     tf.data has rewritten the graph.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of elements that are kept.
@@ -105,6 +109,8 @@ class SamplingDataset(TensorOp[TVariant]):
         with the same seed and chooses the same elements; with both seeds 0 it chooses
         others, once tf.data has rewritten the graph.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -136,7 +142,22 @@ class SamplingDataset(TensorOp[TVariant]):
         op: SamplingDataset = new(SamplingDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(seed2) is EagerTensor
+                    or type(seed2) is int
+                    and -9223372036854775808 <= seed2 <= 9223372036854775807
+                    or fits(TInt64, seed2)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "SamplingDataset",
@@ -181,6 +202,8 @@ def sampling_dataset(
     seed and chooses the same elements; with both seeds 0 it chooses others, once
     tf.data has rewritten the graph.
 
+    Gradient: none registered.
+
     `SamplingDataset.create` in the current scope.
 
     Args:
@@ -213,7 +236,22 @@ def sampling_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(seed2) is EagerTensor
+                or type(seed2) is int
+                and -9223372036854775808 <= seed2 <= 9223372036854775807
+                or fits(TInt64, seed2)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SamplingDataset",

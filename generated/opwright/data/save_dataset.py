@@ -64,7 +64,7 @@ class SaveDataset(Op):
     tf.data.Dataset.save writes what describes the elements as well, which
     tf.data.Dataset.load needs.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> zero = tf.function(lambda x: tf.zeros([], tf.int64))
@@ -133,7 +133,7 @@ class SaveDataset(Op):
         shard 0. tf.data.Dataset.save writes what describes the elements as well, which
         tf.data.Dataset.load needs.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -221,7 +221,7 @@ def save_dataset(
     tf.data.Dataset.save writes what describes the elements as well, which
     tf.data.Dataset.load needs.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `SaveDataset.create` in the current scope, with SaveDataset.Options as keywords: the
     operation in a graph, None eagerly.

@@ -70,7 +70,7 @@ class SaveDatasetV2(TensorOp[TVariant]):
     `use_shard_func` all go to shard 0. SaveDataset writes all at once and gives
     nothing.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -147,7 +147,7 @@ class SaveDatasetV2(TensorOp[TVariant]):
         side. Without `use_shard_func` all go to shard 0. SaveDataset writes all at once
         and gives nothing.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -251,7 +251,7 @@ def save_dataset_v2(
     `use_shard_func` all go to shard 0. SaveDataset writes all at once and gives
     nothing.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `SaveDatasetV2.create` in the current scope, with SaveDatasetV2.Options as keywords.
 

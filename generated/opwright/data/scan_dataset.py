@@ -74,6 +74,8 @@ class ScanDataset(TensorOp[TVariant]):
     `initial_state`. The state's dtypes may not change, while its shapes may.
     ReduceDataset gives the last state alone; MapDataset needs none.
 
+    Gradient: none registered.
+
     `Tstate`: at least 1 value.
 
     Attributes:
@@ -165,6 +167,8 @@ class ScanDataset(TensorOp[TVariant]):
         So running sums, averages and counts can be made. Each iterator begins anew with
         `initial_state`. The state's dtypes may not change, while its shapes may.
         ReduceDataset gives the last state alone; MapDataset needs none.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -279,6 +283,8 @@ def scan_dataset(
     So running sums, averages and counts can be made. Each iterator begins anew with
     `initial_state`. The state's dtypes may not change, while its shapes may.
     ReduceDataset gives the last state alone; MapDataset needs none.
+
+    Gradient: none registered.
 
     `ScanDataset.create` in the current scope, with ScanDataset.Options as keywords.
 

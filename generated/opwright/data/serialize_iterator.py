@@ -48,7 +48,7 @@ class SerializeIterator(TensorOp[TVariant]):
     sets that cannot save where they stand, as those of Python generators, are refused
     whatever it says.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         serialized: variant, `_parts`. The state, for DeserializeIterator.
@@ -112,7 +112,7 @@ class SerializeIterator(TensorOp[TVariant]):
         Data sets that cannot save where they stand, as those of Python generators, are
         refused whatever it says.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -185,7 +185,7 @@ def serialize_iterator(
     sets that cannot save where they stand, as those of Python generators, are refused
     whatever it says.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `SerializeIterator.create` in the current scope, with SerializeIterator.Options as
     keywords.

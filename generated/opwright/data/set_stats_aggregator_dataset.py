@@ -59,7 +59,7 @@ class SetStatsAggregatorDataset(TensorOp[TVariant]):
     where StatsAggregatorSummary takes them as a summary. tf.data has replaced these
     statistics by the profiler.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -107,7 +107,7 @@ class SetStatsAggregatorDataset(TensorOp[TVariant]):
         `stats_aggregator`, from where StatsAggregatorSummary takes them as a summary.
         tf.data has replaced these statistics by the profiler.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -186,7 +186,7 @@ def set_stats_aggregator_dataset(
     where StatsAggregatorSummary takes them as a summary. tf.data has replaced these
     statistics by the profiler.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `SetStatsAggregatorDataset.create` in the current scope.
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -68,6 +70,8 @@ class ShardDataset(TensorOp[TVariant]):
     an `index` that is not from 0 to n - 1; but -1 for both is
     tf.data.experimental.SHARD_HINT, which only AutoShardDataset understands: elsewhere
     making an iterator fails. AutoShardDataset finds the place by itself.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of this shard's elements.
@@ -145,6 +149,8 @@ class ShardDataset(TensorOp[TVariant]):
         tf.data.experimental.SHARD_HINT, which only AutoShardDataset understands:
         elsewhere making an iterator fails. AutoShardDataset finds the place by itself.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,7 +186,22 @@ class ShardDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_shards) is EagerTensor
+                    or type(num_shards) is int
+                    and -9223372036854775808 <= num_shards <= 9223372036854775807
+                    or fits(TInt64, num_shards)
+                )
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -9223372036854775808 <= index <= 9223372036854775807
+                    or fits(TInt64, index)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ShardDataset",
@@ -242,6 +263,8 @@ def shard_dataset(
     tf.data.experimental.SHARD_HINT, which only AutoShardDataset understands: elsewhere
     making an iterator fails. AutoShardDataset finds the place by itself.
 
+    Gradient: none registered.
+
     `ShardDataset.create` in the current scope, with ShardDataset.Options as keywords.
 
     Args:
@@ -276,7 +299,22 @@ def shard_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_shards) is EagerTensor
+                or type(num_shards) is int
+                and -9223372036854775808 <= num_shards <= 9223372036854775807
+                or fits(TInt64, num_shards)
+            )
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -9223372036854775808 <= index <= 9223372036854775807
+                or fits(TInt64, index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ShardDataset",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -69,6 +71,8 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
 
     tf.data makes it of the two, by the option shuffle_and_repeat_fusion. In new
     programs ShuffleAndRepeatDatasetV2 takes its place, which takes a seed generator.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set in another order.
@@ -152,6 +156,8 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
         programs ShuffleAndRepeatDatasetV2 takes its place, which takes a seed
         generator.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,7 +197,34 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(seed2) is EagerTensor
+                    or type(seed2) is int
+                    and -9223372036854775808 <= seed2 <= 9223372036854775807
+                    or fits(TInt64, seed2)
+                )
+                and (
+                    type(count) is EagerTensor
+                    or type(count) is int
+                    and -9223372036854775808 <= count <= 9223372036854775807
+                    or fits(TInt64, count)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ShuffleAndRepeatDataset",
@@ -254,6 +287,8 @@ def shuffle_and_repeat_dataset(
     tf.data makes it of the two, by the option shuffle_and_repeat_fusion. In new
     programs ShuffleAndRepeatDatasetV2 takes its place, which takes a seed generator.
 
+    Gradient: none registered.
+
     `ShuffleAndRepeatDataset.create` in the current scope, with
     ShuffleAndRepeatDataset.Options as keywords.
 
@@ -294,7 +329,34 @@ def shuffle_and_repeat_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(seed2) is EagerTensor
+                or type(seed2) is int
+                and -9223372036854775808 <= seed2 <= 9223372036854775807
+                or fits(TInt64, seed2)
+            )
+            and (
+                type(count) is EagerTensor
+                or type(count) is int
+                and -9223372036854775808 <= count <= 9223372036854775807
+                or fits(TInt64, count)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ShuffleAndRepeatDataset",

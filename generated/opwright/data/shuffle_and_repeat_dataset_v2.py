@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TResource,
         TensorOperand,
         TensorShape,
@@ -72,7 +74,7 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
 
     A `count` that is neither positive nor -1 is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set in another order.
@@ -158,7 +160,7 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
 
         A `count` that is neither positive nor -1 is refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -202,7 +204,34 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(seed2) is EagerTensor
+                    or type(seed2) is int
+                    and -9223372036854775808 <= seed2 <= 9223372036854775807
+                    or fits(TInt64, seed2)
+                )
+                and (
+                    type(count) is EagerTensor
+                    or type(count) is int
+                    and -9223372036854775808 <= count <= 9223372036854775807
+                    or fits(TInt64, count)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ShuffleAndRepeatDatasetV2",
@@ -267,7 +296,7 @@ def shuffle_and_repeat_dataset_v2(
 
     A `count` that is neither positive nor -1 is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ShuffleAndRepeatDatasetV2.create` in the current scope, with
     ShuffleAndRepeatDatasetV2.Options as keywords.
@@ -312,7 +341,34 @@ def shuffle_and_repeat_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(seed2) is EagerTensor
+                or type(seed2) is int
+                and -9223372036854775808 <= seed2 <= 9223372036854775807
+                or fits(TInt64, seed2)
+            )
+            and (
+                type(count) is EagerTensor
+                or type(count) is int
+                and -9223372036854775808 <= count <= 9223372036854775807
+                or fits(TInt64, count)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ShuffleAndRepeatDatasetV2",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TResource,
         TensorOperand,
         TensorShape,
@@ -65,7 +67,7 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
     Seeds come from `seed_generator` alone, and whether iterators differ is that
     generator's business.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set in another order.
@@ -132,7 +134,7 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
         Seeds come from `seed_generator` alone, and whether iterators differ is that
         generator's business.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -169,7 +171,16 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ShuffleDatasetV2",
@@ -222,7 +233,7 @@ def shuffle_dataset_v2(
     Seeds come from `seed_generator` alone, and whether iterators differ is that
     generator's business.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ShuffleDatasetV2.create` in the current scope, with ShuffleDatasetV2.Options as
     keywords.
@@ -260,7 +271,16 @@ def shuffle_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ShuffleDatasetV2",

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TResource,
         TensorOperand,
         TensorShape,
@@ -75,7 +77,7 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
     Shuffling names of files first and their records afterwards mixes well with a small
     buffer; GlobalShuffleDataset needs none.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set in another order.
@@ -165,7 +167,7 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
         Shuffling names of files first and their records afterwards mixes well with a
         small buffer; GlobalShuffleDataset needs none.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -208,7 +210,28 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(seed2) is EagerTensor
+                    or type(seed2) is int
+                    and -9223372036854775808 <= seed2 <= 9223372036854775807
+                    or fits(TInt64, seed2)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ShuffleDatasetV3",
@@ -277,7 +300,7 @@ def shuffle_dataset_v3(
     Shuffling names of files first and their records afterwards mixes well with a small
     buffer; GlobalShuffleDataset needs none.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ShuffleDatasetV3.create` in the current scope, with ShuffleDatasetV3.Options as
     keywords.
@@ -321,7 +344,28 @@ def shuffle_dataset_v3(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(seed2) is EagerTensor
+                or type(seed2) is int
+                and -9223372036854775808 <= seed2 <= 9223372036854775807
+                or fits(TInt64, seed2)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ShuffleDatasetV3",

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -60,6 +62,8 @@ class SkipDataset(TensorOp[TVariant]):
     the result is empty, and it is empty as well for any negative `count`. Inputs that
     can be skipped quickly are, such as RangeDataset; others compute the elements and
     drop them. TakeDataset is the counterpart.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the other elements.
@@ -123,6 +127,8 @@ class SkipDataset(TensorOp[TVariant]):
         Inputs that can be skipped quickly are, such as RangeDataset; others compute the
         elements and drop them. TakeDataset is the counterpart.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -155,7 +161,16 @@ class SkipDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(count) is EagerTensor
+                    or type(count) is int
+                    and -9223372036854775808 <= count <= 9223372036854775807
+                    or fits(TInt64, count)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "SkipDataset",
@@ -206,6 +221,8 @@ def skip_dataset(
     can be skipped quickly are, such as RangeDataset; others compute the elements and
     drop them. TakeDataset is the counterpart.
 
+    Gradient: none registered.
+
     `SkipDataset.create` in the current scope, with SkipDataset.Options as keywords.
 
     Args:
@@ -237,7 +254,16 @@ def skip_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(count) is EagerTensor
+                or type(count) is int
+                and -9223372036854775808 <= count <= 9223372036854775807
+                or fits(TInt64, count)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SkipDataset",

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -17,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -54,6 +56,8 @@ class SleepDataset(TensorOp[TVariant]):
     Elements are passed on, each after `sleep_microseconds` more. It makes inputs slow
     in tests and benchmarks, and does not use a processor meanwhile; what cancels the
     iterator ends the wait. Negative times are refused.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -94,6 +98,8 @@ class SleepDataset(TensorOp[TVariant]):
         slow in tests and benchmarks, and does not use a processor meanwhile; what
         cancels the iterator ends the wait. Negative times are refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -122,7 +128,18 @@ class SleepDataset(TensorOp[TVariant]):
         op: SleepDataset = new(SleepDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sleep_microseconds) is EagerTensor
+                    or type(sleep_microseconds) is int
+                    and -9223372036854775808
+                    <= sleep_microseconds
+                    <= 9223372036854775807
+                    or fits(TInt64, sleep_microseconds)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "SleepDataset",
@@ -161,6 +178,8 @@ def sleep_dataset(
     in tests and benchmarks, and does not use a processor meanwhile; what cancels the
     iterator ends the wait. Negative times are refused.
 
+    Gradient: none registered.
+
     `SleepDataset.create` in the current scope.
 
     Args:
@@ -191,7 +210,16 @@ def sleep_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sleep_microseconds) is EagerTensor
+                or type(sleep_microseconds) is int
+                and -9223372036854775808 <= sleep_microseconds <= 9223372036854775807
+                or fits(TInt64, sleep_microseconds)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SleepDataset",

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -65,6 +67,8 @@ class SlidingWindowDataset(TensorOp[TVariant]):
 
     With shift and size alike and a stride of 1 it is BatchDatasetV2; WindowDataset
     gives windows as data sets. Values below 1 are refused.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of windows.
@@ -137,6 +141,8 @@ class SlidingWindowDataset(TensorOp[TVariant]):
         With shift and size alike and a stride of 1 it is BatchDatasetV2; WindowDataset
         gives windows as data sets. Values below 1 are refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -173,7 +179,28 @@ class SlidingWindowDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(window_size) is EagerTensor
+                    or type(window_size) is int
+                    and -9223372036854775808 <= window_size <= 9223372036854775807
+                    or fits(TInt64, window_size)
+                )
+                and (
+                    type(window_shift) is EagerTensor
+                    or type(window_shift) is int
+                    and -9223372036854775808 <= window_shift <= 9223372036854775807
+                    or fits(TInt64, window_shift)
+                )
+                and (
+                    type(window_stride) is EagerTensor
+                    or type(window_stride) is int
+                    and -9223372036854775808 <= window_stride <= 9223372036854775807
+                    or fits(TInt64, window_stride)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "SlidingWindowDataset",
@@ -231,6 +258,8 @@ def sliding_window_dataset(
     With shift and size alike and a stride of 1 it is BatchDatasetV2; WindowDataset
     gives windows as data sets. Values below 1 are refused.
 
+    Gradient: none registered.
+
     `SlidingWindowDataset.create` in the current scope, with
     SlidingWindowDataset.Options as keywords.
 
@@ -268,7 +297,28 @@ def sliding_window_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(window_size) is EagerTensor
+                or type(window_size) is int
+                and -9223372036854775808 <= window_size <= 9223372036854775807
+                or fits(TInt64, window_size)
+            )
+            and (
+                type(window_shift) is EagerTensor
+                or type(window_shift) is int
+                and -9223372036854775808 <= window_shift <= 9223372036854775807
+                or fits(TInt64, window_shift)
+            )
+            and (
+                type(window_stride) is EagerTensor
+                or type(window_stride) is int
+                and -9223372036854775808 <= window_stride <= 9223372036854775807
+                or fits(TInt64, window_stride)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SlidingWindowDataset",

@@ -62,6 +62,8 @@ class SnapshotChunkDataset(TensorOp[TVariant]):
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options, or within a function of InterleaveDataset or the like.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the elements in the chunk.
 
@@ -123,6 +125,8 @@ class SnapshotChunkDataset(TensorOp[TVariant]):
         TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
         rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
         tf.data.Options, or within a function of InterleaveDataset or the like.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,6 +209,8 @@ def snapshot_chunk_dataset(
     TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options, or within a function of InterleaveDataset or the like.
+
+    Gradient: none registered.
 
     `SnapshotChunkDataset.create` in the current scope, with
     SnapshotChunkDataset.Options as keywords.

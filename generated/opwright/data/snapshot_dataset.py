@@ -77,6 +77,8 @@ class SnapshotDataset(TensorOp[TVariant]):
     With `mode` "write" or "read" it is settled which of the two is done; "passthrough"
     does neither.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -261,6 +263,8 @@ class SnapshotDataset(TensorOp[TVariant]):
         With `mode` "write" or "read" it is settled which of the two is done;
         "passthrough" does neither.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -419,6 +423,8 @@ def snapshot_dataset(
 
     With `mode` "write" or "read" it is settled which of the two is done; "passthrough"
     does neither.
+
+    Gradient: none registered.
 
     `SnapshotDataset.create` in the current scope, with SnapshotDataset.Options as
     keywords.

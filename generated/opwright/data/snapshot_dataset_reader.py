@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         StringOperand,
-        TInt64,
         TString,
         TensorShape,
     )
@@ -65,6 +67,8 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
     TensorFlow 2.21 cannot write it as a graph, so it is read only where tf.data's
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the elements of the shard.
@@ -135,6 +139,8 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
         rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
         tf.data.Options.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -170,7 +176,16 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(start_index) is EagerTensor
+                    or type(start_index) is int
+                    and -9223372036854775808 <= start_index <= 9223372036854775807
+                    or fits(TInt64, start_index)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "SnapshotDatasetReader",
@@ -228,6 +243,8 @@ def snapshot_dataset_reader(
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options.
 
+    Gradient: none registered.
+
     `SnapshotDatasetReader.create` in the current scope, with
     SnapshotDatasetReader.Options as keywords.
 
@@ -264,7 +281,16 @@ def snapshot_dataset_reader(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(start_index) is EagerTensor
+                or type(start_index) is int
+                and -9223372036854775808 <= start_index <= 9223372036854775807
+                or fits(TInt64, start_index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SnapshotDatasetReader",

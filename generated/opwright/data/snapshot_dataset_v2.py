@@ -79,6 +79,8 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
     `shard_func` and `reader_func` are those of SaveDatasetV2 and LoadDataset.
     CacheDatasetV2 with a file is for one program at a time; this one is meant for many.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -199,6 +201,8 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
         `shard_func` and `reader_func` are those of SaveDatasetV2 and LoadDataset.
         CacheDatasetV2 with a file is for one program at a time; this one is meant for
         many.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -336,6 +340,8 @@ def snapshot_dataset_v2(
 
     `shard_func` and `reader_func` are those of SaveDatasetV2 and LoadDataset.
     CacheDatasetV2 with a file is for one program at a time; this one is meant for many.
+
+    Gradient: none registered.
 
     `SnapshotDatasetV2.create` in the current scope, with SnapshotDatasetV2.Options as
     keywords.

@@ -54,6 +54,8 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
     make it without this op, which stands for it in graphs. What the op itself makes is
     not to be read: in TensorFlow 2.21 that ends the process.
 
+    Gradient: none registered.
+
     `N`: at least 1.
 
     Attributes:
@@ -92,6 +94,8 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
         such a data set to their `reader_func`, with a SnapshotDatasetReader for each
         shard, and make it without this op, which stands for it in graphs. What the op
         itself makes is not to be read: in TensorFlow 2.21 that ends the process.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,6 +160,8 @@ def snapshot_nested_dataset_reader(
     a data set to their `reader_func`, with a SnapshotDatasetReader for each shard, and
     make it without this op, which stands for it in graphs. What the op itself makes is
     not to be read: in TensorFlow 2.21 that ends the process.
+
+    Gradient: none registered.
 
     `SnapshotNestedDatasetReader.create` in the current scope.
 

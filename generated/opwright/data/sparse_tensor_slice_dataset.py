@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt64,
         TType,
     )
 
@@ -58,7 +60,7 @@ class SparseTensorSliceDataset(TensorOp[TVariant]):
     not there are left out without a word, and other coordinates given as they are.
     TensorSliceDataset does the same for dense tensors.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of rows, each a triple of int64 indices,
@@ -108,7 +110,7 @@ class SparseTensorSliceDataset(TensorOp[TVariant]):
         that are not there are left out without a word, and other coordinates given as
         they are. TensorSliceDataset does the same for dense tensors.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -139,7 +141,22 @@ class SparseTensorSliceDataset(TensorOp[TVariant]):
         op: SparseTensorSliceDataset = new(SparseTensorSliceDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -9223372036854775808 <= indices <= 9223372036854775807
+                    or fits(TInt64, indices)
+                )
+                and (
+                    type(dense_shape) is EagerTensor
+                    or type(dense_shape) is int
+                    and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                    or fits(TInt64, dense_shape)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "SparseTensorSliceDataset",
@@ -175,7 +192,7 @@ def sparse_tensor_slice_dataset(
     not there are left out without a word, and other coordinates given as they are.
     TensorSliceDataset does the same for dense tensors.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `SparseTensorSliceDataset.create` in the current scope.
 
@@ -208,7 +225,22 @@ def sparse_tensor_slice_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -9223372036854775808 <= indices <= 9223372036854775807
+                or fits(TInt64, indices)
+            )
+            and (
+                type(dense_shape) is EagerTensor
+                or type(dense_shape) is int
+                and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                or fits(TInt64, dense_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseTensorSliceDataset",

@@ -61,7 +61,7 @@ class SqlDataset(TensorOp[TVariant]):
 
     It is refused at once if the driver is another; errors of the query come on reading.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of rows.
@@ -113,7 +113,7 @@ class SqlDataset(TensorOp[TVariant]):
         It is refused at once if the driver is another; errors of the query come on
         reading.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,7 +193,7 @@ def sql_dataset(
 
     It is refused at once if the driver is another; errors of the query come on reading.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `SqlDataset.create` in the current scope.
 

@@ -43,7 +43,7 @@ class StatsAggregatorHandle(TensorOp[TResource]):
     Calls with the same `container` and `shared_name` give the same one.
     StatsAggregatorHandleV2 makes one that writes summaries itself.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the aggregator.
@@ -106,7 +106,7 @@ class StatsAggregatorHandle(TensorOp[TResource]):
         summary. Calls with the same `container` and `shared_name` give the same one.
         StatsAggregatorHandleV2 makes one that writes summaries itself.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -176,7 +176,7 @@ def stats_aggregator_handle(
     Calls with the same `container` and `shared_name` give the same one.
     StatsAggregatorHandleV2 makes one that writes summaries itself.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StatsAggregatorHandle.create` in the current scope, with
     StatsAggregatorHandle.Options as keywords.

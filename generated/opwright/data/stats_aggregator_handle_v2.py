@@ -44,7 +44,7 @@ class StatsAggregatorHandleV2(TensorOp[TResource]):
     SetStatsAggregatorDataset adds to it, and StatsAggregatorSetSummaryWriter says where
     to write. Calls with the same `container` and `shared_name` give the same one.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the aggregator.
@@ -107,7 +107,7 @@ class StatsAggregatorHandleV2(TensorOp[TResource]):
         where to write. Calls with the same `container` and `shared_name` give the same
         one.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -176,7 +176,7 @@ def stats_aggregator_handle_v2(
     SetStatsAggregatorDataset adds to it, and StatsAggregatorSetSummaryWriter says where
     to write. Calls with the same `container` and `shared_name` give the same one.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StatsAggregatorHandleV2.create` in the current scope, with
     StatsAggregatorHandleV2.Options as keywords.

@@ -40,7 +40,7 @@ class StatsAggregatorSetSummaryWriter(Op):
     From then on, what SetStatsAggregatorDataset adds to the aggregator is written by
     the writer, which SummaryWriter makes.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> stats = opwright.data.stats_aggregator_handle_v2(shared_name="stats_writer")
@@ -72,7 +72,7 @@ class StatsAggregatorSetSummaryWriter(Op):
         From then on, what SetStatsAggregatorDataset adds to the aggregator is written
         by the writer, which SummaryWriter makes.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,7 +120,7 @@ def stats_aggregator_set_summary_writer(
     From then on, what SetStatsAggregatorDataset adds to the aggregator is written by
     the writer, which SummaryWriter makes.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StatsAggregatorSetSummaryWriter.create` in the current scope: the operation in a
     graph, None eagerly.

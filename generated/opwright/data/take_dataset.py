@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -60,6 +62,8 @@ class TakeDataset(TensorOp[TVariant]):
     more of `input_dataset` than it gives. Any negative `count` keeps everything, 0
     nothing. SkipDataset leaves the first ones out, TakeWhileDataset stops at a
     condition.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the first elements.
@@ -123,6 +127,8 @@ class TakeDataset(TensorOp[TVariant]):
         0 nothing. SkipDataset leaves the first ones out, TakeWhileDataset stops at a
         condition.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -155,7 +161,16 @@ class TakeDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(count) is EagerTensor
+                    or type(count) is int
+                    and -9223372036854775808 <= count <= 9223372036854775807
+                    or fits(TInt64, count)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "TakeDataset",
@@ -206,6 +221,8 @@ def take_dataset(
     nothing. SkipDataset leaves the first ones out, TakeWhileDataset stops at a
     condition.
 
+    Gradient: none registered.
+
     `TakeDataset.create` in the current scope, with TakeDataset.Options as keywords.
 
     Args:
@@ -237,7 +254,16 @@ def take_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(count) is EagerTensor
+                or type(count) is int
+                and -9223372036854775808 <= count <= 9223372036854775807
+                or fits(TInt64, count)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TakeDataset",

@@ -67,6 +67,8 @@ class TakeWhileDataset(TensorOp[TVariant]):
 
     How many elements there are is not known before.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of elements before the first that fails.
 
@@ -132,6 +134,8 @@ class TakeWhileDataset(TensorOp[TVariant]):
         it is false, even if later ones would satisfy it: FilterDataset goes on.
 
         How many elements there are is not known before.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -225,6 +229,8 @@ def take_while_dataset(
     false, even if later ones would satisfy it: FilterDataset goes on.
 
     How many elements there are is not known before.
+
+    Gradient: none registered.
 
     `TakeWhileDataset.create` in the current scope, with TakeWhileDataset.Options as
     keywords.

@@ -58,7 +58,7 @@ class TensorDataset(TensorOp[TVariant]):
     The tensors are held in memory, not copied, and are part of the graph if the data
     set is written as one. Tensors that do not agree with `output_shapes` are refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Toutput_types`: at least 1 value.
 
@@ -124,7 +124,7 @@ class TensorDataset(TensorOp[TVariant]):
         data set is written as one. Tensors that do not agree with `output_shapes` are
         refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -198,7 +198,7 @@ def tensor_dataset(
     The tensors are held in memory, not copied, and are part of the graph if the data
     set is written as one. Tensors that do not agree with `output_shapes` are refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TensorDataset.create` in the current scope, with TensorDataset.Options as keywords.
 

@@ -67,7 +67,7 @@ class TensorSliceDataset(TensorOp[TVariant]):
     TFRecords suit large data better. Elements can be read by index, as
     GetElementAtIndex does.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Toutput_types`: at least 1 value.
 
@@ -157,7 +157,7 @@ class TensorSliceDataset(TensorOp[TVariant]):
         TFRecords suit large data better. Elements can be read by index, as
         GetElementAtIndex does.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -254,7 +254,7 @@ def tensor_slice_dataset(
     TFRecords suit large data better. Elements can be read by index, as
     GetElementAtIndex does.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TensorSliceDataset.create` in the current scope, with TensorSliceDataset.Options as
     keywords.

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         StringOperand,
-        TInt64,
         TString,
     )
     from typing_extensions import Self
@@ -56,7 +58,7 @@ class TextLineDataset(TensorOp[TVariant]):
     is refused at once. CSVDatasetV2 takes lines apart; TFRecordDatasetV2 is for binary
     records.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of lines, string scalars.
@@ -123,7 +125,7 @@ class TextLineDataset(TensorOp[TVariant]):
         compression is refused at once. CSVDatasetV2 takes lines apart;
         TFRecordDatasetV2 is for binary records.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,7 +158,16 @@ class TextLineDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "TextLineDataset",
@@ -202,7 +213,7 @@ def text_line_dataset(
     is refused at once. CSVDatasetV2 takes lines apart; TFRecordDatasetV2 is for binary
     records.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TextLineDataset.create` in the current scope, with TextLineDataset.Options as
     keywords.
@@ -235,7 +246,16 @@ def text_line_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TextLineDataset",

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         StringOperand,
-        TInt64,
         TString,
     )
     from typing_extensions import Self
@@ -55,7 +57,7 @@ class TFRecordDataset(TensorOp[TVariant]):
     ParallelInterleaveDatasetV4; TFRecordDatasetV2 begins elsewhere than at the
     beginning.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of records, string scalars.
@@ -123,7 +125,7 @@ class TFRecordDataset(TensorOp[TVariant]):
         ParallelInterleaveDatasetV4; TFRecordDatasetV2 begins elsewhere than at the
         beginning.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -159,7 +161,16 @@ class TFRecordDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "TFRecordDataset",
@@ -204,7 +215,7 @@ def tf_record_dataset(
     ParallelInterleaveDatasetV4; TFRecordDatasetV2 begins elsewhere than at the
     beginning.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TFRecordDataset.create` in the current scope, with TFRecordDataset.Options as
     keywords.
@@ -240,7 +251,16 @@ def tf_record_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TFRecordDataset",

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         StringOperand,
-        TInt64,
         TString,
     )
     from typing_extensions import Self
@@ -63,7 +65,7 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options; TFRecordDataset has no such limit.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of records, string scalars.
@@ -136,7 +138,7 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
         rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
         tf.data.Options; TFRecordDataset has no such limit.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -170,7 +172,22 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+                and (
+                    type(byte_offsets) is EagerTensor
+                    or type(byte_offsets) is int
+                    and -9223372036854775808 <= byte_offsets <= 9223372036854775807
+                    or fits(TInt64, byte_offsets)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "TFRecordDatasetV2",
@@ -224,7 +241,7 @@ def tf_record_dataset_v2(
     rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
     tf.data.Options; TFRecordDataset has no such limit.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TFRecordDatasetV2.create` in the current scope, with TFRecordDatasetV2.Options as
     keywords.
@@ -258,7 +275,22 @@ def tf_record_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+            and (
+                type(byte_offsets) is EagerTensor
+                or type(byte_offsets) is int
+                and -9223372036854775808 <= byte_offsets <= 9223372036854775807
+                or fits(TInt64, byte_offsets)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TFRecordDatasetV2",

@@ -55,7 +55,7 @@ class ThreadPoolDataset(TensorOp[TVariant]):
     Elements are passed on. What `input_dataset` does in parallel runs on the pool that
     ThreadPoolHandle made. PrivateThreadPoolDataset makes a pool of its own.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -97,7 +97,7 @@ class ThreadPoolDataset(TensorOp[TVariant]):
         Elements are passed on. What `input_dataset` does in parallel runs on the pool
         that ThreadPoolHandle made. PrivateThreadPoolDataset makes a pool of its own.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,7 +167,7 @@ def thread_pool_dataset(
     Elements are passed on. What `input_dataset` does in parallel runs on the pool that
     ThreadPoolHandle made. PrivateThreadPoolDataset makes a pool of its own.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ThreadPoolDataset.create` in the current scope.
 

@@ -45,7 +45,7 @@ class ThreadPoolHandle(TensorOp[TResource]):
     The pool is a resource: data sets that get its handle share its threads. Calls with
     the same `container` and `shared_name` give the same pool.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the pool.
@@ -121,7 +121,7 @@ class ThreadPoolHandle(TensorOp[TResource]):
         The pool is a resource: data sets that get its handle share its threads. Calls
         with the same `container` and `shared_name` give the same pool.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -211,7 +211,7 @@ def thread_pool_handle(
     The pool is a resource: data sets that get its handle share its threads. Calls with
     the same `container` and `shared_name` give the same pool.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ThreadPoolHandle.create` in the current scope, with ThreadPoolHandle.Options as
     keywords.

@@ -61,6 +61,8 @@ class UnbatchDataset(TensorOp[TVariant]):
     It is the counterpart of BatchDatasetV2. To go from one batch size to another,
     RebatchDatasetV2 does not take everything apart.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of their rows.
 
@@ -124,6 +126,8 @@ class UnbatchDataset(TensorOp[TVariant]):
 
         It is the counterpart of BatchDatasetV2. To go from one batch size to another,
         RebatchDatasetV2 does not take everything apart.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,6 +210,8 @@ def unbatch_dataset(
 
     It is the counterpart of BatchDatasetV2. To go from one batch size to another,
     RebatchDatasetV2 does not take everything apart.
+
+    Gradient: none registered.
 
     `UnbatchDataset.create` in the current scope, with UnbatchDataset.Options as
     keywords.

@@ -55,6 +55,8 @@ class UncompressElement(Op):
     side that reads. `output_types` must be those that were packed, one for each
     component, or the call is refused; shapes are not compared.
 
+    Gradient: none registered.
+
     Attributes:
         components: list of tensors of `output_types`, `*output_shapes[i]`. The
             components of the element.
@@ -91,6 +93,8 @@ class UncompressElement(Op):
         tf.data service sends elements packed, and this op is what takes them out on the
         side that reads. `output_types` must be those that were packed, one for each
         component, or the call is refused; shapes are not compared.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -153,6 +157,8 @@ def uncompress_element(
     tf.data service sends elements packed, and this op is what takes them out on the
     side that reads. `output_types` must be those that were packed, one for each
     component, or the call is refused; shapes are not compared.
+
+    Gradient: none registered.
 
     `UncompressElement.create` in the current scope.
 

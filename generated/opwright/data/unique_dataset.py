@@ -58,6 +58,8 @@ class UniqueDataset(TensorOp[TVariant]):
     ever new elements fill it. The input must have one component of int32, int64 or
     string, of any shape; others are refused.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of elements that differ.
 
@@ -117,6 +119,8 @@ class UniqueDataset(TensorOp[TVariant]):
         All that were given are remembered, so memory grows with their number; endless
         inputs of ever new elements fill it. The input must have one component of int32,
         int64 or string, of any shape; others are refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -197,6 +201,8 @@ def unique_dataset(
     that were given are remembered, so memory grows with their number; endless inputs of
     ever new elements fill it. The input must have one component of int32, int64 or
     string, of any shape; others are refused.
+
+    Gradient: none registered.
 
     `UniqueDataset.create` in the current scope, with UniqueDataset.Options as keywords.
 

@@ -37,6 +37,8 @@ class UnwrapDatasetVariant(TensorOp[TVariant]):
 
     It is the inverse of WrapDatasetVariant; anything else is refused.
 
+    Gradient: none registered.
+
     Attributes:
         output_handle: variant, `scalar`. The data set.
 
@@ -68,6 +70,8 @@ class UnwrapDatasetVariant(TensorOp[TVariant]):
         """Takes a data set out of its wrapping.
 
         It is the inverse of WrapDatasetVariant; anything else is refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -108,6 +112,8 @@ def unwrap_dataset_variant(
     """Takes a data set out of its wrapping.
 
     It is the inverse of WrapDatasetVariant; anything else is refused.
+
+    Gradient: none registered.
 
     `UnwrapDatasetVariant.create` in the current scope.
 

@@ -69,6 +69,8 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
     of weights than of data sets is refused, and so are weights that are not positive.
     DirectedInterleaveDataset mixes the elements.
 
+    Gradient: none registered.
+
     `N`: at least 2.
 
     `M`: at least 2.
@@ -141,6 +143,8 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
         of data set i: as many as the weights allow without taking one twice. Another
         number of weights than of data sets is refused, and so are weights that are not
         positive. DirectedInterleaveDataset mixes the elements.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -231,6 +235,8 @@ def weighted_flat_map_dataset(
     of data set i: as many as the weights allow without taking one twice. Another number
     of weights than of data sets is refused, and so are weights that are not positive.
     DirectedInterleaveDataset mixes the elements.
+
+    Gradient: none registered.
 
     `WeightedFlatMapDataset.create` in the current scope, with
     WeightedFlatMapDataset.Options as keywords.

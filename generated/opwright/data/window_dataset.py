@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +22,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -34,8 +38,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TBool,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -72,6 +74,8 @@ class WindowDataset(TensorOp[TVariant]):
 
     SlidingWindowDataset gives windows as tensors; FlatMapDataset, with a function that
     batches a window, does so too.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of windows.
@@ -150,6 +154,8 @@ class WindowDataset(TensorOp[TVariant]):
         SlidingWindowDataset gives windows as tensors; FlatMapDataset, with a function
         that batches a window, does so too.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -188,7 +194,29 @@ class WindowDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -9223372036854775808 <= size <= 9223372036854775807
+                    or fits(TInt64, size)
+                )
+                and (
+                    type(shift) is EagerTensor
+                    or type(shift) is int
+                    and -9223372036854775808 <= shift <= 9223372036854775807
+                    or fits(TInt64, shift)
+                )
+                and (
+                    type(stride) is EagerTensor
+                    or type(stride) is int
+                    and -9223372036854775808 <= stride <= 9223372036854775807
+                    or fits(TInt64, stride)
+                )
+                and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "WindowDataset",
@@ -253,6 +281,8 @@ def window_dataset(
     SlidingWindowDataset gives windows as tensors; FlatMapDataset, with a function that
     batches a window, does so too.
 
+    Gradient: none registered.
+
     `WindowDataset.create` in the current scope, with WindowDataset.Options as keywords.
 
     Args:
@@ -290,7 +320,29 @@ def window_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -9223372036854775808 <= size <= 9223372036854775807
+                or fits(TInt64, size)
+            )
+            and (
+                type(shift) is EagerTensor
+                or type(shift) is int
+                and -9223372036854775808 <= shift <= 9223372036854775807
+                or fits(TInt64, shift)
+            )
+            and (
+                type(stride) is EagerTensor
+                or type(stride) is int
+                and -9223372036854775808 <= stride <= 9223372036854775807
+                or fits(TInt64, stride)
+            )
+            and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+        ):
             _result = execute(
                 context[CURRENT],
                 "WindowDataset",

@@ -54,6 +54,8 @@ class WindowOp(TensorOp[TVariant]):
     as in ListDataset; the data set holds them in memory. tf.data's rewriting uses it to
     replace a window by what it contains; ListDataset is for other uses.
 
+    Gradient: none registered.
+
     `Tinputs`: at least 1 value.
 
     Attributes:
@@ -92,6 +94,8 @@ class WindowOp(TensorOp[TVariant]):
         element, as in ListDataset; the data set holds them in memory. tf.data's
         rewriting uses it to replace a window by what it contains; ListDataset is for
         other uses.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -155,6 +159,8 @@ def window_op(
     The inputs are the elements, one tensor for each component, element after element,
     as in ListDataset; the data set holds them in memory. tf.data's rewriting uses it to
     replace a window by what it contains; ListDataset is for other uses.
+
+    Gradient: none registered.
 
     `WindowOp.create` in the current scope.
 

@@ -39,6 +39,8 @@ class WrapDatasetVariant(TensorOp[TVariant]):
     is and only its wrapping is copied. UnwrapDatasetVariant takes it out. tf.data uses
     the pair to copy data sets to devices.
 
+    Gradient: none registered.
+
     Attributes:
         output_handle: variant, `scalar`. The wrapped data set, which only
             UnwrapDatasetVariant takes.
@@ -73,6 +75,8 @@ class WrapDatasetVariant(TensorOp[TVariant]):
         The variant inside cannot be copied to a GPU by itself; wrapped, it stays where
         it is and only its wrapping is copied. UnwrapDatasetVariant takes it out.
         tf.data uses the pair to copy data sets to devices.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,6 +120,8 @@ def wrap_dataset_variant(
     The variant inside cannot be copied to a GPU by itself; wrapped, it stays where it
     is and only its wrapping is copied. UnwrapDatasetVariant takes it out. tf.data uses
     the pair to copy data sets to devices.
+
+    Gradient: none registered.
 
     `WrapDatasetVariant.create` in the current scope.
 

@@ -60,6 +60,8 @@ class ZipDataset(TensorOp[TVariant]):
 
     ConcatenateDataset strings data sets together instead.
 
+    Gradient: none registered.
+
     `N`: at least 1.
 
     Attributes:
@@ -126,6 +128,8 @@ class ZipDataset(TensorOp[TVariant]):
         here.
 
         ConcatenateDataset strings data sets together instead.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -210,6 +214,8 @@ def zip_dataset(
     dropped. How they nest is not part of it: (a, (b, c)) is three components here.
 
     ConcatenateDataset strings data sets together instead.
+
+    Gradient: none registered.
 
     `ZipDataset.create` in the current scope, with ZipDataset.Options as keywords.
 

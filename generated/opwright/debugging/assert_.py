@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TBool,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Operation,
         Output,
-        TBool,
     )
     from typing_extensions import Self
 
@@ -58,7 +60,7 @@ class Assert(Op):
     Abort ends the process, CheckNumerics looks for nan and inf, EnsureShape checks a
     shape.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `T`: at least 1 value.
 
@@ -121,7 +123,7 @@ class Assert(Op):
         Abort ends the process, CheckNumerics looks for nan and inf, EnsureShape checks
         a shape.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -150,7 +152,11 @@ class Assert(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(condition) is EagerTensor or fits(TBool, condition))
+            ):
                 execute(
                     context[CURRENT],
                     "Assert",
@@ -191,7 +197,7 @@ def assert_(
     Abort ends the process, CheckNumerics looks for nan and inf, EnsureShape checks a
     shape.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `Assert.create` in the current scope, with Assert.Options as keywords: the operation
     in a graph, None eagerly.
@@ -220,7 +226,11 @@ def assert_(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(condition) is EagerTensor or fits(TBool, condition))
+        ):
             _result = execute(
                 context[CURRENT],
                 "Assert",

@@ -54,7 +54,7 @@ class CheckNumerics(TensorOp[T]):
     CheckNumericsV2 tells inf and -inf apart. IsFinite makes no error, but a tensor of
     booleans.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -98,7 +98,7 @@ class CheckNumerics(TensorOp[T]):
         CheckNumericsV2 tells inf and -inf apart. IsFinite makes no error, but a tensor
         of booleans.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -153,7 +153,7 @@ def check_numerics(
     CheckNumericsV2 tells inf and -inf apart. IsFinite makes no error, but a tensor of
     booleans.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `CheckNumerics.create` in the current scope.
 

@@ -56,7 +56,7 @@ class CheckNumericsV2(TensorOp[T]):
     CheckNumerics does not tell inf and -inf apart; tf.debugging.enable_check_numerics
     puts this op after every other.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -98,7 +98,7 @@ class CheckNumericsV2(TensorOp[T]):
         CheckNumerics does not tell inf and -inf apart;
         tf.debugging.enable_check_numerics puts this op after every other.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,7 +156,7 @@ def check_numerics_v2(
     CheckNumerics does not tell inf and -inf apart; tf.debugging.enable_check_numerics
     puts this op after every other.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `CheckNumericsV2.create` in the current scope.
 

@@ -43,6 +43,8 @@ class CheckPinned(TensorOp[T]):
     tensor where TensorFlow is built without CUDA. The op is for tests of what is put
     where.
 
+    Gradient: none registered.
+
     Attributes:
         output: `T`, `*x`. The same tensor.
 
@@ -75,6 +77,8 @@ class CheckPinned(TensorOp[T]):
         copies from it directly. A tensor elsewhere is refused with
         InvalidArgumentError, and every tensor where TensorFlow is built without CUDA.
         The op is for tests of what is put where.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,6 +120,8 @@ def check_pinned(
     from it directly. A tensor elsewhere is refused with InvalidArgumentError, and every
     tensor where TensorFlow is built without CUDA. The op is for tests of what is put
     where.
+
+    Gradient: none registered.
 
     `CheckPinned.create` in the current scope.
 

@@ -58,7 +58,7 @@ class Copy(TensorOp[T]):
     gated and off, the input is passed on without a copy. Identity never copies,
     DeepCopy always does.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: none registered.
 
     Attributes:
         output: `T`, `*x`. The copy.
@@ -118,7 +118,7 @@ class Copy(TensorOp[T]):
         gated and off, the input is passed on without a copy. Identity never copies,
         DeepCopy always does.
 
-        Takes uninitialized variables.
+        Takes uninitialized variables. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,7 +190,7 @@ def copy(
     gated and off, the input is passed on without a copy. Identity never copies,
     DeepCopy always does.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: none registered.
 
     `Copy.create` in the current scope, with Copy.Options as keywords.
 

@@ -43,7 +43,7 @@ class DebugGradientIdentity(TensorOp[T]):
     tfdbg's GradientsDebugger finds the gradient of what it watches by this op, whose
     gradient function, once registered, takes note of it. The numbers are the same.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: registered.
 
     Attributes:
         output: `T`, `*x`. The same tensor.
@@ -74,7 +74,7 @@ class DebugGradientIdentity(TensorOp[T]):
         whose gradient function, once registered, takes note of it. The numbers are the
         same.
 
-        Takes uninitialized variables.
+        Takes uninitialized variables. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -114,7 +114,7 @@ def debug_gradient_identity(
     tfdbg's GradientsDebugger finds the gradient of what it watches by this op, whose
     gradient function, once registered, takes note of it. The numbers are the same.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: registered.
 
     `DebugGradientIdentity.create` in the current scope.
 

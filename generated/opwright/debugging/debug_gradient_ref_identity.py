@@ -43,7 +43,7 @@ class DebugGradientRefIdentity(TensorOp[T]):
     DebugGradientIdentity for the references of TensorFlow 1: tfdbg's GradientsDebugger
     watches a variable by it. The reference is the same.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: registered.
 
     Attributes:
         output: reference to `T`, `*x`. The same reference.
@@ -76,7 +76,7 @@ class DebugGradientRefIdentity(TensorOp[T]):
         DebugGradientIdentity for the references of TensorFlow 1: tfdbg's
         GradientsDebugger watches a variable by it. The reference is the same.
 
-        Takes uninitialized variables.
+        Takes uninitialized variables. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,7 +119,7 @@ def debug_gradient_ref_identity(
     DebugGradientIdentity for the references of TensorFlow 1: tfdbg's GradientsDebugger
     watches a variable by it. The reference is the same.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: registered.
 
     `DebugGradientRefIdentity.create` in the current scope.
 

@@ -60,7 +60,7 @@ class DebugIdentity(TensorOp[T]):
     itself; DebugNanCount and DebugNumericSummary send less. DebugIdentityV3 says which
     input or output it is about, DebugIdentityV2 is of version 2.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: none registered.
 
     Attributes:
         output: `T`, `*x`. The same tensor.
@@ -142,7 +142,7 @@ class DebugIdentity(TensorOp[T]):
         DebugIdentityV3 says which input or output it is about, DebugIdentityV2 is of
         version 2.
 
-        Takes uninitialized variables.
+        Takes uninitialized variables. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -228,7 +228,7 @@ def debug_identity(
     itself; DebugNanCount and DebugNumericSummary send less. DebugIdentityV3 says which
     input or output it is about, DebugIdentityV2 is of version 2.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: none registered.
 
     `DebugIdentity.create` in the current scope, with DebugIdentity.Options as keywords.
 

@@ -65,7 +65,7 @@ class DebugIdentityV2(TensorOp[T]):
     `tensor_debug_mode` says which. Only the last `circular_buffer_size` of them are
     kept, and written when the buffer is flushed.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         output: `T`, `*x`. The same tensor.
@@ -177,7 +177,7 @@ class DebugIdentityV2(TensorOp[T]):
         tensor; `tensor_debug_mode` says which. Only the last `circular_buffer_size` of
         them are kept, and written when the buffer is flushed.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -283,7 +283,7 @@ def debug_identity_v2(
     `tensor_debug_mode` says which. Only the last `circular_buffer_size` of them are
     kept, and written when the buffer is flushed.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `DebugIdentityV2.create` in the current scope, with DebugIdentityV2.Options as
     keywords.

@@ -65,7 +65,7 @@ class DebugIdentityV3(TensorOp[T]):
     DebugIdentity, says whether the tensor is an input or an output of a node, and files
     it under "node-io-dump".
 
-    Stateful. Takes uninitialized variables.
+    Stateful. Takes uninitialized variables. Gradient: none registered.
 
     Attributes:
         output: `T`, `*x`. The same tensor.
@@ -178,7 +178,7 @@ class DebugIdentityV3(TensorOp[T]):
         unlike DebugIdentity, says whether the tensor is an input or an output of a
         node, and files it under "node-io-dump".
 
-        Stateful. Takes uninitialized variables.
+        Stateful. Takes uninitialized variables. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -282,7 +282,7 @@ def debug_identity_v3(
     DebugIdentity, says whether the tensor is an input or an output of a node, and files
     it under "node-io-dump".
 
-    Stateful. Takes uninitialized variables.
+    Stateful. Takes uninitialized variables. Gradient: none registered.
 
     `DebugIdentityV3.create` in the current scope, with DebugIdentityV3.Options as
     keywords.

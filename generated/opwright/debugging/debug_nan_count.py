@@ -60,7 +60,7 @@ class DebugNanCount(TensorOp[TInt64]):
     elements are nan, and gives that too. Dtypes without nan count 0.
     DebugNumericSummary tells more.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: none registered.
 
     Attributes:
         output: int64, `...`. How many elements are nan, in a vector of one.
@@ -138,7 +138,7 @@ class DebugNanCount(TensorOp[TInt64]):
         sends how many elements are nan, and gives that too. Dtypes without nan count 0.
         DebugNumericSummary tells more.
 
-        Takes uninitialized variables.
+        Takes uninitialized variables. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -223,7 +223,7 @@ def debug_nan_count(
     elements are nan, and gives that too. Dtypes without nan count 0.
     DebugNumericSummary tells more.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: none registered.
 
     `DebugNanCount.create` in the current scope, with DebugNanCount.Options as keywords.
 

@@ -75,7 +75,7 @@ class DebugNumericSummary(TensorOp[TFloat64]):
     Without finite elements 8 and 9 are inf and -inf, 10 and 11 nan.
     DebugNumericSummaryV2 is of version 2.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: none registered.
 
     Attributes:
         output: float64, `14+len(x)`. The numbers above.
@@ -199,7 +199,7 @@ class DebugNumericSummary(TensorOp[TFloat64]):
         Without finite elements 8 and 9 are inf and -inf, 10 and 11 nan.
         DebugNumericSummaryV2 is of version 2.
 
-        Takes uninitialized variables.
+        Takes uninitialized variables. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -316,7 +316,7 @@ def debug_numeric_summary(
     Without finite elements 8 and 9 are inf and -inf, 10 and 11 nan.
     DebugNumericSummaryV2 is of version 2.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: none registered.
 
     `DebugNumericSummary.create` in the current scope, with DebugNumericSummary.Options
     as keywords.

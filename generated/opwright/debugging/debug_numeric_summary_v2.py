@@ -70,6 +70,8 @@ class DebugNumericSummaryV2(TensorOp[OutputDtype]):
     Other modes are refused. The device is -1 where it is not known. DebugIdentityV2
     logs the result; CheckNumericsV2 fails instead.
 
+    Gradient: none registered.
+
     `output_dtype`: float32 or float64.
 
     Attributes:
@@ -165,6 +167,8 @@ class DebugNumericSummaryV2(TensorOp[OutputDtype]):
 
         Other modes are refused. The device is -1 where it is not known. DebugIdentityV2
         logs the result; CheckNumericsV2 fails instead.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -283,6 +287,8 @@ def debug_numeric_summary_v2(
 
     Other modes are refused. The device is -1 where it is not known. DebugIdentityV2
     logs the result; CheckNumericsV2 fails instead.
+
+    Gradient: none registered.
 
     `DebugNumericSummaryV2.create` in the current scope, with
     DebugNumericSummaryV2.Options as keywords.

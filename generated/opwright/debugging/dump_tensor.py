@@ -60,7 +60,7 @@ class DumpTensor(Op):
     The debugger for quantized models puts it into a saved model and compares what two
     of them dump. SaveV2 stores tensors.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> dump_tensor([1, 2], "dump", "conv.log", True, "serve", "conv")
@@ -100,7 +100,7 @@ class DumpTensor(Op):
         The debugger for quantized models puts it into a saved model and compares what
         two of them dump. SaveV2 stores tensors.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -182,7 +182,7 @@ def dump_tensor(
     The debugger for quantized models puts it into a saved model and compares what two
     of them dump. SaveV2 stores tensors.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DumpTensor.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -60,7 +60,7 @@ class Print(TensorOp[T]):
     control dependency. PrintV2 prints a string, without passing anything on, and can go
     to standard output: tf.print makes it, with StringFormat. New programs use that.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         output: `T`, `*x`. The tensor, as it is.
@@ -131,7 +131,7 @@ class Print(TensorOp[T]):
         on, and can go to standard output: tf.print makes it, with StringFormat. New
         programs use that.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -211,7 +211,7 @@ def print(
     control dependency. PrintV2 prints a string, without passing anything on, and can go
     to standard output: tf.print makes it, with StringFormat. New programs use that.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `Print.create` in the current scope, with Print.Options as keywords.
 

@@ -52,7 +52,7 @@ class PrintV2(Op):
     `output_stream` is "stdout", "stderr", "log(info)", "log(warning)" or "log(error)",
     or `file://` and the name of a file to append to. Others are refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> print_v2("step 3", output_stream="file://log.txt")
@@ -110,7 +110,7 @@ class PrintV2(Op):
         "log(error)", or `file://` and the name of a file to append to. Others are
         refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -178,7 +178,7 @@ def print_v2(
     `output_stream` is "stdout", "stderr", "log(info)", "log(warning)" or "log(error)",
     or `file://` and the name of a file to append to. Others are refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `PrintV2.create` in the current scope, with PrintV2.Options as keywords: the
     operation in a graph, None eagerly.

@@ -38,7 +38,7 @@ class Timestamp(TensorOp[TFloat64]):
     be set back; only the difference of two times on one machine makes sense, and GPUs
     may not be done by then: see SyncDevice.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         ts: float64, `scalar`. The time.
@@ -71,7 +71,7 @@ class Timestamp(TensorOp[TFloat64]):
         may be set back; only the difference of two times on one machine makes sense,
         and GPUs may not be done by then: see SyncDevice.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -110,7 +110,7 @@ def timestamp(*, name: str | None = None, **_unknown: Never) -> Output[TFloat64]
     be set back; only the difference of two times on one machine makes sense, and GPUs
     may not be done by then: see SyncDevice.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `Timestamp.create` in the current scope.
 

@@ -51,6 +51,8 @@ class CopyToMesh(TensorOp[T]):
     it, and there is no kernel elsewhere. The gradient is CopyToMeshGrad. Relayout
     changes the layout of a DTensor.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*x`. The same tensor, on all devices of the mesh.
 
@@ -81,6 +83,8 @@ class CopyToMesh(TensorOp[T]):
         where it is replicated. tf.experimental.dtensor.copy_to_mesh calls it; DTensor
         runs it, and there is no kernel elsewhere. The gradient is CopyToMeshGrad.
         Relayout changes the layout of a DTensor.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -127,6 +131,8 @@ def copy_to_mesh(
     where it is replicated. tf.experimental.dtensor.copy_to_mesh calls it; DTensor runs
     it, and there is no kernel elsewhere. The gradient is CopyToMeshGrad. Relayout
     changes the layout of a DTensor.
+
+    Gradient: registered.
 
     `CopyToMesh.create` in the current scope.
 

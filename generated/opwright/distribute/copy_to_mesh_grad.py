@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -49,6 +51,8 @@ class CopyToMeshGrad(TensorOp[T]):
     Relays the gradient out to where the forward op's input was, so that it can be added
     to others there. DTensor runs it, and there is no kernel elsewhere.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*x`. The gradient, on the device of `forward_input`.
 
@@ -81,6 +85,8 @@ class CopyToMeshGrad(TensorOp[T]):
         Relays the gradient out to where the forward op's input was, so that it can be
         added to others there. DTensor runs it, and there is no kernel elsewhere.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -102,7 +108,14 @@ class CopyToMeshGrad(TensorOp[T]):
         op: CopyToMeshGrad[U] = new(CopyToMeshGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(forward_input) is EagerTensor
+                    or fit_pair(None, input, forward_input)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "CopyToMeshGrad", None, input, forward_input
                 )
@@ -124,6 +137,8 @@ def copy_to_mesh_grad(
 
     Relays the gradient out to where the forward op's input was, so that it can be added
     to others there. DTensor runs it, and there is no kernel elsewhere.
+
+    Gradient: registered.
 
     `CopyToMeshGrad.create` in the current scope.
 
@@ -148,7 +163,14 @@ def copy_to_mesh_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(forward_input) is EagerTensor
+                or fit_pair(None, input, forward_input)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "CopyToMeshGrad", name, input, forward_input
             )

@@ -66,6 +66,8 @@ class DTensorAllGather(TensorOp[T]):
     collectives later; outside of that there is no kernel. DTensorAllScatter is the
     opposite.
 
+    Gradient: none registered.
+
     `T`: float16, bfloat16, float32, float64, int8, uint8, int32, uint32, int64, uint64
     or bool.
 
@@ -104,6 +106,8 @@ class DTensorAllGather(TensorOp[T]):
         DTensor's compiler pass puts it into the program of each device, and replaces it
         by collectives later; outside of that there is no kernel. DTensorAllScatter is
         the opposite.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -164,6 +168,8 @@ def d_tensor_all_gather(
     DTensor's compiler pass puts it into the program of each device, and replaces it by
     collectives later; outside of that there is no kernel. DTensorAllScatter is the
     opposite.
+
+    Gradient: none registered.
 
     `DTensorAllGather.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         TFloating,
         TIndex,
         TInt8,
-        TInt32,
         TUint8,
         TUint32,
         TUint64,
@@ -67,6 +69,8 @@ class DTensorAllReduce(TensorOp[T]):
     compiler pass puts it into the program of each device, and replaces it by
     collectives later; outside of that there is no kernel. CollectiveReduceV2 is the op
     for programs without DTensor.
+
+    Gradient: none registered.
 
     `T`: float16, bfloat16, float32, float64, int8, uint8, int32, uint32, int64, uint64
     or bool.
@@ -109,6 +113,8 @@ class DTensorAllReduce(TensorOp[T]):
         by collectives later; outside of that there is no kernel. CollectiveReduceV2 is
         the op for programs without DTensor.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,7 +140,16 @@ class DTensorAllReduce(TensorOp[T]):
         op: DTensorAllReduce[U] = new(DTensorAllReduce)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_assignment) is EagerTensor
+                    or type(group_assignment) is int
+                    and -2147483648 <= group_assignment <= 2147483647
+                    or fits(TInt32, group_assignment)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "DTensorAllReduce",
@@ -174,6 +189,8 @@ def d_tensor_all_reduce(
     collectives later; outside of that there is no kernel. CollectiveReduceV2 is the op
     for programs without DTensor.
 
+    Gradient: none registered.
+
     `DTensorAllReduce.create` in the current scope.
 
     Args:
@@ -200,7 +217,16 @@ def d_tensor_all_reduce(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_assignment) is EagerTensor
+                or type(group_assignment) is int
+                and -2147483648 <= group_assignment <= 2147483647
+                or fits(TInt32, group_assignment)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DTensorAllReduce",

@@ -67,6 +67,8 @@ class DTensorAllScatter(TensorOp[T]):
     and replaces it by collectives later; outside of that there is no kernel.
     DTensorAllGather is the opposite.
 
+    Gradient: none registered.
+
     `T`: float16, bfloat16, float32, float64, int8, uint8, int32, uint32, int64, uint64,
     bool or string.
 
@@ -105,6 +107,8 @@ class DTensorAllScatter(TensorOp[T]):
         nothing is sent. DTensor's compiler pass puts it into the program of each
         device, and replaces it by collectives later; outside of that there is no
         kernel. DTensorAllGather is the opposite.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -165,6 +169,8 @@ def d_tensor_all_scatter(
     nothing is sent. DTensor's compiler pass puts it into the program of each device,
     and replaces it by collectives later; outside of that there is no kernel.
     DTensorAllGather is the opposite.
+
+    Gradient: none registered.
 
     `DTensorAllScatter.create` in the current scope.
 

@@ -54,6 +54,8 @@ class DTensorAllToAll(TensorOp[T]):
     gathering and a scattering. DTensor's compiler pass puts it into the program of each
     device, and replaces it by collectives later; outside of that there is no kernel.
 
+    Gradient: none registered.
+
     `T`: float16, bfloat16, float32, float64, int32, uint32, int64 or bool.
 
     Attributes:
@@ -91,6 +93,8 @@ class DTensorAllToAll(TensorOp[T]):
         gathering and a scattering. DTensor's compiler pass puts it into the program of
         each device, and replaces it by collectives later; outside of that there is no
         kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -150,6 +154,8 @@ def d_tensor_all_to_all(
     One axis becomes whole and another one is cut up, in one exchange in place of a
     gathering and a scattering. DTensor's compiler pass puts it into the program of each
     device, and replaces it by collectives later; outside of that there is no kernel.
+
+    Gradient: none registered.
 
     `DTensorAllToAll.create` in the current scope.
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         TFloat16,
         TFloat32,
         TIndex,
-        TInt32,
         TUint32,
     )
 
@@ -69,6 +71,8 @@ class DTensorReduceScatter(TensorOp[T]):
     parts along `scatter_dimension`. DTensor's compiler pass puts it into the program of
     each device, and replaces it by collectives later; outside of that there is no
     kernel.
+
+    Gradient: none registered.
 
     `T`: float16, bfloat16, float32, int32, uint32, int64 or bool.
 
@@ -112,6 +116,8 @@ class DTensorReduceScatter(TensorOp[T]):
         program of each device, and replaces it by collectives later; outside of that
         there is no kernel.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -138,7 +144,22 @@ class DTensorReduceScatter(TensorOp[T]):
         op: DTensorReduceScatter[U] = new(DTensorReduceScatter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_assignment) is EagerTensor
+                    or type(group_assignment) is int
+                    and -2147483648 <= group_assignment <= 2147483647
+                    or fits(TInt32, group_assignment)
+                )
+                and (
+                    type(scatter_dimension) is EagerTensor
+                    or type(scatter_dimension) is int
+                    and -2147483648 <= scatter_dimension <= 2147483647
+                    or fits(TInt32, scatter_dimension)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "DTensorReduceScatter",
@@ -180,6 +201,8 @@ def d_tensor_reduce_scatter(
     each device, and replaces it by collectives later; outside of that there is no
     kernel.
 
+    Gradient: none registered.
+
     `DTensorReduceScatter.create` in the current scope.
 
     Args:
@@ -207,7 +230,22 @@ def d_tensor_reduce_scatter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_assignment) is EagerTensor
+                or type(group_assignment) is int
+                and -2147483648 <= group_assignment <= 2147483647
+                or fits(TInt32, group_assignment)
+            )
+            and (
+                type(scatter_dimension) is EagerTensor
+                or type(scatter_dimension) is int
+                and -2147483648 <= scatter_dimension <= 2147483647
+                or fits(TInt32, scatter_dimension)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DTensorReduceScatter",

@@ -40,7 +40,7 @@ class DTensorSetGlobalTPUArray(Op):
     ConfigureDistributedTPU or its relatives returned. There is no kernel without the
     TPU runtime.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> @tf.function
@@ -67,7 +67,7 @@ class DTensorSetGlobalTPUArray(Op):
         ConfigureDistributedTPU or its relatives returned. There is no kernel without
         the TPU runtime.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -104,7 +104,7 @@ def d_tensor_set_global_tpu_array(
     ConfigureDistributedTPU or its relatives returned. There is no kernel without the
     TPU runtime.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DTensorSetGlobalTPUArray.create` in the current scope: the operation in a graph,
     None eagerly.

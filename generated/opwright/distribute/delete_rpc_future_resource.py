@@ -45,7 +45,7 @@ class DeleteRpcFutureResource(Op):
     holds the future any more. tf.distribute.experimental.rpc has classes over these
     ops, which are what programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -80,7 +80,7 @@ class DeleteRpcFutureResource(Op):
         nobody holds the future any more. tf.distribute.experimental.rpc has classes
         over these ops, which are what programs use.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -129,7 +129,7 @@ def delete_rpc_future_resource(
     holds the future any more. tf.distribute.experimental.rpc has classes over these
     ops, which are what programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DeleteRpcFutureResource.create` in the current scope: the operation in a graph,
     None eagerly.

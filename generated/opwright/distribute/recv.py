@@ -52,7 +52,7 @@ class Recv(TensorOp[TensorType]):
     device to device. It waits until the tensor of that name is there, without holding a
     thread, and fails when the step is aborted. Each tensor can be received once.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     Attributes:
         tensor: `tensor_type`, `...`. What was sent.
@@ -116,7 +116,7 @@ class Recv(TensorOp[TensorType]):
         holding a thread, and fails when the step is aborted. Each tensor can be
         received once.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -212,7 +212,7 @@ def recv(
     device to device. It waits until the tensor of that name is there, without holding a
     thread, and fails when the step is aborted. Each tensor can be received once.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `Recv.create` in the current scope, with Recv.Options as keywords.
 

@@ -52,6 +52,8 @@ class Relayout(TensorOp[T]):
     RelayoutLike takes the layout of another tensor. DTensor runs it, and there is no
     kernel elsewhere.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*x`. The same tensor in the new layout.
 
@@ -83,6 +85,8 @@ class Relayout(TensorOp[T]):
         tf.experimental.dtensor.relayout calls it; the gradient has the layout of the
         input. RelayoutLike takes the layout of another tensor. DTensor runs it, and
         there is no kernel elsewhere.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -130,6 +134,8 @@ def relayout(
     tf.experimental.dtensor.relayout calls it; the gradient has the layout of the input.
     RelayoutLike takes the layout of another tensor. DTensor runs it, and there is no
     kernel elsewhere.
+
+    Gradient: registered.
 
     `Relayout.create` in the current scope.
 

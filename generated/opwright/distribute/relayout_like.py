@@ -45,6 +45,8 @@ class RelayoutLike(TensorOp[T]):
     gradients get the layout of what they are for. DTensor runs it, and there is no
     kernel elsewhere.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*x`. `input` in that layout.
 
@@ -77,6 +79,8 @@ class RelayoutLike(TensorOp[T]):
         As Relayout, with the layout of `layout_input`, whose numbers do not matter; so
         gradients get the layout of what they are for. DTensor runs it, and there is no
         kernel elsewhere.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -122,6 +126,8 @@ def relayout_like(
     As Relayout, with the layout of `layout_input`, whose numbers do not matter; so
     gradients get the layout of what they are for. DTensor runs it, and there is no
     kernel elsewhere.
+
+    Gradient: registered.
 
     `RelayoutLike.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringOperand,
-        TInt64,
         TResource,
         TString,
         TVariant,
@@ -64,7 +66,7 @@ class RpcCall(Op):
     it. tf.distribute.experimental.rpc has classes over these ops, which are what
     programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         future: resource, `scalar`. Handle of what the call will give.
@@ -113,7 +115,7 @@ class RpcCall(Op):
         lets go of it. tf.distribute.experimental.rpc has classes over these ops, which
         are what programs use.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,7 +146,16 @@ class RpcCall(Op):
         op: RpcCall = new(RpcCall)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(timeout_in_ms) is EagerTensor
+                    or type(timeout_in_ms) is int
+                    and -9223372036854775808 <= timeout_in_ms <= 9223372036854775807
+                    or fits(TInt64, timeout_in_ms)
+                )
+            ):
                 op.future, op.deleter = execute(
                     context[CURRENT],
                     "RpcCall",
@@ -179,7 +190,7 @@ def rpc_call(
     it. tf.distribute.experimental.rpc has classes over these ops, which are what
     programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RpcCall.create` in the current scope.
 
@@ -212,7 +223,16 @@ def rpc_call(
     fast_path_error = None
     _result: RpcCallOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(timeout_in_ms) is EagerTensor
+                or type(timeout_in_ms) is int
+                and -9223372036854775808 <= timeout_in_ms <= 9223372036854775807
+                or fits(TInt64, timeout_in_ms)
+            )
+        ):
             _result = RpcCallOutputs._make(
                 execute(
                     context[CURRENT],

@@ -52,7 +52,7 @@ class RpcCheckStatus(Op):
     errors instead. tf.distribute.experimental.rpc has classes over these ops, which are
     what programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         error_code: int64, `scalar`. 0, or the code of the error.
@@ -93,7 +93,7 @@ class RpcCheckStatus(Op):
         raises such errors instead. tf.distribute.experimental.rpc has classes over
         these ops, which are what programs use.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -141,7 +141,7 @@ def rpc_check_status(
     errors instead. tf.distribute.experimental.rpc has classes over these ops, which are
     what programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RpcCheckStatus.create` in the current scope.
 

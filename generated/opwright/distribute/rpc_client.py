@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         StringOperand,
-        TInt64,
         TResource,
         TString,
     )
@@ -61,7 +63,7 @@ class RpcClient(Op):
     tf.distribute.experimental.rpc has classes over these ops, which are what programs
     use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         client: resource, `scalar`. Handle of the client.
@@ -135,7 +137,7 @@ class RpcClient(Op):
         tf.distribute.experimental.rpc has classes over these ops, which are what
         programs use.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -168,7 +170,16 @@ class RpcClient(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(timeout_in_ms) is EagerTensor
+                    or type(timeout_in_ms) is int
+                    and -9223372036854775808 <= timeout_in_ms <= 9223372036854775807
+                    or fits(TInt64, timeout_in_ms)
+                )
+            ):
                 op.client, op.method_specs = execute(
                     context[CURRENT],
                     "RpcClient",
@@ -215,7 +226,7 @@ def rpc_client(
     tf.distribute.experimental.rpc has classes over these ops, which are what programs
     use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RpcClient.create` in the current scope, with RpcClient.Options as keywords.
 
@@ -248,7 +259,16 @@ def rpc_client(
     fast_path_error = None
     _result: RpcClientOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(timeout_in_ms) is EagerTensor
+                or type(timeout_in_ms) is int
+                and -9223372036854775808 <= timeout_in_ms <= 9223372036854775807
+                or fits(TInt64, timeout_in_ms)
+            )
+        ):
             _result = RpcClientOutputs._make(
                 execute(
                     context[CURRENT],

@@ -50,7 +50,7 @@ class RpcGetValue(Op):
     tf.distribute.experimental.rpc has classes over these ops, which are what programs
     use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: list of tensors of `Tout`, `...`. What the function returned.
@@ -89,7 +89,7 @@ class RpcGetValue(Op):
         tf.distribute.experimental.rpc has classes over these ops, which are what
         programs use.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -146,7 +146,7 @@ def rpc_get_value(
     tf.distribute.experimental.rpc has classes over these ops, which are what programs
     use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RpcGetValue.create` in the current scope.
 

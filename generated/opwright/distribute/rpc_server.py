@@ -39,7 +39,7 @@ class RpcServer(TensorOp[TResource]):
     RpcServerStart lets it listen. tf.distribute.experimental.rpc has classes over these
     ops, which are what programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         server: resource, `scalar`. Handle of the server.
@@ -72,7 +72,7 @@ class RpcServer(TensorOp[TResource]):
         RpcServerStart lets it listen. tf.distribute.experimental.rpc has classes over
         these ops, which are what programs use.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -113,7 +113,7 @@ def rpc_server(
     RpcServerStart lets it listen. tf.distribute.experimental.rpc has classes over these
     ops, which are what programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RpcServer.create` in the current scope.
 

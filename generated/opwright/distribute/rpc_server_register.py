@@ -62,7 +62,7 @@ class RpcServerRegister(Op):
     server runs. tf.distribute.experimental.rpc has classes over these ops, which are
     what programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> square = tf.function(tf.square).get_concrete_function(tf.TensorSpec([]))
@@ -122,7 +122,7 @@ class RpcServerRegister(Op):
         the server runs. tf.distribute.experimental.rpc has classes over these ops,
         which are what programs use.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -201,7 +201,7 @@ def rpc_server_register(
     server runs. tf.distribute.experimental.rpc has classes over these ops, which are
     what programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RpcServerRegister.create` in the current scope, with RpcServerRegister.Options as
     keywords: the operation in a graph, None eagerly.

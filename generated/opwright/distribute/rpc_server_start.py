@@ -38,7 +38,7 @@ class RpcServerStart(Op):
     of their own. tf.distribute.experimental.rpc has classes over these ops, which are
     what programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -68,7 +68,7 @@ class RpcServerStart(Op):
         threads of their own. tf.distribute.experimental.rpc has classes over these ops,
         which are what programs use.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -108,7 +108,7 @@ def rpc_server_start(
     of their own. tf.distribute.experimental.rpc has classes over these ops, which are
     what programs use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RpcServerStart.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -59,7 +59,7 @@ class Send(Op):
     the step's rendezvous until it is taken. Programs need not call it; eager tensors
     move by Identity on the other device.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> cpu = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -119,7 +119,7 @@ class Send(Op):
         lies in the step's rendezvous until it is taken. Programs need not call it;
         eager tensors move by Identity on the other device.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -207,7 +207,7 @@ def send(
     the step's rendezvous until it is taken. Programs need not call it; eager tensors
     move by Identity on the other device.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Send.create` in the current scope, with Send.Options as keywords: the operation in
     a graph, None eagerly.

@@ -69,6 +69,8 @@ class AsString(TensorOp[TString]):
     `scientific` or `shortest` is refused for integers and bools, and so are the last
     two together. StringToNumber reads numbers; StringFormat writes whole tensors.
 
+    Gradient: declared not differentiable.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32, uint64, complex64, complex128, bool, variant or string.
 
@@ -162,6 +164,8 @@ class AsString(TensorOp[TString]):
         `scientific` or `shortest` is refused for integers and bools, and so are the
         last two together. StringToNumber reads numbers; StringFormat writes whole
         tensors.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -257,6 +261,8 @@ def as_string(
     with `fill` "-" on the right instead; bools are not padded. A precision,
     `scientific` or `shortest` is refused for integers and bools, and so are the last
     two together. StringToNumber reads numbers; StringFormat writes whole tensors.
+
+    Gradient: declared not differentiable.
 
     `AsString.create` in the current scope, with AsString.Options as keywords.
 

@@ -50,6 +50,8 @@ class Bitcast(TensorOp[Type]):
     Bool, strings and handles are refused. Cast converts values; DecodeRaw reads bytes
     of strings.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32, float64, int64, int32, uint8, uint16, uint32,
     uint64, int8, int16, complex64, complex128, qint8, quint8, qint16, quint16 or
     qint32.
@@ -98,6 +100,8 @@ class Bitcast(TensorOp[Type]):
 
         Bool, strings and handles are refused. Cast converts values; DecodeRaw reads
         bytes of strings.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,6 +160,8 @@ def bitcast(
 
     Bool, strings and handles are refused. Cast converts values; DecodeRaw reads bytes
     of strings.
+
+    Gradient: none registered.
 
     `Bitcast.create` in the current scope.
 

@@ -61,6 +61,8 @@ class Cast(TensorOp[DstT]):
     bits and changes what they mean; tf.saturate_cast clips values to the range first.
     The gradient is the cast back, for floats and complex numbers.
 
+    Gradient: registered.
+
     Attributes:
         y: `DstT`, `*x`. The same elements in another dtype.
 
@@ -129,6 +131,8 @@ class Cast(TensorOp[DstT]):
         Strings are refused: StringToNumber and AsString convert them. Bitcast keeps the
         bits and changes what they mean; tf.saturate_cast clips values to the range
         first. The gradient is the cast back, for floats and complex numbers.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,6 +209,8 @@ def cast(
     Strings are refused: StringToNumber and AsString convert them. Bitcast keeps the
     bits and changes what they mean; tf.saturate_cast clips values to the range first.
     The gradient is the cast back, for floats and complex numbers.
+
+    Gradient: registered.
 
     `Cast.create` in the current scope, with Cast.Options as keywords.
 

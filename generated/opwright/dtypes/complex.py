@@ -59,6 +59,8 @@ class Complex(TensorOp[Tout]):
     refused when the call is placed. Real and Imag take them apart; Polar forms are made
     with Cos and Sin of the angle.
 
+    Gradient: registered.
+
     `T`: float32 or float64.
 
     `Tout`: complex64 or complex128.
@@ -120,6 +122,8 @@ class Complex(TensorOp[Tout]):
         The parts broadcast. float32 makes complex64, float64 complex128: other pairs
         are refused when the call is placed. Real and Imag take them apart; Polar forms
         are made with Cos and Sin of the angle.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -195,6 +199,8 @@ def complex(
     The parts broadcast. float32 makes complex64, float64 complex128: other pairs are
     refused when the call is placed. Real and Imag take them apart; Polar forms are made
     with Cos and Sin of the angle.
+
+    Gradient: registered.
 
     `Complex.create` in the current scope.
 

@@ -50,6 +50,8 @@ class CompositeTensorVariantFromComponents(TensorOp[TVariant]):
     are: a serialized CompositeTensorVariantMetadata with the type's specification.
     CompositeTensorVariantToComponents unpacks.
 
+    Gradient: registered.
+
     Attributes:
         encoded: variant, `scalar`. The handle.
 
@@ -86,6 +88,8 @@ class CompositeTensorVariantFromComponents(TensorOp[TVariant]):
         tensor is asked for, a list of tensors or a batch of a data set. `metadata` says
         what they are: a serialized CompositeTensorVariantMetadata with the type's
         specification. CompositeTensorVariantToComponents unpacks.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,6 +149,8 @@ def composite_tensor_variant_from_components(
     is asked for, a list of tensors or a batch of a data set. `metadata` says what they
     are: a serialized CompositeTensorVariantMetadata with the type's specification.
     CompositeTensorVariantToComponents unpacks.
+
+    Gradient: registered.
 
     `CompositeTensorVariantFromComponents.create` in the current scope.
 

@@ -57,6 +57,8 @@ class CompositeTensorVariantToComponents(Op):
     with, ragged or sparse for instance, and the dtypes those of its parts; others are
     refused, as is a variant that holds something else.
 
+    Gradient: registered.
+
     Attributes:
         components: list of tensors of `Tcomponents`, `...`. The tensors that were
             packed.
@@ -96,6 +98,8 @@ class CompositeTensorVariantToComponents(Op):
         the tensors that were put in. `metadata` has to be of the kind that the handle
         was made with, ragged or sparse for instance, and the dtypes those of its parts;
         others are refused, as is a variant that holds something else.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -161,6 +165,8 @@ def composite_tensor_variant_to_components(
     tensors that were put in. `metadata` has to be of the kind that the handle was made
     with, ragged or sparse for instance, and the dtypes those of its parts; others are
     refused, as is a variant that holds something else.
+
+    Gradient: registered.
 
     `CompositeTensorVariantToComponents.create` in the current scope.
 

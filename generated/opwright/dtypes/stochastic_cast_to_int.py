@@ -9,13 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
+    TUint64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,8 +34,6 @@ if TYPE_CHECKING:
         TFloating,
         TInt8,
         TInt16,
-        TInt32,
-        TUint64,
     )
 
 __all__ = ["StochasticCastToInt", "stochastic_cast_to_int"]
@@ -65,6 +67,8 @@ class StochasticCastToInt(TensorOp[Tout]):
     `key`, `counter` and `alg` alone decide the random numbers, and no state is changed:
     StatelessRandomGetKeyCounter makes them of a seed. Cast cuts off, Rint rounds to the
     nearest.
+
+    Gradient: none registered.
 
     `Tin`: float16, bfloat16, float32 or float64.
 
@@ -119,6 +123,8 @@ class StochasticCastToInt(TensorOp[Tout]):
         changed: StatelessRandomGetKeyCounter makes them of a seed. Cast cuts off, Rint
         rounds to the nearest.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,7 +155,18 @@ class StochasticCastToInt(TensorOp[Tout]):
         op: StochasticCastToInt[Uout] = new(StochasticCastToInt)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(key) is EagerTensor or fits(TUint64, key))
+                and (type(counter) is EagerTensor or fits(TUint64, counter))
+                and (
+                    type(alg) is EagerTensor
+                    or type(alg) is int
+                    and -2147483648 <= alg <= 2147483647
+                    or fits(TInt32, alg)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StochasticCastToInt",
@@ -193,6 +210,8 @@ def stochastic_cast_to_int(
     StatelessRandomGetKeyCounter makes them of a seed. Cast cuts off, Rint rounds to the
     nearest.
 
+    Gradient: none registered.
+
     `StochasticCastToInt.create` in the current scope.
 
     Args:
@@ -224,7 +243,18 @@ def stochastic_cast_to_int(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(key) is EagerTensor or fits(TUint64, key))
+            and (type(counter) is EagerTensor or fits(TUint64, counter))
+            and (
+                type(alg) is EagerTensor
+                or type(alg) is int
+                and -2147483648 <= alg <= 2147483647
+                or fits(TInt32, alg)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StochasticCastToInt",

@@ -43,6 +43,8 @@ class ToBool(TensorOp[TBool]):
     whatever they are: [0.0] is true. If and While ask so about conditions that are not
     bool. All and Any look at elements, Cast makes one bool of each.
 
+    Gradient: none registered.
+
     Attributes:
         output: bool, `scalar`. The answer.
 
@@ -72,6 +74,8 @@ class ToBool(TensorOp[TBool]):
         complex one is refused. A tensor of one axis or more is true if it has elements,
         whatever they are: [0.0] is true. If and While ask so about conditions that are
         not bool. All and Any look at elements, Cast makes one bool of each.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -110,6 +114,8 @@ def to_bool(
     complex one is refused. A tensor of one axis or more is true if it has elements,
     whatever they are: [0.0] is true. If and While ask so about conditions that are not
     bool. All and Any look at elements, Cast makes one bool of each.
+
+    Gradient: none registered.
 
     `ToBool.create` in the current scope.
 

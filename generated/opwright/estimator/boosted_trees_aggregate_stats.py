@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TInt32
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["BoostedTreesAggregateStats", "boosted_trees_aggregate_stats"]
 
@@ -55,6 +58,8 @@ class BoostedTreesAggregateStats(TensorOp[TFloat32]):
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
+
+    Gradient: none registered.
 
     Attributes:
         stats_summary: float32, `max_splits d num_buckets+1 logits+h`. The sums:
@@ -108,6 +113,8 @@ class BoostedTreesAggregateStats(TensorOp[TFloat32]):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -139,7 +146,22 @@ class BoostedTreesAggregateStats(TensorOp[TFloat32]):
         op: BoostedTreesAggregateStats = new(BoostedTreesAggregateStats)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(node_ids) is EagerTensor
+                    or type(node_ids) is int
+                    and -2147483648 <= node_ids <= 2147483647
+                    or fits(TInt32, node_ids)
+                )
+                and (
+                    type(feature) is EagerTensor
+                    or type(feature) is int
+                    and -2147483648 <= feature <= 2147483647
+                    or fits(TInt32, feature)
+                )
+            ):
                 op.stats_summary = execute(
                     context[CURRENT],
                     "BoostedTreesAggregateStats",
@@ -192,6 +214,8 @@ def boosted_trees_aggregate_stats(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
+    Gradient: none registered.
+
     `BoostedTreesAggregateStats.create` in the current scope.
 
     Args:
@@ -225,7 +249,22 @@ def boosted_trees_aggregate_stats(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(node_ids) is EagerTensor
+                or type(node_ids) is int
+                and -2147483648 <= node_ids <= 2147483647
+                or fits(TInt32, node_ids)
+            )
+            and (
+                type(feature) is EagerTensor
+                or type(feature) is int
+                and -2147483648 <= feature <= 2147483647
+                or fits(TInt32, feature)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesAggregateStats",

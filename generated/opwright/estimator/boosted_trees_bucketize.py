@@ -50,6 +50,8 @@ class BoostedTreesBucketize(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
+    Gradient: none registered.
+
     Attributes:
         buckets: list of `num_features` tensors, each int32, `n`. Buckets, from 0 to the
             number of boundaries less 1.
@@ -93,6 +95,8 @@ class BoostedTreesBucketize(Op):
 
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -153,6 +157,8 @@ def boosted_trees_bucketize(
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
+
+    Gradient: none registered.
 
     `BoostedTreesBucketize.create` in the current scope.
 

@@ -10,21 +10,24 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32, TString
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TString
     from typing_extensions import Self
 
 __all__ = [
@@ -82,6 +85,8 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
+
+    Gradient: none registered.
 
     Attributes:
         node_ids: int32, `_found`. Nodes for which there is a split, ascending.
@@ -202,6 +207,8 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -255,7 +262,16 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(node_id_range) is EagerTensor
+                    or type(node_id_range) is int
+                    and -2147483648 <= node_id_range <= 2147483647
+                    or fits(TInt32, node_id_range)
+                )
+            ):
                 (
                     op.node_ids,
                     op.gains,
@@ -331,6 +347,8 @@ def boosted_trees_calculate_best_feature_split(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
+    Gradient: none registered.
+
     `BoostedTreesCalculateBestFeatureSplit.create` in the current scope, with
     BoostedTreesCalculateBestFeatureSplit.Options as keywords.
 
@@ -381,7 +399,16 @@ def boosted_trees_calculate_best_feature_split(
     fast_path_error = None
     _result: BoostedTreesCalculateBestFeatureSplitOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(node_id_range) is EagerTensor
+                or type(node_id_range) is int
+                and -2147483648 <= node_id_range <= 2147483647
+                or fits(TInt32, node_id_range)
+            )
+        ):
             _result = BoostedTreesCalculateBestFeatureSplitOutputs._make(
                 execute(
                     context[CURRENT],

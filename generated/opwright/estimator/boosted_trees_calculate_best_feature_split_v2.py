@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         StringOperand,
         TFloat32,
-        TInt32,
         TString,
     )
 
@@ -90,6 +92,8 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
+
+    Gradient: none registered.
 
     `num_features`: at least 1.
 
@@ -196,6 +200,8 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -252,7 +258,22 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(node_id_range) is EagerTensor
+                    or type(node_id_range) is int
+                    and -2147483648 <= node_id_range <= 2147483647
+                    or fits(TInt32, node_id_range)
+                )
+                and (
+                    type(candidate_feature_ids) is EagerTensor
+                    or type(candidate_feature_ids) is int
+                    and -2147483648 <= candidate_feature_ids <= 2147483647
+                    or fits(TInt32, candidate_feature_ids)
+                )
+            ):
                 (
                     op.node_ids,
                     op.gains,
@@ -334,6 +355,8 @@ def boosted_trees_calculate_best_feature_split_v2(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
+    Gradient: none registered.
+
     `BoostedTreesCalculateBestFeatureSplitV2.create` in the current scope.
 
     Args:
@@ -388,7 +411,22 @@ def boosted_trees_calculate_best_feature_split_v2(
     fast_path_error = None
     _result: BoostedTreesCalculateBestFeatureSplitV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(node_id_range) is EagerTensor
+                or type(node_id_range) is int
+                and -2147483648 <= node_id_range <= 2147483647
+                or fits(TInt32, node_id_range)
+            )
+            and (
+                type(candidate_feature_ids) is EagerTensor
+                or type(candidate_feature_ids) is int
+                and -2147483648 <= candidate_feature_ids <= 2147483647
+                or fits(TInt32, candidate_feature_ids)
+            )
+        ):
             _result = BoostedTreesCalculateBestFeatureSplitV2Outputs._make(
                 execute(
                     context[CURRENT],

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -24,7 +27,7 @@ from typing_extensions import NamedTuple, Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
 
 __all__ = [
     "BoostedTreesCalculateBestGainsPerFeature",
@@ -76,6 +79,8 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
+
+    Gradient: none registered.
 
     `num_features`: at least 1.
 
@@ -163,6 +168,8 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -209,7 +216,16 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(node_id_range) is EagerTensor
+                    or type(node_id_range) is int
+                    and -2147483648 <= node_id_range <= 2147483647
+                    or fits(TInt32, node_id_range)
+                )
+            ):
                 (
                     op.node_ids_list,
                     op.gains_list,
@@ -280,6 +296,8 @@ def boosted_trees_calculate_best_gains_per_feature(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
+    Gradient: none registered.
+
     `BoostedTreesCalculateBestGainsPerFeature.create` in the current scope.
 
     Args:
@@ -324,7 +342,16 @@ def boosted_trees_calculate_best_gains_per_feature(
     fast_path_error = None
     _result: BoostedTreesCalculateBestGainsPerFeatureOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(node_id_range) is EagerTensor
+                or type(node_id_range) is int
+                and -2147483648 <= node_id_range <= 2147483647
+                or fits(TInt32, node_id_range)
+            )
+        ):
             _result = BoostedTreesCalculateBestGainsPerFeatureOutputs._make(
                 execute(
                     context[CURRENT],

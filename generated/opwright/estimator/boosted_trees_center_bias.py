@@ -60,7 +60,7 @@ class BoostedTreesCenterBias(TensorOp[TBool]):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         continue_centering: bool, `scalar`. Whether the offset still moves.
@@ -114,7 +114,7 @@ class BoostedTreesCenterBias(TensorOp[TBool]):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -191,7 +191,7 @@ def boosted_trees_center_bias(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesCenterBias.create` in the current scope.
 

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         TFloat32,
-        TInt64,
         TResource,
         TensorOperand,
     )
@@ -61,7 +63,7 @@ class BoostedTreesCreateQuantileStreamResource(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> streams = (
@@ -123,7 +125,7 @@ class BoostedTreesCreateQuantileStreamResource(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -153,7 +155,16 @@ class BoostedTreesCreateQuantileStreamResource(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_streams) is EagerTensor
+                    or type(num_streams) is int
+                    and -9223372036854775808 <= num_streams <= 9223372036854775807
+                    or fits(TInt64, num_streams)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "BoostedTreesCreateQuantileStreamResource",
@@ -199,7 +210,7 @@ def boosted_trees_create_quantile_stream_resource(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesCreateQuantileStreamResource.create` in the current scope, with
     BoostedTreesCreateQuantileStreamResource.Options as keywords: the operation in a
@@ -229,7 +240,16 @@ def boosted_trees_create_quantile_stream_resource(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_streams) is EagerTensor
+                or type(num_streams) is int
+                and -9223372036854775808 <= num_streams <= 9223372036854775807
+                or fits(TInt64, num_streams)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesCreateQuantileStreamResource",

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         StringOperand,
-        TInt64,
         TResource,
         TString,
         TensorOperand,
@@ -55,7 +57,7 @@ class BoostedTreesDeserializeEnsemble(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> ensemble = opwright.estimator.boosted_trees_ensemble_resource_handle_op()
@@ -93,7 +95,7 @@ class BoostedTreesDeserializeEnsemble(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -115,7 +117,16 @@ class BoostedTreesDeserializeEnsemble(Op):
         op: BoostedTreesDeserializeEnsemble = new(BoostedTreesDeserializeEnsemble)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(stamp_token) is EagerTensor
+                    or type(stamp_token) is int
+                    and -9223372036854775808 <= stamp_token <= 9223372036854775807
+                    or fits(TInt64, stamp_token)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "BoostedTreesDeserializeEnsemble",
@@ -154,7 +165,7 @@ def boosted_trees_deserialize_ensemble(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesDeserializeEnsemble.create` in the current scope: the operation in a
     graph, None eagerly.
@@ -179,7 +190,16 @@ def boosted_trees_deserialize_ensemble(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(stamp_token) is EagerTensor
+                or type(stamp_token) is int
+                and -9223372036854775808 <= stamp_token <= 9223372036854775807
+                or fits(TInt64, stamp_token)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesDeserializeEnsemble",

@@ -52,7 +52,7 @@ class BoostedTreesEnsembleResourceHandleOp(TensorOp[TResource]):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         resource: resource, `scalar`. The handle.
@@ -114,7 +114,7 @@ class BoostedTreesEnsembleResourceHandleOp(TensorOp[TResource]):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -185,7 +185,7 @@ def boosted_trees_ensemble_resource_handle_op(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesEnsembleResourceHandleOp.create` in the current scope, with
     BoostedTreesEnsembleResourceHandleOp.Options as keywords.

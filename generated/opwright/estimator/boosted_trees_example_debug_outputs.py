@@ -12,11 +12,14 @@ from opwright_runtime.gencode import (
     EAGER,
     OpInputs,
     Scope,
+    TInt32,
     TString,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -25,13 +28,7 @@ from typing_extensions import Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import (
-        Operand,
-        Output,
-        TInt32,
-        TResource,
-        TensorOperand,
-    )
+    from opwright_runtime.gencode import Operand, Output, TResource, TensorOperand
 
 __all__ = ["BoostedTreesExampleDebugOutputs", "boosted_trees_example_debug_outputs"]
 
@@ -59,7 +56,7 @@ class BoostedTreesExampleDebugOutputs(TensorOp[TString]):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `num_bucketized_features`: at least 1.
 
@@ -107,7 +104,7 @@ class BoostedTreesExampleDebugOutputs(TensorOp[TString]):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,7 +131,14 @@ class BoostedTreesExampleDebugOutputs(TensorOp[TString]):
         op: BoostedTreesExampleDebugOutputs = new(BoostedTreesExampleDebugOutputs)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(bucketized_features)
+                    or fits(TInt32, bucketized_features)
+                )
+            ):
                 op.examples_debug_outputs_serialized = execute(
                     context[CURRENT],
                     "BoostedTreesExampleDebugOutputs",
@@ -177,7 +181,7 @@ def boosted_trees_example_debug_outputs(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesExampleDebugOutputs.create` in the current scope.
 
@@ -206,7 +210,11 @@ def boosted_trees_example_debug_outputs(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(bucketized_features) or fits(TInt32, bucketized_features))
+        ):
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesExampleDebugOutputs",

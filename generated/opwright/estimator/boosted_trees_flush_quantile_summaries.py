@@ -48,7 +48,7 @@ class BoostedTreesFlushQuantileSummaries(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         summaries: list of `num_features` tensors, each float32, `_found[i] 4`. For each
@@ -89,7 +89,7 @@ class BoostedTreesFlushQuantileSummaries(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -152,7 +152,7 @@ def boosted_trees_flush_quantile_summaries(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesFlushQuantileSummaries.create` in the current scope.
 

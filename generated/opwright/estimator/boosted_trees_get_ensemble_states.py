@@ -60,7 +60,7 @@ class BoostedTreesGetEnsembleStates(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         stamp_token: int64, `scalar`. Number of the state; each update adds 1.
@@ -117,7 +117,7 @@ class BoostedTreesGetEnsembleStates(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -182,7 +182,7 @@ def boosted_trees_get_ensemble_states(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesGetEnsembleStates.create` in the current scope.
 

@@ -51,6 +51,8 @@ class BoostedTreesMakeQuantileSummaries(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
+    Gradient: none registered.
+
     Attributes:
         summaries: list of `num_features` tensors, each float32, `_found[i] 4`. For each
             feature, rows of value, weight, smallest and largest rank, by ascending
@@ -96,6 +98,8 @@ class BoostedTreesMakeQuantileSummaries(Op):
 
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -159,6 +163,8 @@ def boosted_trees_make_quantile_summaries(
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
+
+    Gradient: none registered.
 
     `BoostedTreesMakeQuantileSummaries.create` in the current scope.
 

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -25,7 +29,7 @@ from typing_extensions import Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import Operand, Output, TInt32
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["BoostedTreesMakeStatsSummary", "boosted_trees_make_stats_summary"]
 
@@ -58,6 +62,8 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
+
+    Gradient: none registered.
 
     `num_features`: at least 1.
 
@@ -113,6 +119,8 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -142,7 +150,20 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
         op: BoostedTreesMakeStatsSummary = new(BoostedTreesMakeStatsSummary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(node_ids) is EagerTensor
+                    or type(node_ids) is int
+                    and -2147483648 <= node_ids <= 2147483647
+                    or fits(TInt32, node_ids)
+                )
+                and (
+                    all_tensors(bucketized_features_list)
+                    or fits(TInt32, bucketized_features_list)
+                )
+            ):
                 op.stats_summary = execute(
                     context[CURRENT],
                     "BoostedTreesMakeStatsSummary",
@@ -195,6 +216,8 @@ def boosted_trees_make_stats_summary(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
+    Gradient: none registered.
+
     `BoostedTreesMakeStatsSummary.create` in the current scope.
 
     Args:
@@ -226,7 +249,20 @@ def boosted_trees_make_stats_summary(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(node_ids) is EagerTensor
+                or type(node_ids) is int
+                and -2147483648 <= node_ids <= 2147483647
+                or fits(TInt32, node_ids)
+            )
+            and (
+                all_tensors(bucketized_features_list)
+                or fits(TInt32, bucketized_features_list)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesMakeStatsSummary",

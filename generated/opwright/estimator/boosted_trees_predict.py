@@ -13,10 +13,13 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -25,13 +28,7 @@ from typing_extensions import Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import (
-        Operand,
-        Output,
-        TInt32,
-        TResource,
-        TensorOperand,
-    )
+    from opwright_runtime.gencode import Operand, Output, TResource, TensorOperand
 
 __all__ = ["BoostedTreesPredict", "boosted_trees_predict"]
 
@@ -59,7 +56,7 @@ class BoostedTreesPredict(TensorOp[TFloat32]):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `num_bucketized_features`: at least 1.
 
@@ -106,7 +103,7 @@ class BoostedTreesPredict(TensorOp[TFloat32]):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -133,7 +130,14 @@ class BoostedTreesPredict(TensorOp[TFloat32]):
         op: BoostedTreesPredict = new(BoostedTreesPredict)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(bucketized_features)
+                    or fits(TInt32, bucketized_features)
+                )
+            ):
                 op.logits = execute(
                     context[CURRENT],
                     "BoostedTreesPredict",
@@ -176,7 +180,7 @@ def boosted_trees_predict(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesPredict.create` in the current scope.
 
@@ -204,7 +208,11 @@ def boosted_trees_predict(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(bucketized_features) or fits(TInt32, bucketized_features))
+        ):
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesPredict",

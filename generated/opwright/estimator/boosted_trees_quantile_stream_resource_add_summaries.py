@@ -59,7 +59,7 @@ class BoostedTreesQuantileStreamResourceAddSummaries(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> streams = (
@@ -96,7 +96,7 @@ class BoostedTreesQuantileStreamResourceAddSummaries(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -154,7 +154,7 @@ def boosted_trees_quantile_stream_resource_add_summaries(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesQuantileStreamResourceAddSummaries.create` in the current scope: the
     operation in a graph, None eagerly.

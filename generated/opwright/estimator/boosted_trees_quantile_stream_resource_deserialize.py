@@ -62,7 +62,7 @@ class BoostedTreesQuantileStreamResourceDeserialize(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `num_streams`: at least 1.
 
@@ -104,7 +104,7 @@ class BoostedTreesQuantileStreamResourceDeserialize(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -168,7 +168,7 @@ def boosted_trees_quantile_stream_resource_deserialize(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesQuantileStreamResourceDeserialize.create` in the current scope: the
     operation in a graph, None eagerly.

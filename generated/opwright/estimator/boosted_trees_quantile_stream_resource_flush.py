@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Operation,
         Output,
-        TInt64,
         TResource,
         TensorOperand,
     )
@@ -62,7 +64,7 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> streams = (
@@ -121,7 +123,7 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -148,7 +150,16 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_buckets) is EagerTensor
+                    or type(num_buckets) is int
+                    and -9223372036854775808 <= num_buckets <= 9223372036854775807
+                    or fits(TInt64, num_buckets)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "BoostedTreesQuantileStreamResourceFlush",
@@ -194,7 +205,7 @@ def boosted_trees_quantile_stream_resource_flush(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesQuantileStreamResourceFlush.create` in the current scope, with
     BoostedTreesQuantileStreamResourceFlush.Options as keywords: the operation in a
@@ -220,7 +231,16 @@ def boosted_trees_quantile_stream_resource_flush(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_buckets) is EagerTensor
+                or type(num_buckets) is int
+                and -9223372036854775808 <= num_buckets <= 9223372036854775807
+                or fits(TInt64, num_buckets)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesQuantileStreamResourceFlush",

@@ -48,7 +48,7 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         bucket_boundaries: list of `num_features` tensors, each float32, `_found[i]`.
@@ -88,7 +88,7 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -152,7 +152,7 @@ def boosted_trees_quantile_stream_resource_get_bucket_boundaries(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesQuantileStreamResourceGetBucketBoundaries.create` in the current scope.
 

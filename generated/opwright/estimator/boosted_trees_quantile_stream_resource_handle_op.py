@@ -53,7 +53,7 @@ class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         resource: resource, `scalar`. The handle.
@@ -119,7 +119,7 @@ class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -192,7 +192,7 @@ def boosted_trees_quantile_stream_resource_handle_op(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesQuantileStreamResourceHandleOp.create` in the current scope, with
     BoostedTreesQuantileStreamResourceHandleOp.Options as keywords.

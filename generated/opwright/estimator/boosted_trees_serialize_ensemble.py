@@ -57,7 +57,7 @@ class BoostedTreesSerializeEnsemble(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         stamp_token: int64, `scalar`. Number of the state that was written.
@@ -97,7 +97,7 @@ class BoostedTreesSerializeEnsemble(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -148,7 +148,7 @@ def boosted_trees_serialize_ensemble(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesSerializeEnsemble.create` in the current scope.
 

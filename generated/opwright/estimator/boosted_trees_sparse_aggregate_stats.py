@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
 
 __all__ = [
     "BoostedTreesSparseAggregateStats",
@@ -65,6 +68,8 @@ class BoostedTreesSparseAggregateStats(Op):
 
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
+
+    Gradient: none registered.
 
     Attributes:
         stats_summary_indices: int32, `_found 4`. Node, dimension, bucket and number of
@@ -128,6 +133,8 @@ class BoostedTreesSparseAggregateStats(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -165,7 +172,34 @@ class BoostedTreesSparseAggregateStats(Op):
         op: BoostedTreesSparseAggregateStats = new(BoostedTreesSparseAggregateStats)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(node_ids) is EagerTensor
+                    or type(node_ids) is int
+                    and -2147483648 <= node_ids <= 2147483647
+                    or fits(TInt32, node_ids)
+                )
+                and (
+                    type(feature_indices) is EagerTensor
+                    or type(feature_indices) is int
+                    and -2147483648 <= feature_indices <= 2147483647
+                    or fits(TInt32, feature_indices)
+                )
+                and (
+                    type(feature_values) is EagerTensor
+                    or type(feature_values) is int
+                    and -2147483648 <= feature_values <= 2147483647
+                    or fits(TInt32, feature_values)
+                )
+                and (
+                    type(feature_shape) is EagerTensor
+                    or type(feature_shape) is int
+                    and -2147483648 <= feature_shape <= 2147483647
+                    or fits(TInt32, feature_shape)
+                )
+            ):
                 (
                     op.stats_summary_indices,
                     op.stats_summary_values,
@@ -230,6 +264,8 @@ def boosted_trees_sparse_aggregate_stats(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
+    Gradient: none registered.
+
     `BoostedTreesSparseAggregateStats.create` in the current scope.
 
     Args:
@@ -268,7 +304,34 @@ def boosted_trees_sparse_aggregate_stats(
     fast_path_error = None
     _result: BoostedTreesSparseAggregateStatsOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(node_ids) is EagerTensor
+                or type(node_ids) is int
+                and -2147483648 <= node_ids <= 2147483647
+                or fits(TInt32, node_ids)
+            )
+            and (
+                type(feature_indices) is EagerTensor
+                or type(feature_indices) is int
+                and -2147483648 <= feature_indices <= 2147483647
+                or fits(TInt32, feature_indices)
+            )
+            and (
+                type(feature_values) is EagerTensor
+                or type(feature_values) is int
+                and -2147483648 <= feature_values <= 2147483647
+                or fits(TInt32, feature_values)
+            )
+            and (
+                type(feature_shape) is EagerTensor
+                or type(feature_shape) is int
+                and -2147483648 <= feature_shape <= 2147483647
+                or fits(TInt32, feature_shape)
+            )
+        ):
             _result = BoostedTreesSparseAggregateStatsOutputs._make(
                 execute(
                     context[CURRENT],

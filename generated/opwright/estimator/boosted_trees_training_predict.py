@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TResource,
         TensorOperand,
     )
@@ -74,7 +77,7 @@ class BoostedTreesTrainingPredict(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `num_bucketized_features`: at least 1.
 
@@ -136,7 +139,7 @@ class BoostedTreesTrainingPredict(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -168,7 +171,26 @@ class BoostedTreesTrainingPredict(Op):
         op: BoostedTreesTrainingPredict = new(BoostedTreesTrainingPredict)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(cached_tree_ids) is EagerTensor
+                    or type(cached_tree_ids) is int
+                    and -2147483648 <= cached_tree_ids <= 2147483647
+                    or fits(TInt32, cached_tree_ids)
+                )
+                and (
+                    type(cached_node_ids) is EagerTensor
+                    or type(cached_node_ids) is int
+                    and -2147483648 <= cached_node_ids <= 2147483647
+                    or fits(TInt32, cached_node_ids)
+                )
+                and (
+                    all_tensors(bucketized_features)
+                    or fits(TInt32, bucketized_features)
+                )
+            ):
                 op.partial_logits, op.tree_ids, op.node_ids = execute(
                     context[CURRENT],
                     "BoostedTreesTrainingPredict",
@@ -221,7 +243,7 @@ def boosted_trees_training_predict(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesTrainingPredict.create` in the current scope.
 
@@ -255,7 +277,23 @@ def boosted_trees_training_predict(
     fast_path_error = None
     _result: BoostedTreesTrainingPredictOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(cached_tree_ids) is EagerTensor
+                or type(cached_tree_ids) is int
+                and -2147483648 <= cached_tree_ids <= 2147483647
+                or fits(TInt32, cached_tree_ids)
+            )
+            and (
+                type(cached_node_ids) is EagerTensor
+                or type(cached_node_ids) is int
+                and -2147483648 <= cached_node_ids <= 2147483647
+                or fits(TInt32, cached_node_ids)
+            )
+            and (all_tensors(bucketized_features) or fits(TInt32, bucketized_features))
+        ):
             _result = BoostedTreesTrainingPredictOutputs._make(
                 execute(
                     context[CURRENT],

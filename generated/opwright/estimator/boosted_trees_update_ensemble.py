@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         TFloat32,
-        TInt32,
         TResource,
         TensorOperand,
     )
@@ -71,7 +74,7 @@ class BoostedTreesUpdateEnsemble(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> ensemble = opwright.estimator.boosted_trees_ensemble_resource_handle_op()
@@ -133,7 +136,7 @@ class BoostedTreesUpdateEnsemble(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -172,7 +175,24 @@ class BoostedTreesUpdateEnsemble(Op):
         op: BoostedTreesUpdateEnsemble = new(BoostedTreesUpdateEnsemble)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(feature_ids) is EagerTensor
+                    or type(feature_ids) is int
+                    and -2147483648 <= feature_ids <= 2147483647
+                    or fits(TInt32, feature_ids)
+                )
+                and (all_tensors(node_ids) or fits(TInt32, node_ids))
+                and (all_tensors(thresholds) or fits(TInt32, thresholds))
+                and (
+                    type(max_depth) is EagerTensor
+                    or type(max_depth) is int
+                    and -2147483648 <= max_depth <= 2147483647
+                    or fits(TInt32, max_depth)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "BoostedTreesUpdateEnsemble",
@@ -243,7 +263,7 @@ def boosted_trees_update_ensemble(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesUpdateEnsemble.create` in the current scope: the operation in a graph,
     None eagerly.
@@ -284,7 +304,24 @@ def boosted_trees_update_ensemble(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(feature_ids) is EagerTensor
+                or type(feature_ids) is int
+                and -2147483648 <= feature_ids <= 2147483647
+                or fits(TInt32, feature_ids)
+            )
+            and (all_tensors(node_ids) or fits(TInt32, node_ids))
+            and (all_tensors(thresholds) or fits(TInt32, thresholds))
+            and (
+                type(max_depth) is EagerTensor
+                or type(max_depth) is int
+                and -2147483648 <= max_depth <= 2147483647
+                or fits(TInt32, max_depth)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesUpdateEnsemble",

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
         Output,
         StringOperand,
         TFloat32,
-        TInt32,
         TResource,
         TString,
         TensorOperand,
@@ -78,7 +81,7 @@ class BoostedTreesUpdateEnsembleV2(Op):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `num_groups`: at least 1.
 
@@ -167,7 +170,7 @@ class BoostedTreesUpdateEnsembleV2(Op):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -213,7 +216,26 @@ class BoostedTreesUpdateEnsembleV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(feature_ids) or fits(TInt32, feature_ids))
+                and (all_tensors(dimension_ids) or fits(TInt32, dimension_ids))
+                and (all_tensors(node_ids) or fits(TInt32, node_ids))
+                and (all_tensors(thresholds) or fits(TInt32, thresholds))
+                and (
+                    type(max_depth) is EagerTensor
+                    or type(max_depth) is int
+                    and -2147483648 <= max_depth <= 2147483647
+                    or fits(TInt32, max_depth)
+                )
+                and (
+                    type(pruning_mode) is EagerTensor
+                    or type(pruning_mode) is int
+                    and -2147483648 <= pruning_mode <= 2147483647
+                    or fits(TInt32, pruning_mode)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "BoostedTreesUpdateEnsembleV2",
@@ -297,7 +319,7 @@ def boosted_trees_update_ensemble_v2(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `BoostedTreesUpdateEnsembleV2.create` in the current scope, with
     BoostedTreesUpdateEnsembleV2.Options as keywords: the operation in a graph, None
@@ -344,7 +366,26 @@ def boosted_trees_update_ensemble_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(feature_ids) or fits(TInt32, feature_ids))
+            and (all_tensors(dimension_ids) or fits(TInt32, dimension_ids))
+            and (all_tensors(node_ids) or fits(TInt32, node_ids))
+            and (all_tensors(thresholds) or fits(TInt32, thresholds))
+            and (
+                type(max_depth) is EagerTensor
+                or type(max_depth) is int
+                and -2147483648 <= max_depth <= 2147483647
+                or fits(TInt32, max_depth)
+            )
+            and (
+                type(pruning_mode) is EagerTensor
+                or type(pruning_mode) is int
+                and -2147483648 <= pruning_mode <= 2147483647
+                or fits(TInt32, pruning_mode)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BoostedTreesUpdateEnsembleV2",

@@ -42,7 +42,7 @@ class IsBoostedTreesEnsembleInitialized(TensorOp[TBool]):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         is_initialized: bool, `scalar`. Whether there is an ensemble.
@@ -76,7 +76,7 @@ class IsBoostedTreesEnsembleInitialized(TensorOp[TBool]):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -125,7 +125,7 @@ def is_boosted_trees_ensemble_initialized(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IsBoostedTreesEnsembleInitialized.create` in the current scope.
 

@@ -47,7 +47,7 @@ class IsBoostedTreesQuantileStreamResourceInitialized(TensorOp[TBool]):
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         is_initialized: bool, `scalar`. Whether there are streams.
@@ -82,7 +82,7 @@ class IsBoostedTreesQuantileStreamResourceInitialized(TensorOp[TBool]):
         TensorFlow keeps the definition, so that saved graphs load, but has no kernel
         any more: TensorFlow Decision Forests trains and runs such trees.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,7 +134,7 @@ def is_boosted_trees_quantile_stream_resource_initialized(
     TensorFlow keeps the definition, so that saved graphs load, but has no kernel any
     more: TensorFlow Decision Forests trains and runs such trees.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IsBoostedTreesQuantileStreamResourceInitialized.create` in the current scope.
 

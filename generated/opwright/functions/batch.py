@@ -72,7 +72,7 @@ class Batch(Op):
     The table has a row for each call: its id, and where its rows begin and end.
     BatchFunction does all of it in one op, and is what new programs use.
 
-    Communicates with other devices.
+    Communicates with other devices. Gradient: none registered.
 
     `T`: at least 1 value.
 
@@ -190,7 +190,7 @@ class Batch(Op):
         The table has a row for each call: its id, and where its rows begin and end.
         BatchFunction does all of it in one op, and is what new programs use.
 
-        Communicates with other devices.
+        Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -314,7 +314,7 @@ def batch(
     The table has a row for each call: its id, and where its rows begin and end.
     BatchFunction does all of it in one op, and is what new programs use.
 
-    Communicates with other devices.
+    Communicates with other devices. Gradient: none registered.
 
     `Batch.create` in the current scope, with Batch.Options as keywords.
 

@@ -88,7 +88,7 @@ class BatchFunction(Op):
     `enable_large_batch_splitting` the last allowed size may be below that, and `f` gets
     larger calls in parts. tf.nondifferentiable_batch_function makes it.
 
-    Communicates with other devices.
+    Communicates with other devices. Gradient: none registered.
 
     `Tin`: at least 1 value.
 
@@ -323,7 +323,7 @@ class BatchFunction(Op):
         `enable_large_batch_splitting` the last allowed size may be below that, and `f`
         gets larger calls in parts. tf.nondifferentiable_batch_function makes it.
 
-        Communicates with other devices.
+        Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -517,7 +517,7 @@ def batch_function(
     `enable_large_batch_splitting` the last allowed size may be below that, and `f` gets
     larger calls in parts. tf.nondifferentiable_batch_function makes it.
 
-    Communicates with other devices.
+    Communicates with other devices. Gradient: none registered.
 
     `BatchFunction.create` in the current scope, with BatchFunction.Options as keywords.
 

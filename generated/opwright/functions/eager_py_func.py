@@ -59,7 +59,7 @@ class EagerPyFunc(Op):
 
     tf.py_function is the usual way to it, and is what keeps the record for gradients.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         output: list of tensors of `Tout`, `...`. What the function returns.
@@ -125,7 +125,7 @@ class EagerPyFunc(Op):
         tf.py_function is the usual way to it, and is what keeps the record for
         gradients.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -203,7 +203,7 @@ def eager_py_func(
 
     tf.py_function is the usual way to it, and is what keeps the record for gradients.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `EagerPyFunc.create` in the current scope, with EagerPyFunc.Options as keywords.
 

@@ -66,6 +66,8 @@ class MapDefun(Op):
     shapes that `output_shapes` say. tf.data's rewriting used it for maps of batches;
     tf.vectorized_map makes one computation of all calls.
 
+    Gradient: none registered.
+
     `Targuments`: at least 1 value.
 
     Attributes:
@@ -136,6 +138,8 @@ class MapDefun(Op):
         first size, and at least one dimension; others are refused. Results must have
         the shapes that `output_shapes` say. tf.data's rewriting used it for maps of
         batches; tf.vectorized_map makes one computation of all calls.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -230,6 +234,8 @@ def map_defun(
     first size, and at least one dimension; others are refused. Results must have the
     shapes that `output_shapes` say. tf.data's rewriting used it for maps of batches;
     tf.vectorized_map makes one computation of all calls.
+
+    Gradient: none registered.
 
     `MapDefun.create` in the current scope, with MapDefun.Options as keywords.
 

@@ -53,6 +53,8 @@ class MlirPassthroughOp(Op):
     turn graphs into MLIR put it in place of the op; without such a pass it cannot run,
     since it has no kernel. It serves tests of those passes.
 
+    Gradient: none registered.
+
     Attributes:
         outputs: list of tensors of `Toutputs`, `...`. What main returns.
 
@@ -90,6 +92,8 @@ class MlirPassthroughOp(Op):
         The function main of `mlir_module` has the inputs and outputs of the op. Passes
         that turn graphs into MLIR put it in place of the op; without such a pass it
         cannot run, since it has no kernel. It serves tests of those passes.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -153,6 +157,8 @@ def mlir_passthrough_op(
     The function main of `mlir_module` has the inputs and outputs of the op. Passes that
     turn graphs into MLIR put it in place of the op; without such a pass it cannot run,
     since it has no kernel. It serves tests of those passes.
+
+    Gradient: none registered.
 
     `MlirPassthroughOp.create` in the current scope.
 

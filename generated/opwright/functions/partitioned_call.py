@@ -64,6 +64,8 @@ class PartitionedCall(Op):
     dtypes in `Tout` than `f` returns; if there are more, the outputs that are left over
     are empty.
 
+    Gradient: none registered.
+
     Attributes:
         output: list of tensors of `Tout`, `...`. What `f` returns.
 
@@ -143,6 +145,8 @@ class PartitionedCall(Op):
         Arguments of another number or dtype than `f` takes are refused, and so are
         other dtypes in `Tout` than `f` returns; if there are more, the outputs that are
         left over are empty.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -238,6 +242,8 @@ def partitioned_call(
     Arguments of another number or dtype than `f` takes are refused, and so are other
     dtypes in `Tout` than `f` returns; if there are more, the outputs that are left over
     are empty.
+
+    Gradient: none registered.
 
     `PartitionedCall.create` in the current scope, with PartitionedCall.Options as
     keywords.

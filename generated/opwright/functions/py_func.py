@@ -58,7 +58,7 @@ class PyFunc(Op):
     left out. tf.numpy_function is the usual way to it, and EagerPyFunc gives eager
     tensors to the function, with gradients.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         output: list of tensors of `Tout`, `...`. What the function returns.
@@ -107,7 +107,7 @@ class PyFunc(Op):
         calls be left out. tf.numpy_function is the usual way to it, and EagerPyFunc
         gives eager tensors to the function, with gradients.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -176,7 +176,7 @@ def py_func(
     left out. tf.numpy_function is the usual way to it, and EagerPyFunc gives eager
     tensors to the function, with gradients.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `PyFunc.create` in the current scope.
 

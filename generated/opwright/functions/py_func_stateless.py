@@ -54,6 +54,8 @@ class PyFuncStateless(Op):
     function must depend on its arguments alone. tf.numpy_function with `stateful` unset
     makes it.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: list of tensors of `Tout`, `...`. What the function returns.
 
@@ -93,6 +95,8 @@ class PyFuncStateless(Op):
         uses the results, computed once for equal calls, or computed ahead for
         constants. So the function must depend on its arguments alone. tf.numpy_function
         with `stateful` unset makes it.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -154,6 +158,8 @@ def py_func_stateless(
     the results, computed once for equal calls, or computed ahead for constants. So the
     function must depend on its arguments alone. tf.numpy_function with `stateful` unset
     makes it.
+
+    Gradient: declared not differentiable.
 
     `PyFuncStateless.create` in the current scope.
 

@@ -58,7 +58,7 @@ class RemoteCall(Op):
 
     A device that does not exist is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Tin`: at least 1 value.
 
@@ -105,7 +105,7 @@ class RemoteCall(Op):
 
         A device that does not exist is refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -171,7 +171,7 @@ def remote_call(
 
     A device that does not exist is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RemoteCall.create` in the current scope.
 

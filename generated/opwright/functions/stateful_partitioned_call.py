@@ -65,7 +65,7 @@ class StatefulPartitionedCall(Op):
     dtypes in `Tout` than `f` returns; if there are more, the outputs that are left over
     are empty.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     Attributes:
         output: list of tensors of `Tout`, `...`. What `f` returns.
@@ -148,7 +148,7 @@ class StatefulPartitionedCall(Op):
         other dtypes in `Tout` than `f` returns; if there are more, the outputs that are
         left over are empty.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -245,7 +245,7 @@ def stateful_partitioned_call(
     dtypes in `Tout` than `f` returns; if there are more, the outputs that are left over
     are empty.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `StatefulPartitionedCall.create` in the current scope, with
     StatefulPartitionedCall.Options as keywords.

@@ -58,6 +58,8 @@ class SymbolicGradient(Op):
     were registered in C++. It works in graphs only; tf.GradientTape and tf.gradients do
     not use it.
 
+    Gradient: none registered.
+
     `Tin`: at least 1 value.
 
     Attributes:
@@ -104,6 +106,8 @@ class SymbolicGradient(Op):
         It is how TensorFlow 1 differentiated functions by their graph, from gradients
         that were registered in C++. It works in graphs only; tf.GradientTape and
         tf.gradients do not use it.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -169,6 +173,8 @@ def symbolic_gradient(
     It is how TensorFlow 1 differentiated functions by their graph, from gradients that
     were registered in C++. It works in graphs only; tf.GradientTape and tf.gradients do
     not use it.
+
+    Gradient: none registered.
 
     `SymbolicGradient.create` in the current scope.
 

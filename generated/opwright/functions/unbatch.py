@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringLike,
-        TInt64,
         TType,
     )
     from typing_extensions import Self
@@ -59,6 +61,8 @@ class Unbatch(TensorOp[T]):
     theirs, up to `timeout_micros`, and fail with DeadlineExceeded after that. Calls
     that belong together find each other by `container` and `shared_name`. BatchFunction
     does without it.
+
+    Gradient: none registered.
 
     Attributes:
         unbatched_tensor: `T`, `_rows *x`. The rows of this call.
@@ -131,6 +135,8 @@ class Unbatch(TensorOp[T]):
         Calls that belong together find each other by `container` and `shared_name`.
         BatchFunction does without it.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,7 +170,22 @@ class Unbatch(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_index) is EagerTensor
+                    or type(batch_index) is int
+                    and -9223372036854775808 <= batch_index <= 9223372036854775807
+                    or fits(TInt64, batch_index)
+                )
+                and (
+                    type(id) is EagerTensor
+                    or type(id) is int
+                    and -9223372036854775808 <= id <= 9223372036854775807
+                    or fits(TInt64, id)
+                )
+            ):
                 op.unbatched_tensor = execute(
                     context[CURRENT],
                     "Unbatch",
@@ -217,6 +238,8 @@ def unbatch(
     that belong together find each other by `container` and `shared_name`. BatchFunction
     does without it.
 
+    Gradient: none registered.
+
     `Unbatch.create` in the current scope, with Unbatch.Options as keywords.
 
     Args:
@@ -250,7 +273,22 @@ def unbatch(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_index) is EagerTensor
+                or type(batch_index) is int
+                and -9223372036854775808 <= batch_index <= 9223372036854775807
+                or fits(TInt64, batch_index)
+            )
+            and (
+                type(id) is EagerTensor
+                or type(id) is int
+                and -9223372036854775808 <= id <= 9223372036854775807
+                or fits(TInt64, id)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Unbatch",

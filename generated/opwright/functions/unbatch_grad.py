@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
         Output,
         SameAnyOperand,
         StringLike,
-        TInt64,
         TType,
     )
     from typing_extensions import Self
@@ -59,6 +62,8 @@ class UnbatchGrad(TensorOp[T]):
     Every caller gives the gradient of its rows; the one that had the batch waits for
     all of them and gets them in the order of the batch, while the others get a tensor
     without rows. It is called for the gradient of Unbatch, and hardly ever otherwise.
+
+    Gradient: none registered.
 
     Attributes:
         batched_grad: `T`, `_rows *x`. The gradient of the batch, or no rows.
@@ -132,6 +137,8 @@ class UnbatchGrad(TensorOp[T]):
         tensor without rows. It is called for the gradient of Unbatch, and hardly ever
         otherwise.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,7 +171,26 @@ class UnbatchGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_index) is EagerTensor
+                    or type(batch_index) is int
+                    and -9223372036854775808 <= batch_index <= 9223372036854775807
+                    or fits(TInt64, batch_index)
+                )
+                and (
+                    type(id) is EagerTensor
+                    or type(id) is int
+                    and -9223372036854775808 <= id <= 9223372036854775807
+                    or fits(TInt64, id)
+                )
+                and (
+                    type(original_input) is type(grad) is EagerTensor
+                    or fit_pair(None, original_input, grad)
+                )
+            ):
                 op.batched_grad = execute(
                     context[CURRENT],
                     "UnbatchGrad",
@@ -211,6 +237,8 @@ def unbatch_grad(
     all of them and gets them in the order of the batch, while the others get a tensor
     without rows. It is called for the gradient of Unbatch, and hardly ever otherwise.
 
+    Gradient: none registered.
+
     `UnbatchGrad.create` in the current scope, with UnbatchGrad.Options as keywords.
 
     Args:
@@ -243,7 +271,26 @@ def unbatch_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_index) is EagerTensor
+                or type(batch_index) is int
+                and -9223372036854775808 <= batch_index <= 9223372036854775807
+                or fits(TInt64, batch_index)
+            )
+            and (
+                type(id) is EagerTensor
+                or type(id) is int
+                and -9223372036854775808 <= id <= 9223372036854775807
+                or fits(TInt64, id)
+            )
+            and (
+                type(original_input) is type(grad) is EagerTensor
+                or fit_pair(None, original_input, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UnbatchGrad",

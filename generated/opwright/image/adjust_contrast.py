@@ -54,6 +54,7 @@ class AdjustContrast(TensorOp[TFloat32]):
     `min_value` and `max_value`. New calls are refused, eagerly and in graphs.
 
     AdjustContrast was removed in GraphDef version 2. Use AdjustContrastv2 instead.
+    Gradient: none registered.
 
     `T`: uint8, int8, int16, int32, int64, float32 or float64.
 
@@ -103,6 +104,7 @@ class AdjustContrast(TensorOp[TFloat32]):
         graphs.
 
         AdjustContrast was removed in GraphDef version 2. Use AdjustContrastv2 instead.
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -168,6 +170,7 @@ def adjust_contrast(
     `min_value` and `max_value`. New calls are refused, eagerly and in graphs.
 
     AdjustContrast was removed in GraphDef version 2. Use AdjustContrastv2 instead.
+    Gradient: none registered.
 
     `AdjustContrast.create` in the current scope.
 

@@ -55,6 +55,8 @@ class AdjustContrastv2(TensorOp[T]):
     inverts. Nothing is clipped. tf.image.adjust_contrast casts integers before and
     after.
 
+    Gradient: none registered.
+
     `T`: float16 or float32.
 
     Attributes:
@@ -94,6 +96,8 @@ class AdjustContrastv2(TensorOp[T]):
         the contrast, one between 0 and 1 lowers it, 0 leaves the mean alone, and a
         negative one inverts. Nothing is clipped. tf.image.adjust_contrast casts
         integers before and after.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,6 +149,8 @@ def adjust_contrastv2(
     contrast, one between 0 and 1 lowers it, 0 leaves the mean alone, and a negative one
     inverts. Nothing is clipped. tf.image.adjust_contrast casts integers before and
     after.
+
+    Gradient: none registered.
 
     `AdjustContrastv2.create` in the current scope.
 

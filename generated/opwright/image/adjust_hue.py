@@ -51,6 +51,8 @@ class AdjustHue(TensorOp[T]):
     nothing, and it is taken back. Saturation and value stay. AdjustSaturation changes
     the former. Three channels are needed; values are expected from 0 to 1.
 
+    Gradient: none registered.
+
     `T`: float16 or float32.
 
     Attributes:
@@ -87,6 +89,8 @@ class AdjustHue(TensorOp[T]):
         change nothing, and it is taken back. Saturation and value stay.
         AdjustSaturation changes the former. Three channels are needed; values are
         expected from 0 to 1.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -131,6 +135,8 @@ def adjust_hue(
     part of a full turn, so that 1/3 makes red to green and whole numbers change
     nothing, and it is taken back. Saturation and value stay. AdjustSaturation changes
     the former. Three channels are needed; values are expected from 0 to 1.
+
+    Gradient: none registered.
 
     `AdjustHue.create` in the current scope.
 

@@ -51,6 +51,8 @@ class AdjustSaturation(TensorOp[T]):
     gray of the brightest channel, and not that of RGB weights. AdjustHue changes the
     hue. Three channels are needed; values are expected from 0 to 1.
 
+    Gradient: none registered.
+
     `T`: float16 or float32.
 
     Attributes:
@@ -86,6 +88,8 @@ class AdjustSaturation(TensorOp[T]):
         `scale` and clipped to 0 to 1, and it is taken back. Hue and value stay, so that
         0 gives a gray of the brightest channel, and not that of RGB weights. AdjustHue
         changes the hue. Three channels are needed; values are expected from 0 to 1.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,6 +136,8 @@ def adjust_saturation(
     and clipped to 0 to 1, and it is taken back. Hue and value stay, so that 0 gives a
     gray of the brightest channel, and not that of RGB weights. AdjustHue changes the
     hue. Three channels are needed; values are expected from 0 to 1.
+
+    Gradient: none registered.
 
     `AdjustSaturation.create` in the current scope.
 

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,7 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -70,6 +73,8 @@ class CombinedNonMaxSuppression(Op):
     Rows past `valid_detections` are 0. Boxes may be shared by all classes, with q = 1.
     Coordinates are expected from 0 to 1, and clipped to that unless `clip_boxes` is
     off.
+
+    Gradient: none registered.
 
     Attributes:
         nmsed_boxes: float32, `b max_total_size 4 if not pad_per_class else b
@@ -168,6 +173,8 @@ class CombinedNonMaxSuppression(Op):
         1. Coordinates are expected from 0 to 1, and clipped to that unless `clip_boxes`
         is off.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -217,7 +224,22 @@ class CombinedNonMaxSuppression(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_output_size_per_class) is EagerTensor
+                    or type(max_output_size_per_class) is int
+                    and -2147483648 <= max_output_size_per_class <= 2147483647
+                    or fits(TInt32, max_output_size_per_class)
+                )
+                and (
+                    type(max_total_size) is EagerTensor
+                    or type(max_total_size) is int
+                    and -2147483648 <= max_total_size <= 2147483647
+                    or fits(TInt32, max_total_size)
+                )
+            ):
                 (
                     op.nmsed_boxes,
                     op.nmsed_scores,
@@ -287,6 +309,8 @@ def combined_non_max_suppression(
     Coordinates are expected from 0 to 1, and clipped to that unless `clip_boxes` is
     off.
 
+    Gradient: none registered.
+
     `CombinedNonMaxSuppression.create` in the current scope, with
     CombinedNonMaxSuppression.Options as keywords.
 
@@ -335,7 +359,22 @@ def combined_non_max_suppression(
     fast_path_error = None
     _result: CombinedNonMaxSuppressionOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_output_size_per_class) is EagerTensor
+                or type(max_output_size_per_class) is int
+                and -2147483648 <= max_output_size_per_class <= 2147483647
+                or fits(TInt32, max_output_size_per_class)
+            )
+            and (
+                type(max_total_size) is EagerTensor
+                or type(max_total_size) is int
+                and -2147483648 <= max_total_size <= 2147483647
+                or fits(TInt32, max_total_size)
+            )
+        ):
             _result = CombinedNonMaxSuppressionOutputs._make(
                 execute(
                     context[CURRENT],

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Output,
         TFloat16,
         TFloat64,
-        TInt32,
         TSigned,
         TUint8,
         TUint16,
@@ -75,6 +77,8 @@ class CropAndResize(TensorOp[TFloat32]):
     An index of an image that is not there is refused, as are a crop of no pixels and
     boxes that are not finite. Detectors pool regions so. ResizeBilinear resizes whole
     images, ImageProjectiveTransformV3 turns and shears them.
+
+    Gradient: registered.
 
     `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
@@ -157,6 +161,8 @@ class CropAndResize(TensorOp[TFloat32]):
         and boxes that are not finite. Detectors pool regions so. ResizeBilinear resizes
         whole images, ImageProjectiveTransformV3 turns and shears them.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -188,7 +194,22 @@ class CropAndResize(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(box_ind) is EagerTensor
+                    or type(box_ind) is int
+                    and -2147483648 <= box_ind <= 2147483647
+                    or fits(TInt32, box_ind)
+                )
+                and (
+                    type(crop_size) is EagerTensor
+                    or type(crop_size) is int
+                    and -2147483648 <= crop_size <= 2147483647
+                    or fits(TInt32, crop_size)
+                )
+            ):
                 op.crops = execute(
                     context[CURRENT],
                     "CropAndResize",
@@ -246,6 +267,8 @@ def crop_and_resize(
     boxes that are not finite. Detectors pool regions so. ResizeBilinear resizes whole
     images, ImageProjectiveTransformV3 turns and shears them.
 
+    Gradient: registered.
+
     `CropAndResize.create` in the current scope, with CropAndResize.Options as keywords.
 
     Args:
@@ -276,7 +299,22 @@ def crop_and_resize(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(box_ind) is EagerTensor
+                or type(box_ind) is int
+                and -2147483648 <= box_ind <= 2147483647
+                or fits(TInt32, box_ind)
+            )
+            and (
+                type(crop_size) is EagerTensor
+                or type(crop_size) is int
+                and -2147483648 <= crop_size <= 2147483647
+                or fits(TInt32, crop_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CropAndResize",

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Output,
         TFloat16,
         TFloat64,
-        TInt32,
         TSigned,
         TUint8,
         TUint16,
@@ -65,6 +67,8 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
     For each edge of each box, how much a small move of it would change, through all
     elements of the crop: their derivatives times the slope of the image there, which
     bilinear interpolation of CropAndResize has, and nearest pixels have not.
+
+    Gradient: none registered.
 
     `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
@@ -129,6 +133,8 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
         elements of the crop: their derivatives times the slope of the image there,
         which bilinear interpolation of CropAndResize has, and nearest pixels have not.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -158,7 +164,16 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(box_ind) is EagerTensor
+                    or type(box_ind) is int
+                    and -2147483648 <= box_ind <= 2147483647
+                    or fits(TInt32, box_ind)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "CropAndResizeGradBoxes",
@@ -202,6 +217,8 @@ def crop_and_resize_grad_boxes(
     elements of the crop: their derivatives times the slope of the image there, which
     bilinear interpolation of CropAndResize has, and nearest pixels have not.
 
+    Gradient: none registered.
+
     `CropAndResizeGradBoxes.create` in the current scope, with
     CropAndResizeGradBoxes.Options as keywords.
 
@@ -231,7 +248,16 @@ def crop_and_resize_grad_boxes(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(box_ind) is EagerTensor
+                or type(box_ind) is int
+                and -2147483648 <= box_ind <= 2147483647
+                or fits(TInt32, box_ind)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CropAndResizeGradBoxes",

@@ -11,15 +11,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -34,7 +37,6 @@ if TYPE_CHECKING:
         TFloat16,
         TFloat32,
         TFloat64,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -61,6 +63,8 @@ class CropAndResizeGradImage(TensorOp[T]):
     Each element of `grads` is added to the pixels that CropAndResize made its pixel of,
     times their weights. What was outside of an image gets lost. Boxes and `method` have
     to be the same as there.
+
+    Gradient: none registered.
 
     `T`: float32, float16 or float64.
 
@@ -130,6 +134,8 @@ class CropAndResizeGradImage(TensorOp[T]):
         of, times their weights. What was outside of an image gets lost. Boxes and
         `method` have to be the same as there.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,7 +170,22 @@ class CropAndResizeGradImage(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(box_ind) is EagerTensor
+                    or type(box_ind) is int
+                    and -2147483648 <= box_ind <= 2147483647
+                    or fits(TInt32, box_ind)
+                )
+                and (
+                    type(image_size) is EagerTensor
+                    or type(image_size) is int
+                    and -2147483648 <= image_size <= 2147483647
+                    or fits(TInt32, image_size)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "CropAndResizeGradImage",
@@ -211,6 +232,8 @@ def crop_and_resize_grad_image(
     times their weights. What was outside of an image gets lost. Boxes and `method` have
     to be the same as there.
 
+    Gradient: none registered.
+
     `CropAndResizeGradImage.create` in the current scope, with
     CropAndResizeGradImage.Options as keywords.
 
@@ -244,7 +267,22 @@ def crop_and_resize_grad_image(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(box_ind) is EagerTensor
+                or type(box_ind) is int
+                and -2147483648 <= box_ind <= 2147483647
+                or fits(TInt32, box_ind)
+            )
+            and (
+                type(image_size) is EagerTensor
+                or type(image_size) is int
+                and -2147483648 <= image_size <= 2147483647
+                or fits(TInt32, image_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CropAndResizeGradImage",

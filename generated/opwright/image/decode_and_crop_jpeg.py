@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TUint8,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         StringOperand,
-        TInt32,
         TString,
     )
     from typing_extensions import Self
@@ -58,6 +60,8 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
     how ImageNet is read for training. The window has to lie within the image, which
     ExtractJpegShape tells the size of. With a `ratio`, it is in pixels of the smaller
     image. Other formats than JPEG are refused.
+
+    Gradient: none registered.
 
     Attributes:
         image: uint8, `_h _w _c if channels == 0 else _h _w channels`. The pixels of the
@@ -170,6 +174,8 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
         image, which ExtractJpegShape tells the size of. With a `ratio`, it is in pixels
         of the smaller image. Other formats than JPEG are refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -208,7 +214,16 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(crop_window) is EagerTensor
+                    or type(crop_window) is int
+                    and -2147483648 <= crop_window <= 2147483647
+                    or fits(TInt32, crop_window)
+                )
+            ):
                 op.image = execute(
                     context[CURRENT],
                     "DecodeAndCropJpeg",
@@ -272,6 +287,8 @@ def decode_and_crop_jpeg(
     ExtractJpegShape tells the size of. With a `ratio`, it is in pixels of the smaller
     image. Other formats than JPEG are refused.
 
+    Gradient: none registered.
+
     `DecodeAndCropJpeg.create` in the current scope, with DecodeAndCropJpeg.Options as
     keywords.
 
@@ -311,7 +328,16 @@ def decode_and_crop_jpeg(
     fast_path_error = None
     _result: Output[TUint8]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(crop_window) is EagerTensor
+                or type(crop_window) is int
+                and -2147483648 <= crop_window <= 2147483647
+                or fits(TInt32, crop_window)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DecodeAndCropJpeg",

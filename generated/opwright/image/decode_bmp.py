@@ -44,6 +44,8 @@ class DecodeBmp(TensorOp[TUint8]):
     are asked for, gray is repeated, and opacity left out or set to 255; 1 is refused,
     and so are other formats: DecodeImage takes all of them.
 
+    Gradient: none registered.
+
     Attributes:
         image: uint8, `_h _w _c if channels == 0 else _h _w channels`. The pixels.
 
@@ -96,6 +98,8 @@ class DecodeBmp(TensorOp[TUint8]):
         of uint8 with rows, columns and channels, in red, green, blue. Where 3 or 4
         `channels` are asked for, gray is repeated, and opacity left out or set to 255;
         1 is refused, and so are other formats: DecodeImage takes all of them.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -157,6 +161,8 @@ def decode_bmp(
     uint8 with rows, columns and channels, in red, green, blue. Where 3 or 4 `channels`
     are asked for, gray is repeated, and opacity left out or set to 255; 1 is refused,
     and so are other formats: DecodeImage takes all of them.
+
+    Gradient: none registered.
 
     `DecodeBmp.create` in the current scope, with DecodeBmp.Options as keywords.
 

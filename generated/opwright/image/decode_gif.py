@@ -42,6 +42,8 @@ class DecodeGif(TensorOp[TUint8]):
     A JPEG or PNG file gives a stack of one frame. DecodeImage takes a GIF as well, and
     can return its first frame alone.
 
+    Gradient: none registered.
+
     Attributes:
         image: uint8, `_frames _h _w 3`. The pixels of each frame.
 
@@ -76,6 +78,8 @@ class DecodeGif(TensorOp[TUint8]):
 
         A JPEG or PNG file gives a stack of one frame. DecodeImage takes a GIF as well,
         and can return its first frame alone.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,6 +123,8 @@ def decode_gif(
 
     A JPEG or PNG file gives a stack of one frame. DecodeImage takes a GIF as well, and
     can return its first frame alone.
+
+    Gradient: none registered.
 
     `DecodeGif.create` in the current scope.
 

@@ -66,6 +66,8 @@ class DecodeImage(TensorOp[Dtype]):
     from 0 to 1. WebP and JPEG XL give uint8 alone. DecodeJpeg, DecodePng and DecodeBmp
     have options of their format.
 
+    Gradient: none registered.
+
     `dtype`: uint8, uint16 or float32.
 
     Attributes:
@@ -160,6 +162,8 @@ class DecodeImage(TensorOp[Dtype]):
         256 where it is JPEG, GIF or BMP; as float32, they are divided by their maximum,
         to lie from 0 to 1. WebP and JPEG XL give uint8 alone. DecodeJpeg, DecodePng and
         DecodeBmp have options of their format.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -269,6 +273,8 @@ def decode_image(
     where it is JPEG, GIF or BMP; as float32, they are divided by their maximum, to lie
     from 0 to 1. WebP and JPEG XL give uint8 alone. DecodeJpeg, DecodePng and DecodeBmp
     have options of their format.
+
+    Gradient: none registered.
 
     `DecodeImage.create` in the current scope, with DecodeImage.Options as keywords.
 

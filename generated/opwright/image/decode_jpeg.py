@@ -53,6 +53,8 @@ class DecodeJpeg(TensorOp[TUint8]):
     options for JPEG do nothing then. DecodeAndCropJpeg decodes a part, ExtractJpegShape
     finds the size, DecodeImage takes any format.
 
+    Gradient: none registered.
+
     Attributes:
         image: uint8, `_h _w _c if channels == 0 else _h _w channels`. The pixels.
 
@@ -160,6 +162,8 @@ class DecodeJpeg(TensorOp[TUint8]):
         the options for JPEG do nothing then. DecodeAndCropJpeg decodes a part,
         ExtractJpegShape finds the size, DecodeImage takes any format.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -260,6 +264,8 @@ def decode_jpeg(
     It takes PNG files as well, which may have 4 channels, and GIFs of one frame; the
     options for JPEG do nothing then. DecodeAndCropJpeg decodes a part, ExtractJpegShape
     finds the size, DecodeImage takes any format.
+
+    Gradient: none registered.
 
     `DecodeJpeg.create` in the current scope, with DecodeJpeg.Options as keywords.
 

@@ -55,7 +55,7 @@ class DecodeJxl(TensorOp[Dtype]):
     colors, or colors and opacity. JPEG and PNG files are taken as well, other formats
     refused; DecodeImage takes all of them.
 
-    TensorFlow 2.21 brought it.
+    TensorFlow 2.21 brought it. Gradient: none registered.
 
     `dtype`: uint8.
 
@@ -137,7 +137,7 @@ class DecodeJxl(TensorOp[Dtype]):
         gray, colors, or colors and opacity. JPEG and PNG files are taken as well, other
         formats refused; DecodeImage takes all of them.
 
-        TensorFlow 2.21 brought it.
+        TensorFlow 2.21 brought it. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -226,7 +226,7 @@ def decode_jxl(
     colors, or colors and opacity. JPEG and PNG files are taken as well, other formats
     refused; DecodeImage takes all of them.
 
-    TensorFlow 2.21 brought it.
+    TensorFlow 2.21 brought it. Gradient: none registered.
 
     `DecodeJxl.create` in the current scope, with DecodeJxl.Options as keywords.
 

@@ -61,6 +61,8 @@ class DecodePng(TensorOp[Dtype]):
     their values times 256 make uint16. Other files are refused. DecodeImage takes any
     format; EncodePng writes.
 
+    Gradient: none registered.
+
     `dtype`: uint8 or uint16.
 
     Attributes:
@@ -145,6 +147,8 @@ class DecodePng(TensorOp[Dtype]):
         It takes JPEG files as well, and GIFs of one frame, these with 0 or 3
         `channels`; their values times 256 make uint16. Other files are refused.
         DecodeImage takes any format; EncodePng writes.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -240,6 +244,8 @@ def decode_png(
     It takes JPEG files as well, and GIFs of one frame, these with 0 or 3 `channels`;
     their values times 256 make uint16. Other files are refused. DecodeImage takes any
     format; EncodePng writes.
+
+    Gradient: none registered.
 
     `DecodePng.create` in the current scope, with DecodePng.Options as keywords.
 

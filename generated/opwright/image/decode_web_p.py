@@ -58,7 +58,7 @@ class DecodeWebP(TensorOp[Dtype]):
     three axes. DecodeImage takes all formats, and returns the first frame alone where
     asked.
 
-    TensorFlow 2.20 brought it.
+    TensorFlow 2.20 brought it. Gradient: none registered.
 
     `dtype`: uint8.
 
@@ -145,7 +145,7 @@ class DecodeWebP(TensorOp[Dtype]):
         image of three axes. DecodeImage takes all formats, and returns the first frame
         alone where asked.
 
-        TensorFlow 2.20 brought it.
+        TensorFlow 2.20 brought it. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -239,7 +239,7 @@ def decode_web_p(
     three axes. DecodeImage takes all formats, and returns the first frame alone where
     asked.
 
-    TensorFlow 2.20 brought it.
+    TensorFlow 2.20 brought it. Gradient: none registered.
 
     `DecodeWebP.create` in the current scope, with DecodeWebP.Options as keywords.
 

@@ -54,6 +54,8 @@ class DrawBoundingBoxes(TensorOp[T]):
 
     DrawBoundingBoxesV2 takes other colors, and is what new programs should call.
 
+    Gradient: declared not differentiable.
+
     `T`: float32 or float16.
 
     Attributes:
@@ -96,6 +98,8 @@ class DrawBoundingBoxes(TensorOp[T]):
         outside, is skipped with a warning.
 
         DrawBoundingBoxesV2 takes other colors, and is what new programs should call.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -151,6 +155,8 @@ def draw_bounding_boxes(
     skipped with a warning.
 
     DrawBoundingBoxesV2 takes other colors, and is what new programs should call.
+
+    Gradient: declared not differentiable.
 
     `DrawBoundingBoxes.create` in the current scope.
 

@@ -55,6 +55,8 @@ class DrawBoundingBoxesV2(TensorOp[T]):
     Colors need at least as many channels as the images have, in the range of their
     values. DrawBoundingBoxes has colors of its own.
 
+    Gradient: none registered.
+
     `T`: float32 or float16.
 
     Attributes:
@@ -101,6 +103,8 @@ class DrawBoundingBoxesV2(TensorOp[T]):
 
         Colors need at least as many channels as the images have, in the range of their
         values. DrawBoundingBoxes has colors of its own.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -158,6 +162,8 @@ def draw_bounding_boxes_v2(
 
     Colors need at least as many channels as the images have, in the range of their
     values. DrawBoundingBoxes has colors of its own.
+
+    Gradient: none registered.
 
     `DrawBoundingBoxesV2.create` in the current scope.
 

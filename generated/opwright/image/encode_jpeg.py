@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TString,
+    TUint8,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -24,7 +27,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TUint8
+    from opwright_runtime.gencode import Operand, Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["EncodeJpeg", "encode_jpeg"]
@@ -52,6 +55,8 @@ class EncodeJpeg(TensorOp[TString]):
     three; other numbers are refused. JPEG loses detail: pixels that are decoded again
     differ a little, the more the lower the quality. WriteFile writes the bytes;
     EncodePng loses nothing; EncodeJpegVariableQuality takes the quality as an input.
+
+    Gradient: none registered.
 
     Attributes:
         contents: string, `scalar`. The bytes of the file.
@@ -181,6 +186,8 @@ class EncodeJpeg(TensorOp[TString]):
         bytes; EncodePng loses nothing; EncodeJpegVariableQuality takes the quality as
         an input.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -223,7 +230,11 @@ class EncodeJpeg(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(image) is EagerTensor or fits(TUint8, image))
+            ):
                 op.contents = execute(
                     context[CURRENT],
                     "EncodeJpeg",
@@ -296,6 +307,8 @@ def encode_jpeg(
     differ a little, the more the lower the quality. WriteFile writes the bytes;
     EncodePng loses nothing; EncodeJpegVariableQuality takes the quality as an input.
 
+    Gradient: none registered.
+
     `EncodeJpeg.create` in the current scope, with EncodeJpeg.Options as keywords.
 
     Args:
@@ -338,7 +351,11 @@ def encode_jpeg(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(image) is EagerTensor or fits(TUint8, image))
+        ):
             _result = execute(
                 context[CURRENT],
                 "EncodeJpeg",

@@ -10,20 +10,24 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TString,
+    TUint8,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TInt32, TUint8
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["EncodeJpegVariableQuality", "encode_jpeg_variable_quality"]
 
@@ -41,6 +45,8 @@ class EncodeJpegVariableQuality(TensorOp[TString]):
     What EncodeJpeg does with its other options at their defaults, but with a quality
     that may differ from call to call: tf.image.random_jpeg_quality spoils images so, to
     train with. A quality outside of 0 to 100 is refused.
+
+    Gradient: none registered.
 
     Attributes:
         contents: string, `scalar`. The bytes of the file.
@@ -77,6 +83,8 @@ class EncodeJpegVariableQuality(TensorOp[TString]):
         quality that may differ from call to call: tf.image.random_jpeg_quality spoils
         images so, to train with. A quality outside of 0 to 100 is refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -101,7 +109,17 @@ class EncodeJpegVariableQuality(TensorOp[TString]):
         op: EncodeJpegVariableQuality = new(EncodeJpegVariableQuality)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(images) is EagerTensor or fits(TUint8, images))
+                and (
+                    type(quality) is EagerTensor
+                    or type(quality) is int
+                    and -2147483648 <= quality <= 2147483647
+                    or fits(TInt32, quality)
+                )
+            ):
                 op.contents = execute(
                     context[CURRENT], "EncodeJpegVariableQuality", None, images, quality
                 )
@@ -124,6 +142,8 @@ def encode_jpeg_variable_quality(
     What EncodeJpeg does with its other options at their defaults, but with a quality
     that may differ from call to call: tf.image.random_jpeg_quality spoils images so, to
     train with. A quality outside of 0 to 100 is refused.
+
+    Gradient: none registered.
 
     `EncodeJpegVariableQuality.create` in the current scope.
 
@@ -151,7 +171,17 @@ def encode_jpeg_variable_quality(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(images) is EagerTensor or fits(TUint8, images))
+            and (
+                type(quality) is EagerTensor
+                or type(quality) is int
+                and -2147483648 <= quality <= 2147483647
+                or fits(TInt32, quality)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "EncodeJpegVariableQuality", name, images, quality
             )

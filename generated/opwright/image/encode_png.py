@@ -8,29 +8,25 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TString,
+    TUint8,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TUint8,
-        TUint16,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TUint16
     from typing_extensions import Self
 
 __all__ = ["EncodePng", "encode_png"]
@@ -54,6 +50,8 @@ class EncodePng(TensorOp[TString]):
     colors and opacity; other numbers are refused. Nothing is lost. Images without
     pixels are refused. WriteFile writes the bytes; EncodeJpeg makes smaller files of
     photographs.
+
+    Gradient: none registered.
 
     `T`: uint8 or uint16.
 
@@ -113,6 +111,8 @@ class EncodePng(TensorOp[TString]):
         without pixels are refused. WriteFile writes the bytes; EncodeJpeg makes smaller
         files of photographs.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -141,7 +141,11 @@ class EncodePng(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(image) is EagerTensor or fits(TUint8, image))
+            ):
                 op.contents = execute(
                     context[CURRENT],
                     "EncodePng",
@@ -178,6 +182,8 @@ def encode_png(
     pixels are refused. WriteFile writes the bytes; EncodeJpeg makes smaller files of
     photographs.
 
+    Gradient: none registered.
+
     `EncodePng.create` in the current scope, with EncodePng.Options as keywords.
 
     Args:
@@ -206,7 +212,11 @@ def encode_png(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(image) is EagerTensor or fits(TUint8, image))
+        ):
             _result = execute(
                 context[CURRENT], "EncodePng", name, image, "compression", compression
             )

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -24,7 +27,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["ExtractGlimpseV2", "extract_glimpse_v2"]
@@ -60,6 +63,8 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
     within, or Gaussian, of their mean and deviation, or 0. `uniform_noise` is the older
     name for the first, and refused beside another `noise`. CropAndResize cuts between
     pixels, and has a gradient.
+
+    Gradient: none registered.
 
     Attributes:
         glimpse: float32, `b size[0] size[1] c`. One glimpse of each image.
@@ -159,6 +164,8 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
         is the older name for the first, and refused beside another `noise`.
         CropAndResize cuts between pixels, and has a gradient.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -193,7 +200,16 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.glimpse = execute(
                     context[CURRENT],
                     "ExtractGlimpseV2",
@@ -261,6 +277,8 @@ def extract_glimpse_v2(
     name for the first, and refused beside another `noise`. CropAndResize cuts between
     pixels, and has a gradient.
 
+    Gradient: none registered.
+
     `ExtractGlimpseV2.create` in the current scope, with ExtractGlimpseV2.Options as
     keywords.
 
@@ -296,7 +314,16 @@ def extract_glimpse_v2(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExtractGlimpseV2",

@@ -66,6 +66,8 @@ class ExtractImagePatches(TensorOp[T]):
     Each list of four begins and ends with 1: others are refused. The gradient adds
     patches up where they overlap. ExtractVolumePatches is for one axis more.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8, uint16,
     uint32, uint64, complex64, complex128 or bool.
 
@@ -118,6 +120,8 @@ class ExtractImagePatches(TensorOp[T]):
 
         Each list of four begins and ends with 1: others are refused. The gradient adds
         patches up where they overlap. ExtractVolumePatches is for one axis more.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -201,6 +205,8 @@ def extract_image_patches(
 
     Each list of four begins and ends with 1: others are refused. The gradient adds
     patches up where they overlap. ExtractVolumePatches is for one axis more.
+
+    Gradient: registered.
 
     `ExtractImagePatches.create` in the current scope.
 

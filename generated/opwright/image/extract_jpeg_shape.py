@@ -51,6 +51,8 @@ class ExtractJpegShape(TensorOp[OutputType]):
     Only the header is read, so it costs next to nothing: to choose a window for
     DecodeAndCropJpeg. Other formats are refused, as is what has no header of JPEG.
 
+    Gradient: none registered.
+
     `output_type`: int32 or int64.
 
     Attributes:
@@ -101,6 +103,8 @@ class ExtractJpegShape(TensorOp[OutputType]):
 
         Only the header is read, so it costs next to nothing: to choose a window for
         DecodeAndCropJpeg. Other formats are refused, as is what has no header of JPEG.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -174,6 +178,8 @@ def extract_jpeg_shape(
 
     Only the header is read, so it costs next to nothing: to choose a window for
     DecodeAndCropJpeg. Other formats are refused, as is what has no header of JPEG.
+
+    Gradient: none registered.
 
     `ExtractJpegShape.create` in the current scope.
 

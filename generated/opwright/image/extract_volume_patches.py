@@ -53,6 +53,8 @@ class ExtractVolumePatches(TensorOp[T]):
     for images, and skips pixels where asked; Conv3D multiplies such blocks without the
     copies.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
 
@@ -99,6 +101,8 @@ class ExtractVolumePatches(TensorOp[T]):
         Each list of five begins and ends with 1: others are refused.
         ExtractImagePatches is for images, and skips pixels where asked; Conv3D
         multiplies such blocks without the copies.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,6 +177,8 @@ def extract_volume_patches(
     Each list of five begins and ends with 1: others are refused. ExtractImagePatches is
     for images, and skips pixels where asked; Conv3D multiplies such blocks without the
     copies.
+
+    Gradient: registered.
 
     `ExtractVolumePatches.create` in the current scope.
 

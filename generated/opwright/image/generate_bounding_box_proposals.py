@@ -10,21 +10,24 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -67,6 +70,8 @@ class GenerateBoundingBoxProposals(Op):
 
     What is left comes back, the best first, padded with 0 to a fixed number. There is a
     kernel for GPUs alone. On a CPU, NonMaxSuppressionV4 does the second half.
+
+    Gradient: declared not differentiable.
 
     Attributes:
         rois: float32, `b post_nms_topn 4`. The boxes, [y1, x1, y2, x2], by descending
@@ -149,6 +154,8 @@ class GenerateBoundingBoxProposals(Op):
         What is left comes back, the best first, padded with 0 to a fixed number. There
         is a kernel for GPUs alone. On a CPU, NonMaxSuppressionV4 does the second half.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -190,7 +197,16 @@ class GenerateBoundingBoxProposals(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(pre_nms_topn) is EagerTensor
+                    or type(pre_nms_topn) is int
+                    and -2147483648 <= pre_nms_topn <= 2147483647
+                    or fits(TInt32, pre_nms_topn)
+                )
+            ):
                 op.rois, op.roi_probabilities = execute(
                     context[CURRENT],
                     "GenerateBoundingBoxProposals",
@@ -255,6 +271,8 @@ def generate_bounding_box_proposals(
     What is left comes back, the best first, padded with 0 to a fixed number. There is a
     kernel for GPUs alone. On a CPU, NonMaxSuppressionV4 does the second half.
 
+    Gradient: declared not differentiable.
+
     `GenerateBoundingBoxProposals.create` in the current scope, with
     GenerateBoundingBoxProposals.Options as keywords.
 
@@ -292,7 +310,16 @@ def generate_bounding_box_proposals(
     fast_path_error = None
     _result: GenerateBoundingBoxProposalsOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(pre_nms_topn) is EagerTensor
+                or type(pre_nms_topn) is int
+                and -2147483648 <= pre_nms_topn <= 2147483647
+                or fits(TInt32, pre_nms_topn)
+            )
+        ):
             _result = GenerateBoundingBoxProposalsOutputs._make(
                 execute(
                     context[CURRENT],

@@ -43,6 +43,8 @@ class HSVToRGB(TensorOp[T]):
     error, and turn around; saturations above 1 lead to channels below 0. RGBToHSV goes
     back.
 
+    Gradient: declared not differentiable.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -75,6 +77,8 @@ class HSVToRGB(TensorOp[T]):
         largest channel, and the smallest is value * (1 - saturation). Hues beyond 0 to
         1 are no error, and turn around; saturations above 1 lead to channels below 0.
         RGBToHSV goes back.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -114,6 +118,8 @@ def hsv_to_rgb(
     channel, and the smallest is value * (1 - saturation). Hues beyond 0 to 1 are no
     error, and turn around; saturations above 1 lead to channels below 0. RGBToHSV goes
     back.
+
+    Gradient: declared not differentiable.
 
     `HSVToRGB.create` in the current scope.
 

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloating,
         TIndex,
-        TInt32,
         TUint8,
     )
     from typing_extensions import Self
@@ -73,6 +75,8 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
     integers, values are cut off to whole numbers. Other names are not refused; what
     they give is undefined. The value is 0; ImageProjectiveTransformV3 takes another
     one, and is what new programs should call.
+
+    Gradient: registered.
 
     `dtype`: uint8, int32, int64, float16, bfloat16, float32 or float64.
 
@@ -154,6 +158,8 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
         ImageProjectiveTransformV3 takes another one, and is what new programs should
         call.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -188,7 +194,16 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(output_shape) is EagerTensor
+                    or type(output_shape) is int
+                    and -2147483648 <= output_shape <= 2147483647
+                    or fits(TInt32, output_shape)
+                )
+            ):
                 op.transformed_images = execute(
                     context[CURRENT],
                     "ImageProjectiveTransformV2",
@@ -245,6 +260,8 @@ def image_projective_transform_v2(
     they give is undefined. The value is 0; ImageProjectiveTransformV3 takes another
     one, and is what new programs should call.
 
+    Gradient: registered.
+
     `ImageProjectiveTransformV2.create` in the current scope, with
     ImageProjectiveTransformV2.Options as keywords.
 
@@ -279,7 +296,16 @@ def image_projective_transform_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(output_shape) is EagerTensor
+                or type(output_shape) is int
+                and -2147483648 <= output_shape <= 2147483647
+                or fits(TInt32, output_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ImageProjectiveTransformV2",

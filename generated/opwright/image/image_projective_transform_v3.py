@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloating,
         TIndex,
-        TInt32,
         TUint8,
     )
     from typing_extensions import Self
@@ -74,6 +76,8 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
 
     Nothing is smoothed where images become smaller. Layers of Keras 2 for random
     rotation, translation and zoom call it. CropAndResize cuts out upright boxes.
+
+    Gradient: registered.
 
     `dtype`: uint8, int32, int64, float16, bfloat16, float32 or float64.
 
@@ -158,6 +162,8 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
         Nothing is smoothed where images become smaller. Layers of Keras 2 for random
         rotation, translation and zoom call it. CropAndResize cuts out upright boxes.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -193,7 +199,16 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(output_shape) is EagerTensor
+                    or type(output_shape) is int
+                    and -2147483648 <= output_shape <= 2147483647
+                    or fits(TInt32, output_shape)
+                )
+            ):
                 op.transformed_images = execute(
                     context[CURRENT],
                     "ImageProjectiveTransformV3",
@@ -254,6 +269,8 @@ def image_projective_transform_v3(
     Nothing is smoothed where images become smaller. Layers of Keras 2 for random
     rotation, translation and zoom call it. CropAndResize cuts out upright boxes.
 
+    Gradient: registered.
+
     `ImageProjectiveTransformV3.create` in the current scope, with
     ImageProjectiveTransformV3.Options as keywords.
 
@@ -289,7 +306,16 @@ def image_projective_transform_v3(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(output_shape) is EagerTensor
+                or type(output_shape) is int
+                and -2147483648 <= output_shape <= 2147483647
+                or fits(TInt32, output_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ImageProjectiveTransformV3",

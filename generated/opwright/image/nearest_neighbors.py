@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32
 
 __all__ = ["NearestNeighbors", "NearestNeighborsOutputs", "nearest_neighbors"]
 
@@ -47,6 +50,8 @@ class NearestNeighbors(Op):
     distance, the nearest first; all of them if there are fewer. Every pair is compared,
     a block of centers at a time. It is a step of k-means: KMC2ChainInitialization and
     KmeansPlusPlusInitialization choose the first centers.
+
+    Gradient: none registered.
 
     Attributes:
         nearest_center_indices: int64, `n min(m, k)`. Rows of the centers, the nearest
@@ -94,6 +99,8 @@ class NearestNeighbors(Op):
         KMC2ChainInitialization and KmeansPlusPlusInitialization choose the first
         centers.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -121,7 +128,16 @@ class NearestNeighbors(Op):
         op: NearestNeighbors = new(NearestNeighbors)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(k) is EagerTensor
+                    or type(k) is int
+                    and -9223372036854775808 <= k <= 9223372036854775807
+                    or fits(TInt64, k)
+                )
+            ):
                 op.nearest_center_indices, op.nearest_center_distances = execute(
                     context[CURRENT], "NearestNeighbors", None, points, centers, k
                 )
@@ -146,6 +162,8 @@ def nearest_neighbors(
     distance, the nearest first; all of them if there are fewer. Every pair is compared,
     a block of centers at a time. It is a step of k-means: KMC2ChainInitialization and
     KmeansPlusPlusInitialization choose the first centers.
+
+    Gradient: none registered.
 
     `NearestNeighbors.create` in the current scope.
 
@@ -176,7 +194,16 @@ def nearest_neighbors(
     fast_path_error = None
     _result: NearestNeighborsOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(k) is EagerTensor
+                or type(k) is int
+                and -9223372036854775808 <= k <= 9223372036854775807
+                or fits(TInt64, k)
+            )
+        ):
             _result = NearestNeighborsOutputs._make(
                 execute(context[CURRENT], "NearestNeighbors", name, points, centers, k)
             )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -19,6 +20,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -51,6 +53,8 @@ class NonMaxSuppression(TensorOp[TInt32]):
     Indices come back, to be given to GatherV2. The threshold is an option here, and
     fixed when a graph is built; in NonMaxSuppressionV3, which is what new programs
     should call, it is an input.
+
+    Gradient: declared not differentiable.
 
     Attributes:
         selected_indices: int32, `_k`. Rows of the boxes that were picked, by descending
@@ -116,6 +120,8 @@ class NonMaxSuppression(TensorOp[TInt32]):
         fixed when a graph is built; in NonMaxSuppressionV3, which is what new programs
         should call, it is an input.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -144,7 +150,16 @@ class NonMaxSuppression(TensorOp[TInt32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_output_size) is EagerTensor
+                    or type(max_output_size) is int
+                    and -2147483648 <= max_output_size <= 2147483647
+                    or fits(TInt32, max_output_size)
+                )
+            ):
                 op.selected_indices = execute(
                     context[CURRENT],
                     "NonMaxSuppression",
@@ -191,6 +206,8 @@ def non_max_suppression(
     fixed when a graph is built; in NonMaxSuppressionV3, which is what new programs
     should call, it is an input.
 
+    Gradient: declared not differentiable.
+
     `NonMaxSuppression.create` in the current scope, with NonMaxSuppression.Options as
     keywords.
 
@@ -219,7 +236,16 @@ def non_max_suppression(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_output_size) is EagerTensor
+                or type(max_output_size) is int
+                and -2147483648 <= max_output_size <= 2147483647
+                or fits(TInt32, max_output_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "NonMaxSuppression",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TInt32,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -60,6 +62,8 @@ class NonMaxSuppressionV2(TensorOp[TInt32]):
 
     Indices come back, to be given to GatherV2. NonMaxSuppressionV3 leaves out low
     scores, too, and is what new programs should call.
+
+    Gradient: declared not differentiable.
 
     `T`: float16 or float32.
 
@@ -109,6 +113,8 @@ class NonMaxSuppressionV2(TensorOp[TInt32]):
         Indices come back, to be given to GatherV2. NonMaxSuppressionV3 leaves out low
         scores, too, and is what new programs should call.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -135,7 +141,16 @@ class NonMaxSuppressionV2(TensorOp[TInt32]):
         op: NonMaxSuppressionV2 = new(NonMaxSuppressionV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_output_size) is EagerTensor
+                    or type(max_output_size) is int
+                    and -2147483648 <= max_output_size <= 2147483647
+                    or fits(TInt32, max_output_size)
+                )
+            ):
                 op.selected_indices = execute(
                     context[CURRENT],
                     "NonMaxSuppressionV2",
@@ -173,6 +188,8 @@ def non_max_suppression_v2(
     Indices come back, to be given to GatherV2. NonMaxSuppressionV3 leaves out low
     scores, too, and is what new programs should call.
 
+    Gradient: declared not differentiable.
+
     `NonMaxSuppressionV2.create` in the current scope.
 
     Args:
@@ -200,7 +217,16 @@ def non_max_suppression_v2(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_output_size) is EagerTensor
+                or type(max_output_size) is int
+                and -2147483648 <= max_output_size <= 2147483647
+                or fits(TInt32, max_output_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "NonMaxSuppressionV2",

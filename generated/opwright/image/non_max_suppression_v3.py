@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TInt32,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -64,6 +66,8 @@ class NonMaxSuppressionV3(TensorOp[TInt32]):
     NonMaxSuppressionV4 pads them to a fixed number, NonMaxSuppressionV5 lowers scores
     instead of leaving boxes out, CombinedNonMaxSuppression treats batches and classes,
     NonMaxSuppressionWithOverlaps takes any measure of overlap.
+
+    Gradient: none registered.
 
     `T`: float16 or float32.
 
@@ -118,6 +122,8 @@ class NonMaxSuppressionV3(TensorOp[TInt32]):
         scores instead of leaving boxes out, CombinedNonMaxSuppression treats batches
         and classes, NonMaxSuppressionWithOverlaps takes any measure of overlap.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -146,7 +152,16 @@ class NonMaxSuppressionV3(TensorOp[TInt32]):
         op: NonMaxSuppressionV3 = new(NonMaxSuppressionV3)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_output_size) is EagerTensor
+                    or type(max_output_size) is int
+                    and -2147483648 <= max_output_size <= 2147483647
+                    or fits(TInt32, max_output_size)
+                )
+            ):
                 op.selected_indices = execute(
                     context[CURRENT],
                     "NonMaxSuppressionV3",
@@ -192,6 +207,8 @@ def non_max_suppression_v3(
     instead of leaving boxes out, CombinedNonMaxSuppression treats batches and classes,
     NonMaxSuppressionWithOverlaps takes any measure of overlap.
 
+    Gradient: none registered.
+
     `NonMaxSuppressionV3.create` in the current scope.
 
     Args:
@@ -221,7 +238,16 @@ def non_max_suppression_v3(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_output_size) is EagerTensor
+                or type(max_output_size) is int
+                and -2147483648 <= max_output_size <= 2147483647
+                or fits(TInt32, max_output_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "NonMaxSuppressionV3",

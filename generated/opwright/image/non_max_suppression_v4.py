@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         SameOperand,
         TFloat16,
         TFloat32,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -78,6 +80,8 @@ class NonMaxSuppressionV4(Op):
     Boxes with scores that are not above `score_threshold` are left out from the start.
     What sets it apart from NonMaxSuppressionV3 is `pad_to_max_output_size`, for
     programs that need shapes which are known: indices past `valid_outputs` are 0 then.
+
+    Gradient: none registered.
 
     `T`: float16 or float32.
 
@@ -160,6 +164,8 @@ class NonMaxSuppressionV4(Op):
         for programs that need shapes which are known: indices past `valid_outputs` are
         0 then.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -196,7 +202,16 @@ class NonMaxSuppressionV4(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_output_size) is EagerTensor
+                    or type(max_output_size) is int
+                    and -2147483648 <= max_output_size <= 2147483647
+                    or fits(TInt32, max_output_size)
+                )
+            ):
                 op.selected_indices, op.valid_outputs = execute(
                     context[CURRENT],
                     "NonMaxSuppressionV4",
@@ -247,6 +262,8 @@ def non_max_suppression_v4(
     What sets it apart from NonMaxSuppressionV3 is `pad_to_max_output_size`, for
     programs that need shapes which are known: indices past `valid_outputs` are 0 then.
 
+    Gradient: none registered.
+
     `NonMaxSuppressionV4.create` in the current scope, with NonMaxSuppressionV4.Options
     as keywords.
 
@@ -283,7 +300,16 @@ def non_max_suppression_v4(
     fast_path_error = None
     _result: NonMaxSuppressionV4Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_output_size) is EagerTensor
+                or type(max_output_size) is int
+                and -2147483648 <= max_output_size <= 2147483647
+                or fits(TInt32, max_output_size)
+            )
+        ):
             _result = NonMaxSuppressionV4Outputs._make(
                 execute(
                     context[CURRENT],

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         SameOperand,
         TFloat16,
         TFloat32,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -83,6 +85,8 @@ class NonMaxSuppressionV5(Op, Generic[T]):
     the indices.
 
     Corners may come in either order, and in any unit. Negative sigmas are refused.
+
+    Gradient: none registered.
 
     `T`: float16 or float32.
 
@@ -172,6 +176,8 @@ class NonMaxSuppressionV5(Op, Generic[T]):
 
         Corners may come in either order, and in any unit. Negative sigmas are refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -212,7 +218,16 @@ class NonMaxSuppressionV5(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_output_size) is EagerTensor
+                    or type(max_output_size) is int
+                    and -2147483648 <= max_output_size <= 2147483647
+                    or fits(TInt32, max_output_size)
+                )
+            ):
                 op.selected_indices, op.selected_scores, op.valid_outputs = execute(
                     context[CURRENT],
                     "NonMaxSuppressionV5",
@@ -276,6 +291,8 @@ def non_max_suppression_v5(
 
     Corners may come in either order, and in any unit. Negative sigmas are refused.
 
+    Gradient: none registered.
+
     `NonMaxSuppressionV5.create` in the current scope, with NonMaxSuppressionV5.Options
     as keywords.
 
@@ -316,7 +333,16 @@ def non_max_suppression_v5(
     fast_path_error = None
     _result: NonMaxSuppressionV5Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_output_size) is EagerTensor
+                or type(max_output_size) is int
+                and -2147483648 <= max_output_size <= 2147483647
+                or fits(TInt32, max_output_size)
+            )
+        ):
             _result = NonMaxSuppressionV5Outputs._make(
                 execute(
                     context[CURRENT],

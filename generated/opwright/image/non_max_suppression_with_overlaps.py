@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TInt32,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -47,6 +49,8 @@ class NonMaxSuppressionWithOverlaps(TensorOp[TInt32]):
     start. Overlaps may be anything: of turned boxes, of masks, or inverse distances.
 
     NonMaxSuppressionV3 computes the overlaps of upright boxes itself.
+
+    Gradient: declared not differentiable.
 
     Attributes:
         selected_indices: int32, `_k`. Rows of the items that were picked, by descending
@@ -95,6 +99,8 @@ class NonMaxSuppressionWithOverlaps(TensorOp[TInt32]):
 
         NonMaxSuppressionV3 computes the overlaps of upright boxes itself.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,7 +130,16 @@ class NonMaxSuppressionWithOverlaps(TensorOp[TInt32]):
         op: NonMaxSuppressionWithOverlaps = new(NonMaxSuppressionWithOverlaps)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_output_size) is EagerTensor
+                    or type(max_output_size) is int
+                    and -2147483648 <= max_output_size <= 2147483647
+                    or fits(TInt32, max_output_size)
+                )
+            ):
                 op.selected_indices = execute(
                     context[CURRENT],
                     "NonMaxSuppressionWithOverlaps",
@@ -166,6 +181,8 @@ def non_max_suppression_with_overlaps(
 
     NonMaxSuppressionV3 computes the overlaps of upright boxes itself.
 
+    Gradient: declared not differentiable.
+
     `NonMaxSuppressionWithOverlaps.create` in the current scope.
 
     Args:
@@ -196,7 +213,16 @@ def non_max_suppression_with_overlaps(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_output_size) is EagerTensor
+                or type(max_output_size) is int
+                and -2147483648 <= max_output_size <= 2147483647
+                or fits(TInt32, max_output_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "NonMaxSuppressionWithOverlaps",

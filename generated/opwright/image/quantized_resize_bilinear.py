@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TQint32,
         TQuint8,
     )
@@ -79,6 +81,8 @@ class QuantizedResizeBilinear(Op, Generic[T]):
     Between two rows and two columns, pixels are weighted by their nearness, in whole
     numbers. The codes keep the range that they stand for, so that `out_min` and
     `out_max` are `min` and `max`. ResizeBilinear is for images that are not quantized.
+
+    Gradient: none registered.
 
     `T`: quint8, qint32 or float32.
 
@@ -169,6 +173,8 @@ class QuantizedResizeBilinear(Op, Generic[T]):
         and `out_max` are `min` and `max`. ResizeBilinear is for images that are not
         quantized.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -205,7 +211,16 @@ class QuantizedResizeBilinear(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.resized_images, op.out_min, op.out_max = execute(
                     context[CURRENT],
                     "QuantizedResizeBilinear",
@@ -261,6 +276,8 @@ def quantized_resize_bilinear(
     numbers. The codes keep the range that they stand for, so that `out_min` and
     `out_max` are `min` and `max`. ResizeBilinear is for images that are not quantized.
 
+    Gradient: none registered.
+
     `QuantizedResizeBilinear.create` in the current scope, with
     QuantizedResizeBilinear.Options as keywords.
 
@@ -296,7 +313,16 @@ def quantized_resize_bilinear(
     fast_path_error = None
     _result: QuantizedResizeBilinearOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = QuantizedResizeBilinearOutputs._make(
                 execute(
                     context[CURRENT],

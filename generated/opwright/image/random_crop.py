@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         TFloat32,
         TFloat64,
-        TInt64,
         TSigned,
         TUint8,
     )
@@ -60,7 +62,7 @@ class RandomCrop(TensorOp[T]):
     tf.image.stateless_random_crop draws a place from a seed and calls Slice.
 
     RandomCrop was removed in GraphDef version 8. Random crop is now pure Python.
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `T`: uint8, int8, int16, int32, int64, float32 or float64.
 
@@ -131,7 +133,7 @@ class RandomCrop(TensorOp[T]):
         tf.image.stateless_random_crop draws a place from a seed and calls Slice.
 
         RandomCrop was removed in GraphDef version 8. Random crop is now pure Python.
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -160,7 +162,16 @@ class RandomCrop(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -9223372036854775808 <= size <= 9223372036854775807
+                    or fits(TInt64, size)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "RandomCrop",
@@ -209,7 +220,7 @@ def random_crop(
     tf.image.stateless_random_crop draws a place from a seed and calls Slice.
 
     RandomCrop was removed in GraphDef version 8. Random crop is now pure Python.
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `RandomCrop.create` in the current scope, with RandomCrop.Options as keywords.
 
@@ -238,7 +249,16 @@ def random_crop(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -9223372036854775808 <= size <= 9223372036854775807
+                or fits(TInt64, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RandomCrop",

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloating,
-        TInt32,
         TSigned,
         TUint8,
         TUint16,
@@ -71,6 +73,8 @@ class ResizeBicubic(TensorOp[TFloat32]):
 
     The result is always float32. Both settings together are refused, and empty images,
     too.
+
+    Gradient: registered.
 
     `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
     bfloat16.
@@ -154,6 +158,8 @@ class ResizeBicubic(TensorOp[TFloat32]):
         The result is always float32. Both settings together are refused, and empty
         images, too.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -186,7 +192,16 @@ class ResizeBicubic(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.resized_images = execute(
                     context[CURRENT],
                     "ResizeBicubic",
@@ -245,6 +260,8 @@ def resize_bicubic(
     The result is always float32. Both settings together are refused, and empty images,
     too.
 
+    Gradient: registered.
+
     `ResizeBicubic.create` in the current scope, with ResizeBicubic.Options as keywords.
 
     Args:
@@ -276,7 +293,16 @@ def resize_bicubic(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResizeBicubic",

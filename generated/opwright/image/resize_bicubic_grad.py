@@ -58,6 +58,8 @@ class ResizeBicubicGrad(TensorOp[T]):
     its pixel of, times their weights, as the settings, which have to be the same, say.
     Of `original_image` only the shape and dtype count.
 
+    Gradient: none registered.
+
     `T`: float32 or float64.
 
     Attributes:
@@ -130,6 +132,8 @@ class ResizeBicubicGrad(TensorOp[T]):
         Each element of `grads` is added to the up to sixteen pixels that ResizeBicubic
         made its pixel of, times their weights, as the settings, which have to be the
         same, say. Of `original_image` only the shape and dtype count.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -208,6 +212,8 @@ def resize_bicubic_grad(
     Each element of `grads` is added to the up to sixteen pixels that ResizeBicubic made
     its pixel of, times their weights, as the settings, which have to be the same, say.
     Of `original_image` only the shape and dtype count.
+
+    Gradient: none registered.
 
     `ResizeBicubicGrad.create` in the current scope, with ResizeBicubicGrad.Options as
     keywords.

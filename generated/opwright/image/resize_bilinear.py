@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloating,
-        TInt32,
         TSigned,
         TUint8,
         TUint16,
@@ -68,6 +70,8 @@ class ResizeBilinear(TensorOp[TFloat32]):
 
     The result is always float32. `half_pixel_centers` is what tf.image.resize sets, and
     what new programs should; both settings together are refused, and empty images, too.
+
+    Gradient: registered.
 
     `T`: int8, uint8, int16, uint16, int32, int64, bfloat16, float16, float32 or
     float64.
@@ -150,6 +154,8 @@ class ResizeBilinear(TensorOp[TFloat32]):
         and what new programs should; both settings together are refused, and empty
         images, too.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -183,7 +189,16 @@ class ResizeBilinear(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.resized_images = execute(
                     context[CURRENT],
                     "ResizeBilinear",
@@ -239,6 +254,8 @@ def resize_bilinear(
     The result is always float32. `half_pixel_centers` is what tf.image.resize sets, and
     what new programs should; both settings together are refused, and empty images, too.
 
+    Gradient: registered.
+
     `ResizeBilinear.create` in the current scope, with ResizeBilinear.Options as
     keywords.
 
@@ -272,7 +289,16 @@ def resize_bilinear(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResizeBilinear",

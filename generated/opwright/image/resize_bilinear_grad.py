@@ -58,6 +58,8 @@ class ResizeBilinearGrad(TensorOp[T]):
     its pixel of, times their weights, as the settings, which have to be the same, say.
     Of `original_image` only the shape and dtype count.
 
+    Gradient: declared not differentiable.
+
     `T`: float32, bfloat16, float16 or float64.
 
     Attributes:
@@ -128,6 +130,8 @@ class ResizeBilinearGrad(TensorOp[T]):
         Each element of `grads` is added to the up to four pixels that ResizeBilinear
         made its pixel of, times their weights, as the settings, which have to be the
         same, say. Of `original_image` only the shape and dtype count.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,6 +209,8 @@ def resize_bilinear_grad(
     Each element of `grads` is added to the up to four pixels that ResizeBilinear made
     its pixel of, times their weights, as the settings, which have to be the same, say.
     Of `original_image` only the shape and dtype count.
+
+    Gradient: declared not differentiable.
 
     `ResizeBilinearGrad.create` in the current scope, with ResizeBilinearGrad.Options as
     keywords.

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloating,
-        TInt32,
         TSigned,
         TUint8,
         TUint16,
@@ -69,6 +71,8 @@ class ResizeNearestNeighbor(TensorOp[T]):
     stays. Photographs look jagged: ResizeBilinear interpolates.
 
     Both settings together are refused, and empty images, too.
+
+    Gradient: registered.
 
     `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
     bfloat16.
@@ -149,6 +153,8 @@ class ResizeNearestNeighbor(TensorOp[T]):
 
         Both settings together are refused, and empty images, too.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -181,7 +187,16 @@ class ResizeNearestNeighbor(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.resized_images = execute(
                     context[CURRENT],
                     "ResizeNearestNeighbor",
@@ -236,6 +251,8 @@ def resize_nearest_neighbor(
 
     Both settings together are refused, and empty images, too.
 
+    Gradient: registered.
+
     `ResizeNearestNeighbor.create` in the current scope, with
     ResizeNearestNeighbor.Options as keywords.
 
@@ -269,7 +286,16 @@ def resize_nearest_neighbor(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResizeNearestNeighbor",

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Output,
         TFloating,
         TInt8,
-        TInt32,
         TUint8,
     )
     from typing_extensions import Self
@@ -59,6 +61,8 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
     Each element of `grads` is added to the one pixel that ResizeNearestNeighbor took
     its pixel from, as the settings, which have to be the same, say. Pixels that nobody
     took get 0.
+
+    Gradient: none registered.
 
     `T`: uint8, int8, int32, float16, float32, float64 or bfloat16.
 
@@ -129,6 +133,8 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
         took its pixel from, as the settings, which have to be the same, say. Pixels
         that nobody took get 0.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -160,7 +166,16 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "ResizeNearestNeighborGrad",
@@ -206,6 +221,8 @@ def resize_nearest_neighbor_grad(
     its pixel from, as the settings, which have to be the same, say. Pixels that nobody
     took get 0.
 
+    Gradient: none registered.
+
     `ResizeNearestNeighborGrad.create` in the current scope, with
     ResizeNearestNeighborGrad.Options as keywords.
 
@@ -238,7 +255,16 @@ def resize_nearest_neighbor_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResizeNearestNeighborGrad",

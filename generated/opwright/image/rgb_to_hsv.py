@@ -46,6 +46,8 @@ class RGBToHSV(TensorOp[T]):
     gray has hue 0, black saturation 0 too. Channels are expected from 0 to 1; others
     scale the value alone. HSVToRGB goes back.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -81,6 +83,8 @@ class RGBToHSV(TensorOp[T]):
         where a hue of 0 is red, 1/3 green and 2/3 blue, and what is between lies
         evenly. A gray has hue 0, black saturation 0 too. Channels are expected from 0
         to 1; others scale the value alone. HSVToRGB goes back.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,6 +127,8 @@ def rgb_to_hsv(
     where a hue of 0 is red, 1/3 green and 2/3 blue, and what is between lies evenly. A
     gray has hue 0, black saturation 0 too. Channels are expected from 0 to 1; others
     scale the value alone. HSVToRGB goes back.
+
+    Gradient: registered.
 
     `RGBToHSV.create` in the current scope.
 

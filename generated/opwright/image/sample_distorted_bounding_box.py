@@ -88,7 +88,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
     StatelessSampleDistortedBoundingBox has no state, and is what new programs should
     call.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `T`: uint8, int8, int16, int32 or int64.
 
@@ -226,7 +226,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
         StatelessSampleDistortedBoundingBox has no state, and is what new programs
         should call.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -344,7 +344,7 @@ def sample_distorted_bounding_box(
     StatelessSampleDistortedBoundingBox has no state, and is what new programs should
     call.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `SampleDistortedBoundingBox.create` in the current scope, with
     SampleDistortedBoundingBox.Options as keywords.

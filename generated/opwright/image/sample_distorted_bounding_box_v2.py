@@ -87,7 +87,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
     to call. StatelessSampleDistortedBoundingBox has no state, and is what new programs
     should call.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `T`: uint8, int8, int16, int32 or int64.
 
@@ -220,7 +220,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
         call to call. StatelessSampleDistortedBoundingBox has no state, and is what new
         programs should call.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -337,7 +337,7 @@ def sample_distorted_bounding_box_v2(
     to call. StatelessSampleDistortedBoundingBox has no state, and is what new programs
     should call.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `SampleDistortedBoundingBoxV2.create` in the current scope, with
     SampleDistortedBoundingBoxV2.Options as keywords.

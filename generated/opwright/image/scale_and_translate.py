@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         TFloating,
-        TInt32,
         TSigned,
         TUint8,
         TUint16,
@@ -74,6 +76,8 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
     mitchellcubic; triangle is what bilinear means, and keyscubic what bicubic does. A
     scale has to be above 0. tf.image.resize calls it for antialiasing, and for Lanczos
     kernels.
+
+    Gradient: registered.
 
     `T`: int8, uint8, int16, uint16, int32, int64, bfloat16, float16, float32 or
     float64.
@@ -157,6 +161,8 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
         A scale has to be above 0. tf.image.resize calls it for antialiasing, and for
         Lanczos kernels.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,7 +197,16 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.resized_images = execute(
                     context[CURRENT],
                     "ScaleAndTranslate",
@@ -249,6 +264,8 @@ def scale_and_translate(
     scale has to be above 0. tf.image.resize calls it for antialiasing, and for Lanczos
     kernels.
 
+    Gradient: registered.
+
     `ScaleAndTranslate.create` in the current scope, with ScaleAndTranslate.Options as
     keywords.
 
@@ -282,7 +299,16 @@ def scale_and_translate(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ScaleAndTranslate",

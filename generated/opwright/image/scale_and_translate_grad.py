@@ -61,6 +61,8 @@ class ScaleAndTranslateGrad(TensorOp[T]):
     of, times their weights, as the other inputs and the settings, which have to be the
     same, say. Of `original_image` only the shape counts.
 
+    Gradient: none registered.
+
     `T`: float32.
 
     Attributes:
@@ -131,6 +133,8 @@ class ScaleAndTranslateGrad(TensorOp[T]):
         Each element of `grads` is added to the pixels that ScaleAndTranslate made its
         pixel of, times their weights, as the other inputs and the settings, which have
         to be the same, say. Of `original_image` only the shape counts.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -210,6 +214,8 @@ def scale_and_translate_grad(
     Each element of `grads` is added to the pixels that ScaleAndTranslate made its pixel
     of, times their weights, as the other inputs and the settings, which have to be the
     same, say. Of `original_image` only the shape counts.
+
+    Gradient: none registered.
 
     `ScaleAndTranslateGrad.create` in the current scope, with
     ScaleAndTranslateGrad.Options as keywords.

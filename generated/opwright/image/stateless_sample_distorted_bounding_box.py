@@ -88,6 +88,8 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
     `seed` alone decides the window: equal seeds give equal ones in every call, so that
     each image wants a seed of its own.
 
+    Gradient: none registered.
+
     `T`: uint8, int8, int16, int32 or int64.
 
     `Tseed`: int32 or int64.
@@ -207,6 +209,8 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
         `seed` alone decides the window: equal seeds give equal ones in every call, so
         that each image wants a seed of its own.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -315,6 +319,8 @@ def stateless_sample_distorted_bounding_box(
 
     `seed` alone decides the window: equal seeds give equal ones in every call, so that
     each image wants a seed of its own.
+
+    Gradient: none registered.
 
     `StatelessSampleDistortedBoundingBox.create` in the current scope, with
     StatelessSampleDistortedBoundingBox.Options as keywords.

@@ -39,6 +39,8 @@ class DecodeBase64(TensorOp[TString]):
     `/` are refused, as are spaces and line breaks. Padding with `=` may be there or
     not. EncodeBase64 writes it.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: string, `*x`. The bytes.
 
@@ -67,6 +69,8 @@ class DecodeBase64(TensorOp[TString]):
         The alphabet is the one of RFC 4648 that is safe in URLs, with `-` and `_`; `+`
         and `/` are refused, as are spaces and line breaks. Padding with `=` may be
         there or not. EncodeBase64 writes it.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -104,6 +108,8 @@ def decode_base64(
     The alphabet is the one of RFC 4648 that is safe in URLs, with `-` and `_`; `+` and
     `/` are refused, as are spaces and line breaks. Padding with `=` may be there or
     not. EncodeBase64 writes it.
+
+    Gradient: declared not differentiable.
 
     `DecodeBase64.create` in the current scope.
 

@@ -44,6 +44,8 @@ class DecodeCompressed(TensorOp[TString]):
     compression. But a stream that ends too early gives what could be read, and nothing
     is said; of several streams of ZLIB only the first is read. ReadFile reads files.
 
+    Gradient: none registered.
+
     Attributes:
         output: string, `*x`. The data as it was before.
 
@@ -99,6 +101,8 @@ class DecodeCompressed(TensorOp[TString]):
         the compression. But a stream that ends too early gives what could be read, and
         nothing is said; of several streams of ZLIB only the first is read. ReadFile
         reads files.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -163,6 +167,8 @@ def decode_compressed(
     together. What is no such stream is refused, and so is any other word for the
     compression. But a stream that ends too early gives what could be read, and nothing
     is said; of several streams of ZLIB only the first is read. ReadFile reads files.
+
+    Gradient: none registered.
 
     `DecodeCompressed.create` in the current scope, with DecodeCompressed.Options as
     keywords.

@@ -66,6 +66,8 @@ class DecodeCSV(Op):
 
     CSVDatasetV2 reads whole files.
 
+    Gradient: none registered.
+
     `OUT_TYPE`: float32, float64, int32, int64 or string, at least 1 value.
 
     Attributes:
@@ -157,6 +159,8 @@ class DecodeCSV(Op):
         of text are kept.
 
         CSVDatasetV2 reads whole files.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -252,6 +256,8 @@ def decode_csv(
     kept.
 
     CSVDatasetV2 reads whole files.
+
+    Gradient: none registered.
 
     `DecodeCSV.create` in the current scope, with DecodeCSV.Options as keywords.
 

@@ -40,6 +40,8 @@ class DecodeJSONExample(TensorOp[TString]):
     ParseExampleV2 reads. Text that is no JSON, or that has fields which the message
     lacks, is refused.
 
+    Gradient: none registered.
+
     Attributes:
         binary_examples: string, `*x`. The same examples, serialized.
 
@@ -73,6 +75,8 @@ class DecodeJSONExample(TensorOp[TString]):
         names are written in lowerCamelCase or as in the message. What comes out is what
         ParseExampleV2 reads. Text that is no JSON, or that has fields which the message
         lacks, is refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,6 +121,8 @@ def decode_json_example(
     names are written in lowerCamelCase or as in the message. What comes out is what
     ParseExampleV2 reads. Text that is no JSON, or that has fields which the message
     lacks, is refused.
+
+    Gradient: none registered.
 
     `DecodeJSONExample.create` in the current scope.
 

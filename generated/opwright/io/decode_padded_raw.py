@@ -9,15 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Output,
         StringOperand,
         TFloating,
-        TInt32,
         TSigned,
         TString,
         TUint8,
@@ -65,6 +67,8 @@ class DecodePaddedRaw(TensorOp[OutType]):
     DecodeRaw for strings of different lengths: each is filled up with zero bytes to
     `fixed_length`, or cut off there, and then read as numbers of `out_type`. A length
     that is not positive, or no multiple of the size of a number, is refused.
+
+    Gradient: declared not differentiable.
 
     `out_type`: float16, float32, float64, int32, uint16, uint8, int16, int8, int64 or
     bfloat16.
@@ -127,6 +131,8 @@ class DecodePaddedRaw(TensorOp[OutType]):
         `fixed_length`, or cut off there, and then read as numbers of `out_type`. A
         length that is not positive, or no multiple of the size of a number, is refused.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -154,7 +160,16 @@ class DecodePaddedRaw(TensorOp[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(fixed_length) is EagerTensor
+                    or type(fixed_length) is int
+                    and -2147483648 <= fixed_length <= 2147483647
+                    or fits(TInt32, fixed_length)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "DecodePaddedRaw",
@@ -197,6 +212,8 @@ def decode_padded_raw(
     `fixed_length`, or cut off there, and then read as numbers of `out_type`. A length
     that is not positive, or no multiple of the size of a number, is refused.
 
+    Gradient: declared not differentiable.
+
     `DecodePaddedRaw.create` in the current scope, with DecodePaddedRaw.Options as
     keywords.
 
@@ -225,7 +242,16 @@ def decode_padded_raw(
     fast_path_error = None
     _result: Output[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(fixed_length) is EagerTensor
+                or type(fixed_length) is int
+                and -2147483648 <= fixed_length <= 2147483647
+                or fits(TInt32, fixed_length)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DecodePaddedRaw",

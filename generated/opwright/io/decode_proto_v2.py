@@ -76,6 +76,8 @@ class DecodeProtoV2(Op):
     message are refused, and so is an empty batch. EncodeProto writes; ParseExampleV2 is
     faster for tf.train.Example.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         sizes: int32, `*x len(output_types)`. How many values each field has in each
             message.
@@ -166,6 +168,8 @@ class DecodeProtoV2(Op):
         cannot hold the field, a field that the message does not have, and bytes that
         are no message are refused, and so is an empty batch. EncodeProto writes;
         ParseExampleV2 is faster for tf.train.Example.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -272,6 +276,8 @@ def decode_proto_v2(
     cannot hold the field, a field that the message does not have, and bytes that are no
     message are refused, and so is an empty batch. EncodeProto writes; ParseExampleV2 is
     faster for tf.train.Example.
+
+    Gradient: declared not differentiable.
 
     `DecodeProtoV2.create` in the current scope, with DecodeProtoV2.Options as keywords.
 

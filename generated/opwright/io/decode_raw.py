@@ -68,6 +68,8 @@ class DecodeRaw(TensorOp[OutType]):
     tensors that were serialized there is ParseTensor, for numbers written as text
     StringToNumber.
 
+    Gradient: declared not differentiable.
+
     `out_type`: float16, float32, float64, int32, uint16, uint8, int16, int8, int64,
     complex64, complex128, bool or bfloat16.
 
@@ -129,6 +131,8 @@ class DecodeRaw(TensorOp[OutType]):
         number; other ones are refused. DecodePaddedRaw takes strings of different
         lengths. For tensors that were serialized there is ParseTensor, for numbers
         written as text StringToNumber.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -200,6 +204,8 @@ def decode_raw(
     other ones are refused. DecodePaddedRaw takes strings of different lengths. For
     tensors that were serialized there is ParseTensor, for numbers written as text
     StringToNumber.
+
+    Gradient: declared not differentiable.
 
     `DecodeRaw.create` in the current scope, with DecodeRaw.Options as keywords.
 

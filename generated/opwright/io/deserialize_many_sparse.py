@@ -67,6 +67,8 @@ class DeserializeManySparse(Op, Generic[Dtype]):
 
     DeserializeSparse takes variants too, and any number of dimensions.
 
+    Gradient: none registered.
+
     Attributes:
         sparse_indices: int64, `_entries _rank`. Where the values stand, the number of
             the tensor first.
@@ -111,6 +113,8 @@ class DeserializeManySparse(Op, Generic[Dtype]):
         one at least. Entries are taken as they come, sorted or not.
 
         DeserializeSparse takes variants too, and any number of dimensions.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -170,6 +174,8 @@ def deserialize_many_sparse(
     least. Entries are taken as they come, sorted or not.
 
     DeserializeSparse takes variants too, and any number of dimensions.
+
+    Gradient: none registered.
 
     `DeserializeManySparse.create` in the current scope.
 

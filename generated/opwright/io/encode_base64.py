@@ -43,6 +43,8 @@ class EncodeBase64(TensorOp[TString]):
     Three bytes become four characters of the alphabet of RFC 4648 that is safe in URLs
     and names of files: `-` and `_` in place of `+` and `/`. DecodeBase64 reads it.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: string, `*x`. The text.
 
@@ -93,6 +95,8 @@ class EncodeBase64(TensorOp[TString]):
         Three bytes become four characters of the alphabet of RFC 4648 that is safe in
         URLs and names of files: `-` and `_` in place of `+` and `/`. DecodeBase64 reads
         it.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,6 +149,8 @@ def encode_base64(
 
     Three bytes become four characters of the alphabet of RFC 4648 that is safe in URLs
     and names of files: `-` and `_` in place of `+` and `/`. DecodeBase64 reads it.
+
+    Gradient: declared not differentiable.
 
     `EncodeBase64.create` in the current scope, with EncodeBase64.Options as keywords.
 

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TString,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringLike,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -61,6 +63,8 @@ class EncodeProto(TensorOp[TString]):
 
     A field that the message lacks, dtypes that do not fit it, and sizes that exceed the
     values are refused.
+
+    Gradient: declared not differentiable.
 
     `Tinput_types`: at least 1 value.
 
@@ -131,6 +135,8 @@ class EncodeProto(TensorOp[TString]):
         A field that the message lacks, dtypes that do not fit it, and sizes that exceed
         the values are refused.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,7 +170,16 @@ class EncodeProto(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sizes) is EagerTensor
+                    or type(sizes) is int
+                    and -2147483648 <= sizes <= 2147483647
+                    or fits(TInt32, sizes)
+                )
+            ):
                 op.bytes = execute(
                     context[CURRENT],
                     "EncodeProto",
@@ -219,6 +234,8 @@ def encode_proto(
     A field that the message lacks, dtypes that do not fit it, and sizes that exceed the
     values are refused.
 
+    Gradient: declared not differentiable.
+
     `EncodeProto.create` in the current scope, with EncodeProto.Options as keywords.
 
     Args:
@@ -251,7 +268,16 @@ def encode_proto(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sizes) is EagerTensor
+                or type(sizes) is int
+                and -2147483648 <= sizes <= 2147483647
+                or fits(TInt32, sizes)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "EncodeProto",

@@ -39,7 +39,7 @@ class FileSystemSetConfiguration(Op):
     Which options there are is up to the file system; the one for local files has none,
     and refuses. It is file systems that are loaded as plugins which take them.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> try:
@@ -72,7 +72,7 @@ class FileSystemSetConfiguration(Op):
         none, and refuses. It is file systems that are loaded as plugins which take
         them.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -125,7 +125,7 @@ def file_system_set_configuration(
     Which options there are is up to the file system; the one for local files has none,
     and refuses. It is file systems that are loaded as plugins which take them.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `FileSystemSetConfiguration.create` in the current scope: the operation in a graph,
     None eagerly.

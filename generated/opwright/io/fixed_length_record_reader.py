@@ -50,7 +50,7 @@ class FixedLengthRecordReader(TensorOp[TString]):
     New calls are refused, eagerly and in graphs.
 
     FixedLengthRecordReader was removed in GraphDef version 26. Use
-    FixedLengthRecordReaderV2. Stateful.
+    FixedLengthRecordReaderV2. Stateful. Gradient: declared not differentiable.
 
     Attributes:
         reader_handle: reference to string, `2`. A reference to the reader, for
@@ -154,7 +154,7 @@ class FixedLengthRecordReader(TensorOp[TString]):
         the record. New calls are refused, eagerly and in graphs.
 
         FixedLengthRecordReader was removed in GraphDef version 26. Use
-        FixedLengthRecordReaderV2. Stateful.
+        FixedLengthRecordReaderV2. Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -257,7 +257,7 @@ def fixed_length_record_reader(
     New calls are refused, eagerly and in graphs.
 
     FixedLengthRecordReader was removed in GraphDef version 26. Use
-    FixedLengthRecordReaderV2. Stateful.
+    FixedLengthRecordReaderV2. Stateful. Gradient: declared not differentiable.
 
     `FixedLengthRecordReader.create` in the current scope, with
     FixedLengthRecordReader.Options as keywords.

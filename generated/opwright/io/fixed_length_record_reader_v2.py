@@ -54,7 +54,7 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
     and shorter than a record is dropped. FixedLengthRecordDatasetV2 does the same for a
     data set.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         reader_handle: resource, `scalar`. Handle of the reader, for ReaderReadV2 and
@@ -167,7 +167,7 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
         end and shorter than a record is dropped. FixedLengthRecordDatasetV2 does the
         same for a data set.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -276,7 +276,7 @@ def fixed_length_record_reader_v2(
     and shorter than a record is dropped. FixedLengthRecordDatasetV2 does the same for a
     data set.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `FixedLengthRecordReaderV2.create` in the current scope, with
     FixedLengthRecordReaderV2.Options as keywords.

@@ -45,6 +45,7 @@ class IdentityReader(TensorOp[TString]):
     the value the name again. New calls are refused, eagerly and in graphs.
 
     IdentityReader was removed in GraphDef version 26. Use IdentityReaderV2. Stateful.
+    Gradient: declared not differentiable.
 
     Attributes:
         reader_handle: reference to string, `2`. A reference to the reader, for
@@ -114,7 +115,7 @@ class IdentityReader(TensorOp[TString]):
         graphs.
 
         IdentityReader was removed in GraphDef version 26. Use IdentityReaderV2.
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,6 +191,7 @@ def identity_reader(
     the value the name again. New calls are refused, eagerly and in graphs.
 
     IdentityReader was removed in GraphDef version 26. Use IdentityReaderV2. Stateful.
+    Gradient: declared not differentiable.
 
     `IdentityReader.create` in the current scope, with IdentityReader.Options as
     keywords.

@@ -46,7 +46,7 @@ class IdentityReaderV2(TensorOp[TResource]):
     New programs read files with data sets, which need no queue. It opens no file: the
     names may be any work that is to be shared out.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         reader_handle: resource, `scalar`. Handle of the reader, for ReaderReadV2 and
@@ -113,7 +113,7 @@ class IdentityReaderV2(TensorOp[TResource]):
         New programs read files with data sets, which need no queue. It opens no file:
         the names may be any work that is to be shared out.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -187,7 +187,7 @@ def identity_reader_v2(
     New programs read files with data sets, which need no queue. It opens no file: the
     names may be any work that is to be shared out.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `IdentityReaderV2.create` in the current scope, with IdentityReaderV2.Options as
     keywords.

@@ -49,7 +49,7 @@ class LMDBReader(TensorOp[TString]):
     is the path of a database, of which records come in the order of keys. LMDBDataset
     does the same for a data set.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         reader_handle: reference to string, `2`. A reference to the reader, for
@@ -116,7 +116,7 @@ class LMDBReader(TensorOp[TString]):
         unit is the path of a database, of which records come in the order of keys.
         LMDBDataset does the same for a data set.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,7 +190,7 @@ def lmdb_reader(
     is the path of a database, of which records come in the order of keys. LMDBDataset
     does the same for a data set.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `LMDBReader.create` in the current scope, with LMDBReader.Options as keywords.
 

@@ -41,6 +41,8 @@ class MatchingFiles(TensorOp[TString]):
     often. A pattern that matches nothing adds nothing, and is not refused.
     MatchingFilesDataset makes a data set of them.
 
+    Gradient: none registered.
+
     Attributes:
         filenames: string, `_found`. Names of the files.
 
@@ -73,6 +75,8 @@ class MatchingFiles(TensorOp[TString]):
         sorted, those of all patterns together, and one that several patterns match is
         there as often. A pattern that matches nothing adds nothing, and is not refused.
         MatchingFilesDataset makes a data set of them.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -114,6 +118,8 @@ def matching_files(
     those of all patterns together, and one that several patterns match is there as
     often. A pattern that matches nothing adds nothing, and is not refused.
     MatchingFilesDataset makes a data set of them.
+
+    Gradient: none registered.
 
     `MatchingFiles.create` in the current scope.
 

@@ -77,6 +77,8 @@ class ParseExample(Op):
     ParseExampleV2 has keys as one tensor and ragged features; tf.io.parse_example calls
     that. DecodeProtoV2 reads any messages.
 
+    Gradient: none registered.
+
     `Tdense`: float32, int64 or string.
 
     Attributes:
@@ -144,6 +146,8 @@ class ParseExample(Op):
 
         ParseExampleV2 has keys as one tensor and ragged features; tf.io.parse_example
         calls that. DecodeProtoV2 reads any messages.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -242,6 +246,8 @@ def parse_example(
 
     ParseExampleV2 has keys as one tensor and ragged features; tf.io.parse_example calls
     that. DecodeProtoV2 reads any messages.
+
+    Gradient: none registered.
 
     `ParseExample.create` in the current scope.
 

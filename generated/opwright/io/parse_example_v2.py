@@ -82,6 +82,8 @@ class ParseExampleV2(Op):
     DecodeProtoV2 reads any messages, ParseSequenceExampleV2 those with sequences of
     features.
 
+    Gradient: none registered.
+
     `Tdense`: float32, int64 or string.
 
     Attributes:
@@ -172,6 +174,8 @@ class ParseExampleV2(Op):
         A vector of examples is a batch; of a scalar, outputs lack that dimension.
         DecodeProtoV2 reads any messages, ParseSequenceExampleV2 those with sequences of
         features.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -301,6 +305,8 @@ def parse_example_v2(
     A vector of examples is a batch; of a scalar, outputs lack that dimension.
     DecodeProtoV2 reads any messages, ParseSequenceExampleV2 those with sequences of
     features.
+
+    Gradient: none registered.
 
     `ParseExampleV2.create` in the current scope.
 

@@ -102,6 +102,8 @@ class ParseSequenceExample(Op):
     ParseSequenceExampleV2 has keys as tensors and ragged features;
     tf.io.parse_sequence_example calls that.
 
+    Gradient: none registered.
+
     `Tcontext_dense`: float32, int64 or string.
 
     Attributes:
@@ -309,6 +311,8 @@ class ParseSequenceExample(Op):
         ParseSequenceExampleV2 has keys as tensors and ragged features;
         tf.io.parse_sequence_example calls that.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -497,6 +501,8 @@ def parse_sequence_example(
 
     ParseSequenceExampleV2 has keys as tensors and ragged features;
     tf.io.parse_sequence_example calls that.
+
+    Gradient: none registered.
 
     `ParseSequenceExample.create` in the current scope, with
     ParseSequenceExample.Options as keywords.

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TBool,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringOperand,
-        TBool,
         TInt64,
         TString,
         TensorShape,
@@ -110,6 +112,8 @@ class ParseSequenceExampleV2(Op):
 
     A vector of messages is a batch; of a scalar, outputs lack that dimension.
     ParseExampleV2 reads messages without sequences.
+
+    Gradient: none registered.
 
     `Tcontext_dense`: float32, int64 or string.
 
@@ -396,6 +400,8 @@ class ParseSequenceExampleV2(Op):
         A vector of messages is a batch; of a scalar, outputs lack that dimension.
         ParseExampleV2 reads messages without sequences.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -499,7 +505,14 @@ class ParseSequenceExampleV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(feature_list_dense_missing_assumed_empty) is EagerTensor
+                    or fits(TBool, feature_list_dense_missing_assumed_empty)
+                )
+            ):
                 (
                     op.context_sparse_indices,
                     op.context_sparse_values,
@@ -635,6 +648,8 @@ def parse_sequence_example_v2(
     A vector of messages is a batch; of a scalar, outputs lack that dimension.
     ParseExampleV2 reads messages without sequences.
 
+    Gradient: none registered.
+
     `ParseSequenceExampleV2.create` in the current scope, with
     ParseSequenceExampleV2.Options as keywords.
 
@@ -734,7 +749,14 @@ def parse_sequence_example_v2(
     fast_path_error = None
     _result: ParseSequenceExampleV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(feature_list_dense_missing_assumed_empty) is EagerTensor
+                or fits(TBool, feature_list_dense_missing_assumed_empty)
+            )
+        ):
             _result = ParseSequenceExampleV2Outputs._make(
                 execute(
                     context[CURRENT],

@@ -76,6 +76,8 @@ class ParseSingleExample(Op):
     Data sets that read examples one by one use it; keys are attrs here. ParseExampleV2
     reads many at once, which is faster.
 
+    Gradient: none registered.
+
     `Tdense`: float32, int64 or string.
 
     Attributes:
@@ -140,6 +142,8 @@ class ParseSingleExample(Op):
 
         Data sets that read examples one by one use it; keys are attrs here.
         ParseExampleV2 reads many at once, which is faster.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -244,6 +248,8 @@ def parse_single_example(
 
     Data sets that read examples one by one use it; keys are attrs here. ParseExampleV2
     reads many at once, which is faster.
+
+    Gradient: none registered.
 
     `ParseSingleExample.create` in the current scope.
 

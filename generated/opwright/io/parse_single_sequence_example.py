@@ -97,6 +97,8 @@ class ParseSingleSequenceExample(Op):
     Keys are tensors here. ParseSequenceExampleV2 reads one message or many, and ragged
     features.
 
+    Gradient: none registered.
+
     `Tcontext_dense`: float32, int64 or string.
 
     Attributes:
@@ -269,6 +271,8 @@ class ParseSingleSequenceExample(Op):
         Keys are tensors here. ParseSequenceExampleV2 reads one message or many, and
         ragged features.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -430,6 +434,8 @@ def parse_single_sequence_example(
 
     Keys are tensors here. ParseSequenceExampleV2 reads one message or many, and ragged
     features.
+
+    Gradient: none registered.
 
     `ParseSingleSequenceExample.create` in the current scope, with
     ParseSingleSequenceExample.Options as keywords.

@@ -54,6 +54,8 @@ class ParseTensor(TensorOp[OutType]):
     In a graph the shape is unknown until it runs; EnsureShape states it for what
     follows. DecodeRaw reads bytes without a message around them.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: `out_type`, `...`. The tensor that it holds.
 
@@ -88,6 +90,8 @@ class ParseTensor(TensorOp[OutType]):
 
         In a graph the shape is unknown until it runs; EnsureShape states it for what
         follows. DecodeRaw reads bytes without a message around them.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -141,6 +145,8 @@ def parse_tensor(
 
     In a graph the shape is unknown until it runs; EnsureShape states it for what
     follows. DecodeRaw reads bytes without a message around them.
+
+    Gradient: declared not differentiable.
 
     `ParseTensor.create` in the current scope.
 

@@ -39,6 +39,8 @@ class ReadFile(TensorOp[TString]):
     `gs://`. A file that does not exist is refused. TextLineDataset reads line by line,
     FixedLengthRecordDatasetV2 records.
 
+    Gradient: none registered.
+
     Attributes:
         contents: string, `scalar`. All of its bytes.
 
@@ -68,6 +70,8 @@ class ReadFile(TensorOp[TString]):
         The name may have the scheme of any file system that TensorFlow knows, such as
         `gs://`. A file that does not exist is refused. TextLineDataset reads line by
         line, FixedLengthRecordDatasetV2 records.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -106,6 +110,8 @@ def read_file(
     The name may have the scheme of any file system that TensorFlow knows, such as
     `gs://`. A file that does not exist is refused. TextLineDataset reads line by line,
     FixedLengthRecordDatasetV2 records.
+
+    Gradient: none registered.
 
     `ReadFile.create` in the current scope.
 

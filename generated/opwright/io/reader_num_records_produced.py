@@ -41,6 +41,8 @@ class ReaderNumRecordsProduced(TensorOp[TInt64]):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         records_produced: int64, `scalar`. How many records there were.
 
@@ -75,6 +77,8 @@ class ReaderNumRecordsProduced(TensorOp[TInt64]):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,6 +123,8 @@ def reader_num_records_produced(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     `ReaderNumRecordsProduced.create` in the current scope.
 

@@ -38,7 +38,7 @@ class ReaderNumRecordsProducedV2(TensorOp[TInt64]):
     It counts from when the reader was made, or reset by ReaderResetV2.
     ReaderNumWorkUnitsCompletedV2 counts files.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         records_produced: int64, `scalar`. How many records there were.
@@ -75,7 +75,7 @@ class ReaderNumRecordsProducedV2(TensorOp[TInt64]):
         It counts from when the reader was made, or reset by ReaderResetV2.
         ReaderNumWorkUnitsCompletedV2 counts files.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,7 +124,7 @@ def reader_num_records_produced_v2(
     It counts from when the reader was made, or reset by ReaderResetV2.
     ReaderNumWorkUnitsCompletedV2 counts files.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ReaderNumRecordsProducedV2.create` in the current scope.
 

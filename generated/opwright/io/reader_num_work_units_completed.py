@@ -43,6 +43,8 @@ class ReaderNumWorkUnitsCompleted(TensorOp[TInt64]):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         units_completed: int64, `scalar`. How many names from the queue are done with.
 
@@ -77,6 +79,8 @@ class ReaderNumWorkUnitsCompleted(TensorOp[TInt64]):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -122,6 +126,8 @@ def reader_num_work_units_completed(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     `ReaderNumWorkUnitsCompleted.create` in the current scope.
 

@@ -38,7 +38,7 @@ class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
     A reader knows that a file has ended only when it looks for the next record.
     ReaderNumRecordsProducedV2 counts records.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         units_completed: int64, `scalar`. How many names from the queue are done with.
@@ -75,7 +75,7 @@ class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
         A reader knows that a file has ended only when it looks for the next record.
         ReaderNumRecordsProducedV2 counts records.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,7 +128,7 @@ def reader_num_work_units_completed_v2(
     A reader knows that a file has ended only when it looks for the next record.
     ReaderNumRecordsProducedV2 counts records.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ReaderNumWorkUnitsCompletedV2.create` in the current scope.
 

@@ -49,6 +49,8 @@ class ReaderRead(Op):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         key: string, `scalar`. Where the record comes from, in the words of its reader.
         value: string, `scalar`. The record.
@@ -94,6 +96,8 @@ class ReaderRead(Op):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -150,6 +154,8 @@ def reader_read(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     `ReaderRead.create` in the current scope.
 

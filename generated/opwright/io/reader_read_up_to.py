@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TInt64, TString, TensorOperand
+    from opwright_runtime.gencode import Operand, Output, TString, TensorOperand
 
 __all__ = ["ReaderReadUpTo", "ReaderReadUpToOutputs", "reader_read_up_to"]
 
@@ -49,6 +52,8 @@ class ReaderReadUpTo(Op):
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     Attributes:
         keys: string, `_read`. Where each record comes from.
@@ -98,6 +103,8 @@ class ReaderReadUpTo(Op):
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,7 +135,16 @@ class ReaderReadUpTo(Op):
         op: ReaderReadUpTo = new(ReaderReadUpTo)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_records) is EagerTensor
+                    or type(num_records) is int
+                    and -9223372036854775808 <= num_records <= 9223372036854775807
+                    or fits(TInt64, num_records)
+                )
+            ):
                 op.keys, op.values = execute(
                     context[CURRENT],
                     "ReaderReadUpTo",
@@ -163,6 +179,8 @@ def reader_read_up_to(
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     `ReaderReadUpTo.create` in the current scope.
 
     Args:
@@ -195,7 +213,16 @@ def reader_read_up_to(
     fast_path_error = None
     _result: ReaderReadUpToOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_records) is EagerTensor
+                or type(num_records) is int
+                and -9223372036854775808 <= num_records <= 9223372036854775807
+                or fits(TInt64, num_records)
+            )
+        ):
             _result = ReaderReadUpToOutputs._make(
                 execute(
                     context[CURRENT],

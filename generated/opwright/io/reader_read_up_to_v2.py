@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from opwright_runtime.gencode import (
         Operand,
         Output,
-        TInt64,
         TResource,
         TString,
         TensorOperand,
@@ -54,7 +56,7 @@ class ReaderReadUpToV2(Op):
     waits if that is empty and open, and is refused if it is empty and closed.
     ReaderReadV2 reads one.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         keys: string, `_read`. Where each record comes from.
@@ -101,7 +103,7 @@ class ReaderReadUpToV2(Op):
         waits if that is empty and open, and is refused if it is empty and closed.
         ReaderReadV2 reads one.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -133,7 +135,16 @@ class ReaderReadUpToV2(Op):
         op: ReaderReadUpToV2 = new(ReaderReadUpToV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_records) is EagerTensor
+                    or type(num_records) is int
+                    and -9223372036854775808 <= num_records <= 9223372036854775807
+                    or fits(TInt64, num_records)
+                )
+            ):
                 op.keys, op.values = execute(
                     context[CURRENT],
                     "ReaderReadUpToV2",
@@ -165,7 +176,7 @@ def reader_read_up_to_v2(
     waits if that is empty and open, and is refused if it is empty and closed.
     ReaderReadV2 reads one.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ReaderReadUpToV2.create` in the current scope.
 
@@ -199,7 +210,16 @@ def reader_read_up_to_v2(
     fast_path_error = None
     _result: ReaderReadUpToV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_records) is EagerTensor
+                or type(num_records) is int
+                and -9223372036854775808 <= num_records <= 9223372036854775807
+                or fits(TInt64, num_records)
+            )
+        ):
             _result = ReaderReadUpToV2Outputs._make(
                 execute(
                     context[CURRENT],

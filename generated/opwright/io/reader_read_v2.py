@@ -46,7 +46,7 @@ class ReaderReadV2(Op):
     queue, which waits if it is empty and open, and refuses the call if it is empty and
     closed. ReaderReadUpToV2 reads several.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         key: string, `scalar`. Where the record comes from, in the words of its reader.
@@ -91,7 +91,7 @@ class ReaderReadV2(Op):
         queue, which waits if it is empty and open, and refuses the call if it is empty
         and closed. ReaderReadUpToV2 reads several.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -146,7 +146,7 @@ def reader_read_v2(
     queue, which waits if it is empty and open, and refuses the call if it is empty and
     closed. ReaderReadUpToV2 reads several.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ReaderReadV2.create` in the current scope.
 

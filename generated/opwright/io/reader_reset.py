@@ -40,6 +40,8 @@ class ReaderReset(Op):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     reader = opwright.io.whole_file_reader()
@@ -67,6 +69,8 @@ class ReaderReset(Op):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -106,6 +110,8 @@ def reader_reset(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     `ReaderReset.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -37,7 +37,7 @@ class ReaderResetV2(Op):
     Its place in a file is forgotten and its counts are 0 again, as if it were new. The
     queue keeps what it has: names that were taken do not come back.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> files = opwright.queue.fifo_queue_v2([tf.string], shared_name="for reset")
@@ -67,7 +67,7 @@ class ReaderResetV2(Op):
         Its place in a file is forgotten and its counts are 0 again, as if it were new.
         The queue keeps what it has: names that were taken do not come back.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -111,7 +111,7 @@ def reader_reset_v2(
     Its place in a file is forgotten and its counts are 0 again, as if it were new. The
     queue keeps what it has: names that were taken do not come back.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ReaderResetV2.create` in the current scope: the operation in a graph, None eagerly.
 

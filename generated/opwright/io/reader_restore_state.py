@@ -49,6 +49,8 @@ class ReaderRestoreState(Op):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     Example:
         >>> with tf.Graph().as_default():
         ...     reader = opwright.io.whole_file_reader()
@@ -82,6 +84,8 @@ class ReaderRestoreState(Op):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -131,6 +135,8 @@ def reader_restore_state(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     `ReaderRestoreState.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -47,7 +47,7 @@ class ReaderRestoreStateV2(Op):
     TensorFlow's own readers IdentityReaderV2 and WholeFileReaderV2 can do it, others
     refuse.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> reader = opwright.io.identity_reader_v2(shared_name="restored")
@@ -78,7 +78,7 @@ class ReaderRestoreStateV2(Op):
         refused. Of TensorFlow's own readers IdentityReaderV2 and WholeFileReaderV2 can
         do it, others refuse.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,7 +124,7 @@ def reader_restore_state_v2(
     TensorFlow's own readers IdentityReaderV2 and WholeFileReaderV2 can do it, others
     refuse.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ReaderRestoreStateV2.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -42,6 +42,8 @@ class ReaderSerializeState(TensorOp[TString]):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         state: string, `scalar`. The state, serialized.
 
@@ -77,6 +79,8 @@ class ReaderSerializeState(TensorOp[TString]):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -122,6 +126,8 @@ def reader_serialize_state(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     `ReaderSerializeState.create` in the current scope.
 

@@ -39,7 +39,7 @@ class ReaderSerializeStateV2(TensorOp[TString]):
     reader is at; ReaderRestoreStateV2 takes it. Of TensorFlow's own readers
     IdentityReaderV2 and WholeFileReaderV2 can do it, others refuse.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         state: string, `scalar`. The state, serialized.
@@ -74,7 +74,7 @@ class ReaderSerializeStateV2(TensorOp[TString]):
         the reader is at; ReaderRestoreStateV2 takes it. Of TensorFlow's own readers
         IdentityReaderV2 and WholeFileReaderV2 can do it, others refuse.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -121,7 +121,7 @@ def reader_serialize_state_v2(
     reader is at; ReaderRestoreStateV2 takes it. Of TensorFlow's own readers
     IdentityReaderV2 and WholeFileReaderV2 can do it, others refuse.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ReaderSerializeStateV2.create` in the current scope.
 

@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TString,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt64,
         TType,
         TVariant,
     )
@@ -58,6 +60,8 @@ class SerializeManySparse(TensorOp[OutType]):
     or variants that SerializeSparse makes: data sets cut batches of sparse tensors up
     like this. Entries must come sorted by row, and two dimensions are the least.
     DeserializeManySparse stacks the rows again.
+
+    Gradient: none registered.
 
     `out_type`: string or variant.
 
@@ -126,6 +130,8 @@ class SerializeManySparse(TensorOp[OutType]):
         tensors up like this. Entries must come sorted by row, and two dimensions are
         the least. DeserializeManySparse stacks the rows again.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -156,7 +162,22 @@ class SerializeManySparse(TensorOp[OutType]):
         op: SerializeManySparse[UOutType] = new(SerializeManySparse)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sparse_indices) is EagerTensor
+                    or type(sparse_indices) is int
+                    and -9223372036854775808 <= sparse_indices <= 9223372036854775807
+                    or fits(TInt64, sparse_indices)
+                )
+                and (
+                    type(sparse_shape) is EagerTensor
+                    or type(sparse_shape) is int
+                    and -9223372036854775808 <= sparse_shape <= 9223372036854775807
+                    or fits(TInt64, sparse_shape)
+                )
+            ):
                 op.serialized_sparse = execute(
                     context[CURRENT],
                     "SerializeManySparse",
@@ -217,6 +238,8 @@ def serialize_many_sparse(
     like this. Entries must come sorted by row, and two dimensions are the least.
     DeserializeManySparse stacks the rows again.
 
+    Gradient: none registered.
+
     `SerializeManySparse.create` in the current scope.
 
     Args:
@@ -248,7 +271,22 @@ def serialize_many_sparse(
     fast_path_error = None
     _result: Output[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sparse_indices) is EagerTensor
+                or type(sparse_indices) is int
+                and -9223372036854775808 <= sparse_indices <= 9223372036854775807
+                or fits(TInt64, sparse_indices)
+            )
+            and (
+                type(sparse_shape) is EagerTensor
+                or type(sparse_shape) is int
+                and -9223372036854775808 <= sparse_shape <= 9223372036854775807
+                or fits(TInt64, sparse_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SerializeManySparse",

@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TString,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt64,
         TType,
         TVariant,
     )
@@ -57,6 +59,8 @@ class SerializeSparse(TensorOp[OutType]):
     They hold coordinates, values and sizes, each as SerializeTensor would write it.
     DeserializeSparse unpacks them. Variants keep the tensors as they are and cost
     nothing, but cannot be stored. SerializeManySparse packs every row by itself.
+
+    Gradient: none registered.
 
     `out_type`: string or variant.
 
@@ -122,6 +126,8 @@ class SerializeSparse(TensorOp[OutType]):
         DeserializeSparse unpacks them. Variants keep the tensors as they are and cost
         nothing, but cannot be stored. SerializeManySparse packs every row by itself.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,7 +155,22 @@ class SerializeSparse(TensorOp[OutType]):
         op: SerializeSparse[UOutType] = new(SerializeSparse)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sparse_indices) is EagerTensor
+                    or type(sparse_indices) is int
+                    and -9223372036854775808 <= sparse_indices <= 9223372036854775807
+                    or fits(TInt64, sparse_indices)
+                )
+                and (
+                    type(sparse_shape) is EagerTensor
+                    or type(sparse_shape) is int
+                    and -9223372036854775808 <= sparse_shape <= 9223372036854775807
+                    or fits(TInt64, sparse_shape)
+                )
+            ):
                 op.serialized_sparse = execute(
                     context[CURRENT],
                     "SerializeSparse",
@@ -209,6 +230,8 @@ def serialize_sparse(
     DeserializeSparse unpacks them. Variants keep the tensors as they are and cost
     nothing, but cannot be stored. SerializeManySparse packs every row by itself.
 
+    Gradient: none registered.
+
     `SerializeSparse.create` in the current scope.
 
     Args:
@@ -237,7 +260,22 @@ def serialize_sparse(
     fast_path_error = None
     _result: Output[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sparse_indices) is EagerTensor
+                or type(sparse_indices) is int
+                and -9223372036854775808 <= sparse_indices <= 9223372036854775807
+                or fits(TInt64, sparse_indices)
+            )
+            and (
+                type(sparse_shape) is EagerTensor
+                or type(sparse_shape) is int
+                and -9223372036854775808 <= sparse_shape <= 9223372036854775807
+                or fits(TInt64, sparse_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SerializeSparse",

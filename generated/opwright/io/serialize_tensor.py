@@ -42,6 +42,8 @@ class SerializeTensor(TensorOp[TString]):
     reads it. It has to be below 2 GiB. DecodeRaw reads the bytes of numbers without any
     of that.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         serialized: string, `scalar`. The message.
 
@@ -71,6 +73,8 @@ class SerializeTensor(TensorOp[TString]):
         The string is a tensorflow.TensorProto, with dtype, shape and elements;
         ParseTensor reads it. It has to be below 2 GiB. DecodeRaw reads the bytes of
         numbers without any of that.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -111,6 +115,8 @@ def serialize_tensor(
     The string is a tensorflow.TensorProto, with dtype, shape and elements; ParseTensor
     reads it. It has to be below 2 GiB. DecodeRaw reads the bytes of numbers without any
     of that.
+
+    Gradient: declared not differentiable.
 
     `SerializeTensor.create` in the current scope.
 

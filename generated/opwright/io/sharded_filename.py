@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TString,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringOperand, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringOperand
 
 __all__ = ["ShardedFilename", "sharded_filename"]
 
@@ -39,6 +42,8 @@ class ShardedFilename(TensorOp[TString]):
 
     Both numbers are written with five digits, or more if they need them. Nothing checks
     that `shard` is below `num_shards`. ShardedFilespec makes a pattern for all parts.
+
+    Gradient: none registered.
 
     Attributes:
         filename: string, `scalar`. The name.
@@ -76,6 +81,8 @@ class ShardedFilename(TensorOp[TString]):
         checks that `shard` is below `num_shards`. ShardedFilespec makes a pattern for
         all parts.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -97,7 +104,22 @@ class ShardedFilename(TensorOp[TString]):
         op: ShardedFilename = new(ShardedFilename)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shard) is EagerTensor
+                    or type(shard) is int
+                    and -2147483648 <= shard <= 2147483647
+                    or fits(TInt32, shard)
+                )
+                and (
+                    type(num_shards) is EagerTensor
+                    or type(num_shards) is int
+                    and -2147483648 <= num_shards <= 2147483647
+                    or fits(TInt32, num_shards)
+                )
+            ):
                 op.filename = execute(
                     context[CURRENT],
                     "ShardedFilename",
@@ -126,6 +148,8 @@ def sharded_filename(
     Both numbers are written with five digits, or more if they need them. Nothing checks
     that `shard` is below `num_shards`. ShardedFilespec makes a pattern for all parts.
 
+    Gradient: none registered.
+
     `ShardedFilename.create` in the current scope.
 
     Args:
@@ -149,7 +173,22 @@ def sharded_filename(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shard) is EagerTensor
+                or type(shard) is int
+                and -2147483648 <= shard <= 2147483647
+                or fits(TInt32, shard)
+            )
+            and (
+                type(num_shards) is EagerTensor
+                or type(num_shards) is int
+                and -2147483648 <= num_shards <= 2147483647
+                or fits(TInt32, num_shards)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "ShardedFilename", name, basename, shard, num_shards
             )

@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TString,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringOperand, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringOperand
 
 __all__ = ["ShardedFilespec", "sharded_filespec"]
 
@@ -39,6 +42,8 @@ class ShardedFilespec(TensorOp[TString]):
     """Makes the pattern that matches all parts of a file that has several.
 
     MatchingFiles takes it. ShardedFilename makes the name of one part.
+
+    Gradient: none registered.
 
     Attributes:
         filename: string, `scalar`. The pattern, with a `?` for each digit of the part.
@@ -70,6 +75,8 @@ class ShardedFilespec(TensorOp[TString]):
 
         MatchingFiles takes it. ShardedFilename makes the name of one part.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -91,7 +98,16 @@ class ShardedFilespec(TensorOp[TString]):
         op: ShardedFilespec = new(ShardedFilespec)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_shards) is EagerTensor
+                    or type(num_shards) is int
+                    and -2147483648 <= num_shards <= 2147483647
+                    or fits(TInt32, num_shards)
+                )
+            ):
                 op.filename = execute(
                     context[CURRENT], "ShardedFilespec", None, basename, num_shards
                 )
@@ -112,6 +128,8 @@ def sharded_filespec(
     """Makes the pattern that matches all parts of a file that has several.
 
     MatchingFiles takes it. ShardedFilename makes the name of one part.
+
+    Gradient: none registered.
 
     `ShardedFilespec.create` in the current scope.
 
@@ -135,7 +153,16 @@ def sharded_filespec(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_shards) is EagerTensor
+                or type(num_shards) is int
+                and -2147483648 <= num_shards <= 2147483647
+                or fits(TInt32, num_shards)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "ShardedFilespec", name, basename, num_shards
             )

@@ -48,6 +48,7 @@ class TextLineReader(TensorOp[TString]):
     graphs.
 
     TextLineReader was removed in GraphDef version 26. Use TextLineReaderV2. Stateful.
+    Gradient: declared not differentiable.
 
     Attributes:
         reader_handle: reference to string, `2`. A reference to the reader, for
@@ -129,7 +130,7 @@ class TextLineReader(TensorOp[TString]):
         eagerly and in graphs.
 
         TextLineReader was removed in GraphDef version 26. Use TextLineReaderV2.
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -217,6 +218,7 @@ def text_line_reader(
     graphs.
 
     TextLineReader was removed in GraphDef version 26. Use TextLineReaderV2. Stateful.
+    Gradient: declared not differentiable.
 
     `TextLineReader.create` in the current scope, with TextLineReader.Options as
     keywords.

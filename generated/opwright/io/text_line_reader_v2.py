@@ -47,7 +47,7 @@ class TextLineReaderV2(TensorOp[TResource]):
 
     New programs read such files with TextLineDataset, which needs no queue.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         reader_handle: resource, `scalar`. Handle of the reader, for ReaderReadV2 and
@@ -126,7 +126,7 @@ class TextLineReaderV2(TensorOp[TResource]):
 
         New programs read such files with TextLineDataset, which needs no queue.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -210,7 +210,7 @@ def text_line_reader_v2(
 
     New programs read such files with TextLineDataset, which needs no queue.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TextLineReaderV2.create` in the current scope, with TextLineReaderV2.Options as
     keywords.

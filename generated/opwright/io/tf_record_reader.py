@@ -47,6 +47,7 @@ class TFRecordReader(TensorOp[TString]):
     are refused, eagerly and in graphs.
 
     TFRecordReader was removed in GraphDef version 26. Use TFRecordReaderV2. Stateful.
+    Gradient: declared not differentiable.
 
     Attributes:
         reader_handle: reference to string, `2`. A reference to the reader, for
@@ -128,7 +129,7 @@ class TFRecordReader(TensorOp[TString]):
         record. New calls are refused, eagerly and in graphs.
 
         TFRecordReader was removed in GraphDef version 26. Use TFRecordReaderV2.
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -216,6 +217,7 @@ def tf_record_reader(
     are refused, eagerly and in graphs.
 
     TFRecordReader was removed in GraphDef version 26. Use TFRecordReaderV2. Stateful.
+    Gradient: declared not differentiable.
 
     `TFRecordReader.create` in the current scope, with TFRecordReader.Options as
     keywords.

@@ -48,7 +48,7 @@ class TFRecordReaderV2(TensorOp[TResource]):
     A record whose checksum is wrong is refused. New programs read such files with
     TFRecordDatasetV2, which needs no queue.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         reader_handle: resource, `scalar`. Handle of the reader, for ReaderReadV2 and
@@ -128,7 +128,7 @@ class TFRecordReaderV2(TensorOp[TResource]):
         A record whose checksum is wrong is refused. New programs read such files with
         TFRecordDatasetV2, which needs no queue.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -214,7 +214,7 @@ def tf_record_reader_v2(
     A record whose checksum is wrong is refused. New programs read such files with
     TFRecordDatasetV2, which needs no queue.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TFRecordReaderV2.create` in the current scope, with TFRecordReaderV2.Options as
     keywords.

@@ -46,7 +46,7 @@ class WholeFileReader(TensorOp[TString]):
     The handle is a reference of two strings, which works in graphs alone. ReadFile
     reads one file by name.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         reader_handle: reference to string, `2`. A reference to the reader, for
@@ -112,7 +112,7 @@ class WholeFileReader(TensorOp[TString]):
         The handle is a reference of two strings, which works in graphs alone. ReadFile
         reads one file by name.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -184,7 +184,7 @@ def whole_file_reader(
     The handle is a reference of two strings, which works in graphs alone. ReadFile
     reads one file by name.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `WholeFileReader.create` in the current scope, with WholeFileReader.Options as
     keywords.

@@ -46,7 +46,7 @@ class WholeFileReaderV2(TensorOp[TResource]):
     New programs read files with data sets, which need no queue. ReadFile reads one file
     by name.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         reader_handle: resource, `scalar`. Handle of the reader, for ReaderReadV2 and
@@ -115,7 +115,7 @@ class WholeFileReaderV2(TensorOp[TResource]):
         New programs read files with data sets, which need no queue. ReadFile reads one
         file by name.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,7 +190,7 @@ def whole_file_reader_v2(
     New programs read files with data sets, which need no queue. ReadFile reads one file
     by name.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `WholeFileReaderV2.create` in the current scope, with WholeFileReaderV2.Options as
     keywords.

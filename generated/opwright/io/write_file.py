@@ -38,7 +38,7 @@ class WriteFile(Op):
     What the file had before is lost. Folders that do not exist are made. Who reads
     while it is written may see a part of it. ReadFile reads it, SaveV2 writes tensors.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> write_file("notes/today.txt", "rain")
@@ -68,7 +68,7 @@ class WriteFile(Op):
         while it is written may see a part of it. ReadFile reads it, SaveV2 writes
         tensors.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -109,7 +109,7 @@ def write_file(
     What the file had before is lost. Folders that do not exist are made. Who reads
     while it is written may see a part of it. ReadFile reads it, SaveV2 writes tensors.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `WriteFile.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -74,6 +74,8 @@ class BandedTriangularSolve(TensorOp[T]):
     Empty inputs are refused. So is a 0 on the main diagonal of the first matrix; in
     others of a stack it gives inf or nan. MatrixTriangularSolve takes whole triangles.
 
+    Gradient: registered.
+
     `T`: float64, float32, float16, complex64 or complex128.
 
     Attributes:
@@ -152,6 +154,8 @@ class BandedTriangularSolve(TensorOp[T]):
         Empty inputs are refused. So is a 0 on the main diagonal of the first matrix; in
         others of a stack it gives inf or nan. MatrixTriangularSolve takes whole
         triangles.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -238,6 +242,8 @@ def banded_triangular_solve(
 
     Empty inputs are refused. So is a 0 on the main diagonal of the first matrix; in
     others of a stack it gives inf or nan. MatrixTriangularSolve takes whole triangles.
+
+    Gradient: registered.
 
     `BandedTriangularSolve.create` in the current scope, with
     BandedTriangularSolve.Options as keywords.

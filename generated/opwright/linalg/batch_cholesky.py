@@ -49,7 +49,8 @@ class BatchCholesky(TensorOp[T]):
     computes what Cholesky does: for each matrix A of a stack the lower triangle L with
     L * transpose(L) = A. New calls are refused, eagerly and in graphs.
 
-    BatchCholesky was removed in GraphDef version 13. Use Cholesky instead.
+    BatchCholesky was removed in GraphDef version 13. Use Cholesky instead. Gradient:
+    none registered.
 
     `T`: float64 or float32.
 
@@ -88,6 +89,7 @@ class BatchCholesky(TensorOp[T]):
         with L * transpose(L) = A. New calls are refused, eagerly and in graphs.
 
         BatchCholesky was removed in GraphDef version 13. Use Cholesky instead.
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,7 +134,8 @@ def batch_cholesky(
     computes what Cholesky does: for each matrix A of a stack the lower triangle L with
     L * transpose(L) = A. New calls are refused, eagerly and in graphs.
 
-    BatchCholesky was removed in GraphDef version 13. Use Cholesky instead.
+    BatchCholesky was removed in GraphDef version 13. Use Cholesky instead. Gradient:
+    none registered.
 
     `BatchCholesky.create` in the current scope.
 

@@ -52,6 +52,7 @@ class BatchCholeskyGrad(TensorOp[T]):
     their Cholesky factors. New calls are refused, eagerly and in graphs.
 
     BatchCholeskyGrad was removed in GraphDef version 13. Use CholeskyGrad instead.
+    Gradient: none registered.
 
     `T`: float32 or float64.
 
@@ -94,6 +95,7 @@ class BatchCholeskyGrad(TensorOp[T]):
         by their Cholesky factors. New calls are refused, eagerly and in graphs.
 
         BatchCholeskyGrad was removed in GraphDef version 13. Use CholeskyGrad instead.
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -143,6 +145,7 @@ def batch_cholesky_grad(
     their Cholesky factors. New calls are refused, eagerly and in graphs.
 
     BatchCholeskyGrad was removed in GraphDef version 13. Use CholeskyGrad instead.
+    Gradient: none registered.
 
     `BatchCholeskyGrad.create` in the current scope.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -63,6 +65,8 @@ class BatchMatMul(TensorOp[T]):
     The axes before the last two have to be equal in both factors: nothing broadcasts,
     and a size of 1 that meets another one is refused. That is all that sets it apart
     from BatchMatMulV2, which new programs should call.
+
+    Gradient: registered.
 
     `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
 
@@ -147,6 +151,8 @@ class BatchMatMul(TensorOp[T]):
         broadcasts, and a size of 1 that meets another one is refused. That is all that
         sets it apart from BatchMatMulV2, which new programs should call.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -182,7 +188,16 @@ class BatchMatMul(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "BatchMatMul",
@@ -241,6 +256,8 @@ def batch_mat_mul(
     and a size of 1 that meets another one is refused. That is all that sets it apart
     from BatchMatMulV2, which new programs should call.
 
+    Gradient: registered.
+
     `BatchMatMul.create` in the current scope, with BatchMatMul.Options as keywords.
 
     Args:
@@ -275,7 +292,16 @@ def batch_mat_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BatchMatMul",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -70,6 +72,8 @@ class BatchMatMulV2(TensorOp[T]):
     This is what the operator @ becomes for tensors of more than two axes. BatchMatMulV3
     has a dtype of its own for the output; Einsum names axes and sums over any of them;
     MatMul is for a single pair.
+
+    Gradient: registered.
 
     `T`: bfloat16, float16, float32, float64, int16, int32, int64, uint8, uint16,
     uint32, uint64, complex64 or complex128.
@@ -160,6 +164,8 @@ class BatchMatMulV2(TensorOp[T]):
         BatchMatMulV3 has a dtype of its own for the output; Einsum names axes and sums
         over any of them; MatMul is for a single pair.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -195,7 +201,16 @@ class BatchMatMulV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "BatchMatMulV2",
@@ -259,6 +274,8 @@ def batch_mat_mul_v2(
     has a dtype of its own for the output; Einsum names axes and sums over any of them;
     MatMul is for a single pair.
 
+    Gradient: registered.
+
     `BatchMatMulV2.create` in the current scope, with BatchMatMulV2.Options as keywords.
 
     Args:
@@ -293,7 +310,16 @@ def batch_mat_mul_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BatchMatMulV2",

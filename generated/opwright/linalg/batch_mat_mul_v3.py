@@ -81,6 +81,8 @@ class BatchMatMulV3(TensorOp[Tout]):
     dtype does for all, BatchMatMulV2 has fewer things to say, and MatMul is for a
     single pair.
 
+    Gradient: registered.
+
     `Ta`: bfloat16, float16, float32, float64, uint8, int8, int16, int32, int64,
     complex64 or complex128.
 
@@ -180,6 +182,8 @@ class BatchMatMulV3(TensorOp[Tout]):
         of which one is int8 or uint8; others are refused when the call is placed. Where
         one dtype does for all, BatchMatMulV2 has fewer things to say, and MatMul is for
         a single pair.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -287,6 +291,8 @@ def batch_mat_mul_v3(
     which one is int8 or uint8; others are refused when the call is placed. Where one
     dtype does for all, BatchMatMulV2 has fewer things to say, and MatMul is for a
     single pair.
+
+    Gradient: registered.
 
     `BatchMatMulV3.create` in the current scope, with BatchMatMulV3.Options as keywords.
 

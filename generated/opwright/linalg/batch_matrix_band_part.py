@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt64,
         TType,
     )
 
@@ -54,6 +56,7 @@ class BatchMatrixBandPart(TensorOp[T]):
     refused, eagerly and in graphs.
 
     BatchMatrixBandPart was removed in GraphDef version 14. Use MatrixBandPart.
+    Gradient: none registered.
 
     Attributes:
         band: `T`, `*batch m n`. The same matrices with zeros out of the band.
@@ -98,6 +101,7 @@ class BatchMatrixBandPart(TensorOp[T]):
         are refused, eagerly and in graphs.
 
         BatchMatrixBandPart was removed in GraphDef version 14. Use MatrixBandPart.
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,7 +127,22 @@ class BatchMatrixBandPart(TensorOp[T]):
         op: BatchMatrixBandPart[U] = new(BatchMatrixBandPart)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_lower) is EagerTensor
+                    or type(num_lower) is int
+                    and -9223372036854775808 <= num_lower <= 9223372036854775807
+                    or fits(TInt64, num_lower)
+                )
+                and (
+                    type(num_upper) is EagerTensor
+                    or type(num_upper) is int
+                    and -9223372036854775808 <= num_upper <= 9223372036854775807
+                    or fits(TInt64, num_upper)
+                )
+            ):
                 op.band = execute(
                     context[CURRENT],
                     "BatchMatrixBandPart",
@@ -159,6 +178,7 @@ def batch_matrix_band_part(
     refused, eagerly and in graphs.
 
     BatchMatrixBandPart was removed in GraphDef version 14. Use MatrixBandPart.
+    Gradient: none registered.
 
     `BatchMatrixBandPart.create` in the current scope.
 
@@ -186,7 +206,22 @@ def batch_matrix_band_part(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_lower) is EagerTensor
+                or type(num_lower) is int
+                and -9223372036854775808 <= num_lower <= 9223372036854775807
+                or fits(TInt64, num_lower)
+            )
+            and (
+                type(num_upper) is EagerTensor
+                or type(num_upper) is int
+                and -9223372036854775808 <= num_upper <= 9223372036854775807
+                or fits(TInt64, num_upper)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BatchMatrixBandPart",

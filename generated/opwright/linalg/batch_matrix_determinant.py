@@ -53,7 +53,7 @@ class BatchMatrixDeterminant(TensorOp[T]):
     refused, eagerly and in graphs.
 
     BatchMatrixDeterminant was removed in GraphDef version 13. Use MatrixDeterminant
-    instead.
+    instead. Gradient: none registered.
 
     `T`: float32, float64, complex64 or complex128.
 
@@ -91,7 +91,7 @@ class BatchMatrixDeterminant(TensorOp[T]):
         refused, eagerly and in graphs.
 
         BatchMatrixDeterminant was removed in GraphDef version 13. Use MatrixDeterminant
-        instead.
+        instead. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -137,7 +137,7 @@ def batch_matrix_determinant(
     refused, eagerly and in graphs.
 
     BatchMatrixDeterminant was removed in GraphDef version 13. Use MatrixDeterminant
-    instead.
+    instead. Gradient: none registered.
 
     `BatchMatrixDeterminant.create` in the current scope.
 

@@ -42,7 +42,8 @@ class BatchMatrixDiag(TensorOp[T]):
     computes what MatrixDiag does, for each row of the input. New calls are refused,
     eagerly and in graphs.
 
-    BatchMatrixDiag was removed in GraphDef version 14. Use MatrixDiag.
+    BatchMatrixDiag was removed in GraphDef version 14. Use MatrixDiag. Gradient: none
+    registered.
 
     Attributes:
         output: `T`, `*batch n n`. The matrices.
@@ -77,7 +78,8 @@ class BatchMatrixDiag(TensorOp[T]):
         computes what MatrixDiag does, for each row of the input. New calls are refused,
         eagerly and in graphs.
 
-        BatchMatrixDiag was removed in GraphDef version 14. Use MatrixDiag.
+        BatchMatrixDiag was removed in GraphDef version 14. Use MatrixDiag. Gradient:
+        none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,7 +121,8 @@ def batch_matrix_diag(
     computes what MatrixDiag does, for each row of the input. New calls are refused,
     eagerly and in graphs.
 
-    BatchMatrixDiag was removed in GraphDef version 14. Use MatrixDiag.
+    BatchMatrixDiag was removed in GraphDef version 14. Use MatrixDiag. Gradient: none
+    registered.
 
     `BatchMatrixDiag.create` in the current scope.
 

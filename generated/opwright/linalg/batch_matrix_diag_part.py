@@ -43,6 +43,7 @@ class BatchMatrixDiagPart(TensorOp[T]):
     refused, eagerly and in graphs.
 
     BatchMatrixDiagPart was removed in GraphDef version 14. Use MatrixDiagPart.
+    Gradient: none registered.
 
     Attributes:
         diagonal: `T`, `*batch min(m, n)`. A row for each matrix.
@@ -78,6 +79,7 @@ class BatchMatrixDiagPart(TensorOp[T]):
         refused, eagerly and in graphs.
 
         BatchMatrixDiagPart was removed in GraphDef version 14. Use MatrixDiagPart.
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,6 +125,7 @@ def batch_matrix_diag_part(
     refused, eagerly and in graphs.
 
     BatchMatrixDiagPart was removed in GraphDef version 14. Use MatrixDiagPart.
+    Gradient: none registered.
 
     `BatchMatrixDiagPart.create` in the current scope.
 

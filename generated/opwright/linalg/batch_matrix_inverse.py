@@ -55,6 +55,7 @@ class BatchMatrixInverse(TensorOp[T]):
     eagerly and in graphs.
 
     BatchMatrixInverse was removed in GraphDef version 13. Use MatrixInverse instead.
+    Gradient: none registered.
 
     `T`: float64 or float32.
 
@@ -114,7 +115,7 @@ class BatchMatrixInverse(TensorOp[T]):
         refused, eagerly and in graphs.
 
         BatchMatrixInverse was removed in GraphDef version 13. Use MatrixInverse
-        instead.
+        instead. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -177,6 +178,7 @@ def batch_matrix_inverse(
     eagerly and in graphs.
 
     BatchMatrixInverse was removed in GraphDef version 13. Use MatrixInverse instead.
+    Gradient: none registered.
 
     `BatchMatrixInverse.create` in the current scope, with BatchMatrixInverse.Options as
     keywords.

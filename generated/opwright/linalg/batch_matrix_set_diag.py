@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -50,7 +52,8 @@ class BatchMatrixSetDiag(TensorOp[T]):
     computes what MatrixSetDiag does, for each matrix of a stack. New calls are refused,
     eagerly and in graphs.
 
-    BatchMatrixSetDiag was removed in GraphDef version 14. Use MatrixSetDiag.
+    BatchMatrixSetDiag was removed in GraphDef version 14. Use MatrixSetDiag. Gradient:
+    none registered.
 
     Attributes:
         output: `T`, `*batch m n`. The matrices with other diagonals.
@@ -90,6 +93,7 @@ class BatchMatrixSetDiag(TensorOp[T]):
         refused, eagerly and in graphs.
 
         BatchMatrixSetDiag was removed in GraphDef version 14. Use MatrixSetDiag.
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -112,7 +116,14 @@ class BatchMatrixSetDiag(TensorOp[T]):
         op: BatchMatrixSetDiag[U] = new(BatchMatrixSetDiag)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(diagonal) is EagerTensor
+                    or fit_pair(None, input, diagonal)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "BatchMatrixSetDiag", None, input, diagonal
                 )
@@ -140,7 +151,8 @@ def batch_matrix_set_diag(
     computes what MatrixSetDiag does, for each matrix of a stack. New calls are refused,
     eagerly and in graphs.
 
-    BatchMatrixSetDiag was removed in GraphDef version 14. Use MatrixSetDiag.
+    BatchMatrixSetDiag was removed in GraphDef version 14. Use MatrixSetDiag. Gradient:
+    none registered.
 
     `BatchMatrixSetDiag.create` in the current scope.
 
@@ -165,7 +177,14 @@ def batch_matrix_set_diag(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(diagonal) is EagerTensor
+                or fit_pair(None, input, diagonal)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "BatchMatrixSetDiag", name, input, diagonal
             )

@@ -57,6 +57,7 @@ class BatchMatrixSolve(TensorOp[T]):
     the X with A * X = B. New calls are refused, eagerly and in graphs.
 
     BatchMatrixSolve was removed in GraphDef version 13. Use MatrixSolve instead.
+    Gradient: none registered.
 
     `T`: float64 or float32.
 
@@ -118,6 +119,7 @@ class BatchMatrixSolve(TensorOp[T]):
         B, the X with A * X = B. New calls are refused, eagerly and in graphs.
 
         BatchMatrixSolve was removed in GraphDef version 13. Use MatrixSolve instead.
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -186,6 +188,7 @@ def batch_matrix_solve(
     the X with A * X = B. New calls are refused, eagerly and in graphs.
 
     BatchMatrixSolve was removed in GraphDef version 13. Use MatrixSolve instead.
+    Gradient: none registered.
 
     `BatchMatrixSolve.create` in the current scope, with BatchMatrixSolve.Options as
     keywords.

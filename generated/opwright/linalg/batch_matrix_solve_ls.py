@@ -59,6 +59,7 @@ class BatchMatrixSolveLs(TensorOp[T]):
     refused, eagerly and in graphs.
 
     BatchMatrixSolveLs was removed in GraphDef version 13. Use MatrixSolveLs instead.
+    Gradient: none registered.
 
     `T`: float64 or float32.
 
@@ -127,7 +128,7 @@ class BatchMatrixSolveLs(TensorOp[T]):
         are refused, eagerly and in graphs.
 
         BatchMatrixSolveLs was removed in GraphDef version 13. Use MatrixSolveLs
-        instead.
+        instead. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -200,6 +201,7 @@ def batch_matrix_solve_ls(
     refused, eagerly and in graphs.
 
     BatchMatrixSolveLs was removed in GraphDef version 13. Use MatrixSolveLs instead.
+    Gradient: none registered.
 
     `BatchMatrixSolveLs.create` in the current scope, with BatchMatrixSolveLs.Options as
     keywords.

@@ -60,7 +60,7 @@ class BatchMatrixTriangularSolve(TensorOp[T]):
     right sides B, the X with A * X = B. New calls are refused, eagerly and in graphs.
 
     BatchMatrixTriangularSolve was removed in GraphDef version 13. Use
-    MatrixTriangularSolve instead.
+    MatrixTriangularSolve instead. Gradient: none registered.
 
     `T`: float64 or float32.
 
@@ -131,7 +131,7 @@ class BatchMatrixTriangularSolve(TensorOp[T]):
         graphs.
 
         BatchMatrixTriangularSolve was removed in GraphDef version 13. Use
-        MatrixTriangularSolve instead.
+        MatrixTriangularSolve instead. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -210,7 +210,7 @@ def batch_matrix_triangular_solve(
     right sides B, the X with A * X = B. New calls are refused, eagerly and in graphs.
 
     BatchMatrixTriangularSolve was removed in GraphDef version 13. Use
-    MatrixTriangularSolve instead.
+    MatrixTriangularSolve instead. Gradient: none registered.
 
     `BatchMatrixTriangularSolve.create` in the current scope, with
     BatchMatrixTriangularSolve.Options as keywords.

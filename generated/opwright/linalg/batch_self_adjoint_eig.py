@@ -53,7 +53,7 @@ class BatchSelfAdjointEig(TensorOp[T]):
     refused, eagerly and in graphs.
 
     BatchSelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2
-    instead.
+    instead. Gradient: none registered.
 
     `T`: float64 or float32.
 
@@ -95,7 +95,7 @@ class BatchSelfAdjointEig(TensorOp[T]):
         eigenvectors. New calls are refused, eagerly and in graphs.
 
         BatchSelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2
-        instead.
+        instead. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,7 +145,7 @@ def batch_self_adjoint_eig(
     refused, eagerly and in graphs.
 
     BatchSelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2
-    instead.
+    instead. Gradient: none registered.
 
     `BatchSelfAdjointEig.create` in the current scope.
 

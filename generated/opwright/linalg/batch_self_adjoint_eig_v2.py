@@ -66,7 +66,7 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
     transpose(v), values ascending. New calls are refused, eagerly and in graphs.
 
     BatchSelfAdjointEigV2 was removed in GraphDef version 13. Use SelfAdjointEigV2
-    instead.
+    instead. Gradient: none registered.
 
     `T`: float64 or float32.
 
@@ -132,7 +132,7 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
         * transpose(v), values ascending. New calls are refused, eagerly and in graphs.
 
         BatchSelfAdjointEigV2 was removed in GraphDef version 13. Use SelfAdjointEigV2
-        instead.
+        instead. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -201,7 +201,7 @@ def batch_self_adjoint_eig_v2(
     transpose(v), values ascending. New calls are refused, eagerly and in graphs.
 
     BatchSelfAdjointEigV2 was removed in GraphDef version 13. Use SelfAdjointEigV2
-    instead.
+    instead. Gradient: none registered.
 
     `BatchSelfAdjointEigV2.create` in the current scope, with
     BatchSelfAdjointEigV2.Options as keywords.

@@ -64,7 +64,8 @@ class BatchSvd(Op, Generic[T]):
     computes what Svd does, for each matrix of a stack: A = u * diag(s) *
     conjugate_transpose(v). New calls are refused, eagerly and in graphs.
 
-    BatchSvd was removed in GraphDef version 13. Use Svd instead.
+    BatchSvd was removed in GraphDef version 13. Use Svd instead. Gradient: none
+    registered.
 
     `T`: float64, float32, complex64 or complex128.
 
@@ -136,7 +137,8 @@ class BatchSvd(Op, Generic[T]):
         computes what Svd does, for each matrix of a stack: A = u * diag(s) *
         conjugate_transpose(v). New calls are refused, eagerly and in graphs.
 
-        BatchSvd was removed in GraphDef version 13. Use Svd instead.
+        BatchSvd was removed in GraphDef version 13. Use Svd instead. Gradient: none
+        registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -211,7 +213,8 @@ def batch_svd(
     computes what Svd does, for each matrix of a stack: A = u * diag(s) *
     conjugate_transpose(v). New calls are refused, eagerly and in graphs.
 
-    BatchSvd was removed in GraphDef version 13. Use Svd instead.
+    BatchSvd was removed in GraphDef version 13. Use Svd instead. Gradient: none
+    registered.
 
     `BatchSvd.create` in the current scope, with BatchSvd.Options as keywords.
 

@@ -63,6 +63,8 @@ class Cholesky(TensorOp[T]):
     added. MatrixTriangularSolve takes L to solve equations with; MatrixSolve and Lu are
     for matrices that are not symmetric.
 
+    Gradient: registered.
+
     `T`: float64, float32, float16, complex64 or complex128.
 
     Attributes:
@@ -109,6 +111,8 @@ class Cholesky(TensorOp[T]):
         the upper one unset. Matrices that are so in theory only want a small multiple
         of the identity added. MatrixTriangularSolve takes L to solve equations with;
         MatrixSolve and Lu are for matrices that are not symmetric.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -162,6 +166,8 @@ def cholesky(
     one unset. Matrices that are so in theory only want a small multiple of the identity
     added. MatrixTriangularSolve takes L to solve equations with; MatrixSolve and Lu are
     for matrices that are not symmetric.
+
+    Gradient: registered.
 
     `Cholesky.create` in the current scope.
 

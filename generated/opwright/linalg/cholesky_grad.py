@@ -57,6 +57,8 @@ class CholeskyGrad(TensorOp[T]):
     made of matrix products and MatrixTriangularSolve, which run on a GPU as well, and
     for complex numbers.
 
+    Gradient: none registered.
+
     `T`: float16, float32 or float64.
 
     Attributes:
@@ -96,6 +98,8 @@ class CholeskyGrad(TensorOp[T]):
         https://arxiv.org/abs/1602.07527, in real numbers. The registered gradient of
         Cholesky does not call this op: it is made of matrix products and
         MatrixTriangularSolve, which run on a GPU as well, and for complex numbers.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -142,6 +146,8 @@ def cholesky_grad(
     in real numbers. The registered gradient of Cholesky does not call this op: it is
     made of matrix products and MatrixTriangularSolve, which run on a GPU as well, and
     for complex numbers.
+
+    Gradient: none registered.
 
     `CholeskyGrad.create` in the current scope.
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -59,6 +62,8 @@ class ConjugateTranspose(TensorOp[T]):
     once, where negative ones count from the last. For a product with the adjoint
     matrix, `adj_x` and `adj_y` of BatchMatMulV2 cost no copy.
 
+    Gradient: registered.
+
     `Tperm`: int32 or int64.
 
     Attributes:
@@ -98,6 +103,8 @@ class ConjugateTranspose(TensorOp[T]):
         once, where negative ones count from the last. For a product with the adjoint
         matrix, `adj_x` and `adj_y` of BatchMatMulV2 cost no copy.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -120,7 +127,16 @@ class ConjugateTranspose(TensorOp[T]):
         op: ConjugateTranspose[U] = new(ConjugateTranspose)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(perm) is EagerTensor
+                    or type(perm) is int
+                    and -2147483648 <= perm <= 2147483647
+                    or fits(TInt32, perm)
+                )
+            ):
                 op.y = execute(context[CURRENT], "ConjugateTranspose", None, x, perm)
                 return op
         except Exception as error:
@@ -146,6 +162,8 @@ def conjugate_transpose(
     once, where negative ones count from the last. For a product with the adjoint
     matrix, `adj_x` and `adj_y` of BatchMatMulV2 cost no copy.
 
+    Gradient: registered.
+
     `ConjugateTranspose.create` in the current scope.
 
     Args:
@@ -169,7 +187,16 @@ def conjugate_transpose(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(perm) is EagerTensor
+                or type(perm) is int
+                and -2147483648 <= perm <= 2147483647
+                or fits(TInt32, perm)
+            )
+        ):
             _result = execute(context[CURRENT], "ConjugateTranspose", name, x, perm)
             return _result
     except Exception as error:

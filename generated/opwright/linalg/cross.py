@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -54,6 +56,8 @@ class Cross(TensorOp[T]):
     right hand rule. It is 0 where both have the same direction. Shapes must be equal:
     nothing broadcasts. Integers wrap around, and unsigned ones below 0 as well.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
 
@@ -93,6 +97,8 @@ class Cross(TensorOp[T]):
         equal: nothing broadcasts. Integers wrap around, and unsigned ones below 0 as
         well.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -114,7 +120,16 @@ class Cross(TensorOp[T]):
         op: Cross[U] = new(Cross)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(a) is type(b) is EagerTensor
+                    or type(b) is int
+                    and 0 <= b <= 127
+                    or fit_pair(None, a, b)
+                )
+            ):
                 op.product = execute(context[CURRENT], "Cross", None, a, b)
                 return op
         except Exception as error:
@@ -135,6 +150,8 @@ def cross(
     a vector that is at right angles to both, of length |a| * |b| * sin(angle), by the
     right hand rule. It is 0 where both have the same direction. Shapes must be equal:
     nothing broadcasts. Integers wrap around, and unsigned ones below 0 as well.
+
+    Gradient: registered.
 
     `Cross.create` in the current scope.
 
@@ -159,7 +176,16 @@ def cross(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(a) is type(b) is EagerTensor
+                or type(b) is int
+                and 0 <= b <= 127
+                or fit_pair(None, a, b)
+            )
+        ):
             _result = execute(context[CURRENT], "Cross", name, a, b)
             return _result
     except Exception as error:

@@ -55,6 +55,8 @@ class Diag(TensorOp[T]):
     MatrixDiag is what to take for stacks of matrices: it treats the last axis as
     diagonals, and leaves the others alone.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
 
     Attributes:
@@ -96,6 +98,8 @@ class Diag(TensorOp[T]):
 
         MatrixDiag is what to take for stacks of matrices: it treats the last axis as
         diagonals, and leaves the others alone.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,6 +148,8 @@ def diag(
 
     MatrixDiag is what to take for stacks of matrices: it treats the last axis as
     diagonals, and leaves the others alone.
+
+    Gradient: registered.
 
     `Diag.create` in the current scope.
 

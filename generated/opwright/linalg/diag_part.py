@@ -53,6 +53,8 @@ class DiagPart(TensorOp[T]):
     MatrixDiagPart is what to take for stacks of matrices: it treats the last two axes,
     which may differ in size.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
 
     Attributes:
@@ -91,6 +93,8 @@ class DiagPart(TensorOp[T]):
         An odd number of axes, or halves that differ, are refused. Diag goes back.
         MatrixDiagPart is what to take for stacks of matrices: it treats the last two
         axes, which may differ in size.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -137,6 +141,8 @@ def diag_part(
     An odd number of axes, or halves that differ, are refused. Diag goes back.
     MatrixDiagPart is what to take for stacks of matrices: it treats the last two axes,
     which may differ in size.
+
+    Gradient: registered.
 
     `DiagPart.create` in the current scope.
 

@@ -75,6 +75,8 @@ class Eig(Op, Generic[Tout]):
     that means anything. A nan or an infinity in the input is refused, for the iteration
     does not converge.
 
+    Gradient: registered.
+
     `T`: float32, float64, complex64 or complex128.
 
     `Tout`: complex64 or complex128.
@@ -145,6 +147,8 @@ class Eig(Op, Generic[Tout]):
         real and ordered. Without `compute_v` only values are computed, and `v` holds
         nothing that means anything. A nan or an infinity in the input is refused, for
         the iteration does not converge.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -223,6 +227,8 @@ def eig(
     and ordered. Without `compute_v` only values are computed, and `v` holds nothing
     that means anything. A nan or an infinity in the input is refused, for the iteration
     does not converge.
+
+    Gradient: registered.
 
     `Eig.create` in the current scope, with Eig.Options as keywords.
 

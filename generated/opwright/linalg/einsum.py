@@ -11,9 +11,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -66,6 +68,8 @@ class Einsum(TensorOp[T]):
     One or two tensors are taken: tf.einsum splits up longer equations, looks for a
     cheap order, and fills in what is missing behind "->", which has to be there for
     this op.
+
+    Gradient: registered.
 
     `N`: at least 1.
 
@@ -120,6 +124,8 @@ class Einsum(TensorOp[T]):
         cheap order, and fills in what is missing behind "->", which has to be there for
         this op.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,7 +155,11 @@ class Einsum(TensorOp[T]):
         op: Einsum[U] = new(Einsum)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(inputs) or fit_together(None, inputs))
+            ):
                 op.output = execute(
                     context[CURRENT], "Einsum", None, inputs, "equation", equation
                 )
@@ -187,6 +197,8 @@ def einsum(
     cheap order, and fills in what is missing behind "->", which has to be there for
     this op.
 
+    Gradient: registered.
+
     `Einsum.create` in the current scope.
 
     Args:
@@ -217,7 +229,11 @@ def einsum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(inputs) or fit_together(None, inputs))
+        ):
             _result = execute(
                 context[CURRENT], "Einsum", name, inputs, "equation", equation
             )

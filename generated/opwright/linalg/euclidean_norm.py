@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -65,6 +68,8 @@ class EuclideanNorm(TensorOp[T]):
     Squares are not scaled: magnitudes beyond about 1e19 overflow in float32, and those
     below 1e-19 vanish. An axis that is out of range, or that is there twice, is
     refused. L2Loss is half the square of the norm of a whole tensor.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -137,6 +142,8 @@ class EuclideanNorm(TensorOp[T]):
         those below 1e-19 vanish. An axis that is out of range, or that is there twice,
         is refused. L2Loss is half the square of the norm of a whole tensor.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -163,7 +170,16 @@ class EuclideanNorm(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(reduction_indices) is EagerTensor
+                    or type(reduction_indices) is int
+                    and -2147483648 <= reduction_indices <= 2147483647
+                    or fits(TInt32, reduction_indices)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "EuclideanNorm",
@@ -212,6 +228,8 @@ def euclidean_norm(
     below 1e-19 vanish. An axis that is out of range, or that is there twice, is
     refused. L2Loss is half the square of the norm of a whole tensor.
 
+    Gradient: registered.
+
     `EuclideanNorm.create` in the current scope, with EuclideanNorm.Options as keywords.
 
     Args:
@@ -238,7 +256,16 @@ def euclidean_norm(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(reduction_indices) is EagerTensor
+                or type(reduction_indices) is int
+                and -2147483648 <= reduction_indices <= 2147483647
+                or fits(TInt32, reduction_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "EuclideanNorm",

@@ -10,22 +10,25 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringOperand, TInt64, TString
+    from opwright_runtime.gencode import Operand, Output, StringOperand, TString
     from typing_extensions import Self
 
 __all__ = ["LoadAndRemapMatrix", "load_and_remap_matrix"]
@@ -62,7 +65,7 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
     tensors as they are. With `max_rows_in_memory` a matrix that is too large for memory
     is read in parts.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         output_matrix: float32, `num_rows num_cols`. The matrix that was put together.
@@ -146,7 +149,7 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
         reads tensors as they are. With `max_rows_in_memory` a matrix that is too large
         for memory is read in parts.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -188,7 +191,22 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_remapping) is EagerTensor
+                    or type(row_remapping) is int
+                    and -9223372036854775808 <= row_remapping <= 9223372036854775807
+                    or fits(TInt64, row_remapping)
+                )
+                and (
+                    type(col_remapping) is EagerTensor
+                    or type(col_remapping) is int
+                    and -9223372036854775808 <= col_remapping <= 9223372036854775807
+                    or fits(TInt64, col_remapping)
+                )
+            ):
                 op.output_matrix = execute(
                     context[CURRENT],
                     "LoadAndRemapMatrix",
@@ -261,7 +279,7 @@ def load_and_remap_matrix(
     tensors as they are. With `max_rows_in_memory` a matrix that is too large for memory
     is read in parts.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `LoadAndRemapMatrix.create` in the current scope, with LoadAndRemapMatrix.Options as
     keywords.
@@ -303,7 +321,22 @@ def load_and_remap_matrix(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_remapping) is EagerTensor
+                or type(row_remapping) is int
+                and -9223372036854775808 <= row_remapping <= 9223372036854775807
+                or fits(TInt64, row_remapping)
+            )
+            and (
+                type(col_remapping) is EagerTensor
+                or type(col_remapping) is int
+                and -9223372036854775808 <= col_remapping <= 9223372036854775807
+                or fits(TInt64, col_remapping)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "LoadAndRemapMatrix",

@@ -72,6 +72,8 @@ class LogMatrixDeterminant(Op, Generic[T]):
     For positive definite matrices, twice the sum of logarithms of the diagonal that
     Cholesky gives is cheaper.
 
+    Gradient: registered.
+
     `T`: float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -118,6 +120,8 @@ class LogMatrixDeterminant(Op, Generic[T]):
 
         For positive definite matrices, twice the sum of logarithms of the diagonal that
         Cholesky gives is cheaper.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -169,6 +173,8 @@ def log_matrix_determinant(
 
     For positive definite matrices, twice the sum of logarithms of the diagonal that
     Cholesky gives is cheaper.
+
+    Gradient: registered.
 
     `LogMatrixDeterminant.create` in the current scope.
 

@@ -74,6 +74,8 @@ class Lu(Op, Generic[T, OutputIdxType]):
     MatrixSolve factors and solves at once; to use factors several times, gather the
     rows of a right side by `p`, then call MatrixTriangularSolve twice.
 
+    Gradient: none registered.
+
     `T`: float64, float32, float16, complex64 or complex128.
 
     `output_idx_type`: int32 or int64.
@@ -144,6 +146,8 @@ class Lu(Op, Generic[T, OutputIdxType]):
         Matrices have to be square and invertible: on a CPU a pivot of 0 is refused.
         MatrixSolve factors and solves at once; to use factors several times, gather the
         rows of a right side by `p`, then call MatrixTriangularSolve twice.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -233,6 +237,8 @@ def lu(
     Matrices have to be square and invertible: on a CPU a pivot of 0 is refused.
     MatrixSolve factors and solves at once; to use factors several times, gather the
     rows of a right side by `p`, then call MatrixTriangularSolve twice.
+
+    Gradient: none registered.
 
     `Lu.create` in the current scope.
 

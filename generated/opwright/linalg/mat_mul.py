@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -67,6 +69,8 @@ class MatMul(TensorOp[T]):
     Both must have rank 2, or the call is refused: BatchMatMulV3 multiplies stacks of
     matrices, Einsum sums over any axes, SparseMatMul is for matrices that are mostly
     zeros. Complex matrices are transposed and not conjugated.
+
+    Gradient: registered.
 
     `T`: bfloat16, float16, float32, float64, int32, int64, uint8, uint16, uint32,
     uint64, complex64 or complex128.
@@ -161,6 +165,8 @@ class MatMul(TensorOp[T]):
         of matrices, Einsum sums over any axes, SparseMatMul is for matrices that are
         mostly zeros. Complex matrices are transposed and not conjugated.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -197,7 +203,16 @@ class MatMul(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(a) is type(b) is EagerTensor
+                    or type(b) is int
+                    and 0 <= b <= 127
+                    or fit_pair(None, a, b)
+                )
+            ):
                 op.product = execute(
                     context[CURRENT],
                     "MatMul",
@@ -259,6 +274,8 @@ def mat_mul(
     matrices, Einsum sums over any axes, SparseMatMul is for matrices that are mostly
     zeros. Complex matrices are transposed and not conjugated.
 
+    Gradient: registered.
+
     `MatMul.create` in the current scope, with MatMul.Options as keywords.
 
     Args:
@@ -294,7 +311,16 @@ def mat_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(a) is type(b) is EagerTensor
+                or type(b) is int
+                and 0 <= b <= 127
+                or fit_pair(None, a, b)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MatMul",

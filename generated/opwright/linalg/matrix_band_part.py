@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -64,6 +67,8 @@ class MatrixBandPart(TensorOp[T]):
     n, are refused.
 
     Causal masks are made so, of ones. MatrixDiagPartV3 takes diagonals out into rows.
+
+    Gradient: registered.
 
     `Tindex`: int32 or int64.
 
@@ -115,6 +120,8 @@ class MatrixBandPart(TensorOp[T]):
         Causal masks are made so, of ones. MatrixDiagPartV3 takes diagonals out into
         rows.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,7 +147,14 @@ class MatrixBandPart(TensorOp[T]):
         op: MatrixBandPart[U] = new(MatrixBandPart)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_lower) is type(num_upper) is EagerTensor
+                    or fit_pair(TInt64, num_lower, num_upper)
+                )
+            ):
                 op.band = execute(
                     context[CURRENT],
                     "MatrixBandPart",
@@ -178,6 +192,8 @@ def matrix_band_part(
 
     Causal masks are made so, of ones. MatrixDiagPartV3 takes diagonals out into rows.
 
+    Gradient: registered.
+
     `MatrixBandPart.create` in the current scope.
 
     Args:
@@ -205,7 +221,14 @@ def matrix_band_part(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_lower) is type(num_upper) is EagerTensor
+                or fit_pair(TInt64, num_lower, num_upper)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "MatrixBandPart", name, input, num_lower, num_upper
             )

@@ -56,6 +56,8 @@ class MatrixDeterminant(TensorOp[T]):
     magnitude, and is what likelihoods want. A determinant near 0 says little about how
     well equations can be solved; Svd does.
 
+    Gradient: registered.
+
     `T`: float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -92,6 +94,8 @@ class MatrixDeterminant(TensorOp[T]):
         size 3 times 1e30 is inf. LogMatrixDeterminant returns the logarithm of its
         magnitude, and is what likelihoods want. A determinant near 0 says little about
         how well equations can be solved; Svd does.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -135,6 +139,8 @@ def matrix_determinant(
     size 3 times 1e30 is inf. LogMatrixDeterminant returns the logarithm of its
     magnitude, and is what likelihoods want. A determinant near 0 says little about how
     well equations can be solved; Svd does.
+
+    Gradient: registered.
 
     `MatrixDeterminant.create` in the current scope.
 

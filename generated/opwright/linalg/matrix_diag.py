@@ -49,6 +49,8 @@ class MatrixDiag(TensorOp[T]):
     To scale the rows or columns of a matrix, multiply by the row itself: broadcasting
     costs less than a product with such a matrix.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*batch n n`. The matrices.
 
@@ -84,6 +86,8 @@ class MatrixDiag(TensorOp[T]):
 
         To scale the rows or columns of a matrix, multiply by the row itself:
         broadcasting costs less than a product with such a matrix.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,6 +132,8 @@ def matrix_diag(
 
     To scale the rows or columns of a matrix, multiply by the row itself: broadcasting
     costs less than a product with such a matrix.
+
+    Gradient: registered.
 
     `MatrixDiag.create` in the current scope.
 

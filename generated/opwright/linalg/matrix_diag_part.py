@@ -46,6 +46,8 @@ class MatrixDiagPart(TensorOp[T]):
     one matrix; MatrixDiagPartV3 takes other diagonals, several at once. The sum of a
     row is the trace.
 
+    Gradient: registered.
+
     Attributes:
         diagonal: `T`, `*batch min(m, n)`. A row for each matrix.
 
@@ -78,6 +80,8 @@ class MatrixDiagPart(TensorOp[T]):
         MatrixDiag makes square matrices of such rows. DiagPart treats the whole tensor
         as one matrix; MatrixDiagPartV3 takes other diagonals, several at once. The sum
         of a row is the trace.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,6 +123,8 @@ def matrix_diag_part(
     MatrixDiag makes square matrices of such rows. DiagPart treats the whole tensor as
     one matrix; MatrixDiagPartV3 takes other diagonals, several at once. The sum of a
     row is the trace.
+
+    Gradient: registered.
 
     `MatrixDiagPart.create` in the current scope.
 

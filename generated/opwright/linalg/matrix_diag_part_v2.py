@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TInt32,
         TType,
     )
 
@@ -59,6 +62,8 @@ class MatrixDiagPartV2(TensorOp[T]):
     end. MatrixDiagV3 and its kin can put them to the right as well, and are what new
     programs should call. What is left of a row is `padding_value`. An index that lies
     out of the matrix is refused, as is a lowest above the highest.
+
+    Gradient: registered.
 
     Attributes:
         diagonal: `T`, `*batch _len | *batch _count _len`. A row for one diagonal, rows
@@ -107,6 +112,8 @@ class MatrixDiagPartV2(TensorOp[T]):
         what new programs should call. What is left of a row is `padding_value`. An
         index that lies out of the matrix is refused, as is a lowest above the highest.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -133,7 +140,20 @@ class MatrixDiagPartV2(TensorOp[T]):
         op: MatrixDiagPartV2[U] = new(MatrixDiagPartV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(k) is EagerTensor
+                    or type(k) is int
+                    and -2147483648 <= k <= 2147483647
+                    or fits(TInt32, k)
+                )
+                and (
+                    type(input) is type(padding_value) is EagerTensor
+                    or fit_pair(None, input, padding_value)
+                )
+            ):
                 op.diagonal = execute(
                     context[CURRENT], "MatrixDiagPartV2", None, input, k, padding_value
                 )
@@ -163,6 +183,8 @@ def matrix_diag_part_v2(
     programs should call. What is left of a row is `padding_value`. An index that lies
     out of the matrix is refused, as is a lowest above the highest.
 
+    Gradient: registered.
+
     `MatrixDiagPartV2.create` in the current scope.
 
     Args:
@@ -191,7 +213,20 @@ def matrix_diag_part_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(k) is EagerTensor
+                or type(k) is int
+                and -2147483648 <= k <= 2147483647
+                or fits(TInt32, k)
+            )
+            and (
+                type(input) is type(padding_value) is EagerTensor
+                or fit_pair(None, input, padding_value)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "MatrixDiagPartV2", name, input, k, padding_value
             )

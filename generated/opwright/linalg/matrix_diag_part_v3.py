@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TInt32,
         TType,
     )
     from typing_extensions import Self
@@ -66,6 +69,8 @@ class MatrixDiagPartV3(TensorOp[T]):
     An index that lies out of the matrix is refused, as is a lowest above the highest.
     MatrixDiagV3 makes matrices of such rows, and takes the same `align`. MatrixDiagPart
     is for the main diagonal alone.
+
+    Gradient: registered.
 
     Attributes:
         diagonal: `T`, `*batch _len | *batch _count _len`. A row for one diagonal, rows
@@ -147,6 +152,8 @@ class MatrixDiagPartV3(TensorOp[T]):
         highest. MatrixDiagV3 makes matrices of such rows, and takes the same `align`.
         MatrixDiagPart is for the main diagonal alone.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,7 +187,20 @@ class MatrixDiagPartV3(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(k) is EagerTensor
+                    or type(k) is int
+                    and -2147483648 <= k <= 2147483647
+                    or fits(TInt32, k)
+                )
+                and (
+                    type(input) is type(padding_value) is EagerTensor
+                    or fit_pair(None, input, padding_value)
+                )
+            ):
                 op.diagonal = execute(
                     context[CURRENT],
                     "MatrixDiagPartV3",
@@ -231,6 +251,8 @@ def matrix_diag_part_v3(
     MatrixDiagV3 makes matrices of such rows, and takes the same `align`. MatrixDiagPart
     is for the main diagonal alone.
 
+    Gradient: registered.
+
     `MatrixDiagPartV3.create` in the current scope, with MatrixDiagPartV3.Options as
     keywords.
 
@@ -265,7 +287,20 @@ def matrix_diag_part_v3(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(k) is EagerTensor
+                or type(k) is int
+                and -2147483648 <= k <= 2147483647
+                or fits(TInt32, k)
+            )
+            and (
+                type(input) is type(padding_value) is EagerTensor
+                or fit_pair(None, input, padding_value)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MatrixDiagPartV3",

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TInt32,
         TType,
     )
 
@@ -62,6 +65,8 @@ class MatrixDiagV2(TensorOp[T]):
     Sizes that are -1 are found: both -1 make the smallest square, one alone the least
     that holds the diagonals. A size that is too small, or two that both are larger than
     what is needed, are refused.
+
+    Gradient: registered.
 
     Attributes:
         output: `T`, `*d _rows _cols | *d[:-1] _rows _cols`. One matrix for each set of
@@ -115,6 +120,8 @@ class MatrixDiagV2(TensorOp[T]):
         least that holds the diagonals. A size that is too small, or two that both are
         larger than what is needed, are refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -145,7 +152,32 @@ class MatrixDiagV2(TensorOp[T]):
         op: MatrixDiagV2[U] = new(MatrixDiagV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(k) is EagerTensor
+                    or type(k) is int
+                    and -2147483648 <= k <= 2147483647
+                    or fits(TInt32, k)
+                )
+                and (
+                    type(num_rows) is EagerTensor
+                    or type(num_rows) is int
+                    and -2147483648 <= num_rows <= 2147483647
+                    or fits(TInt32, num_rows)
+                )
+                and (
+                    type(num_cols) is EagerTensor
+                    or type(num_cols) is int
+                    and -2147483648 <= num_cols <= 2147483647
+                    or fits(TInt32, num_cols)
+                )
+                and (
+                    type(diagonal) is type(padding_value) is EagerTensor
+                    or fit_pair(None, diagonal, padding_value)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MatrixDiagV2",
@@ -189,6 +221,8 @@ def matrix_diag_v2(
     that holds the diagonals. A size that is too small, or two that both are larger than
     what is needed, are refused.
 
+    Gradient: registered.
+
     `MatrixDiagV2.create` in the current scope.
 
     Args:
@@ -221,7 +255,32 @@ def matrix_diag_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(k) is EagerTensor
+                or type(k) is int
+                and -2147483648 <= k <= 2147483647
+                or fits(TInt32, k)
+            )
+            and (
+                type(num_rows) is EagerTensor
+                or type(num_rows) is int
+                and -2147483648 <= num_rows <= 2147483647
+                or fits(TInt32, num_rows)
+            )
+            and (
+                type(num_cols) is EagerTensor
+                or type(num_cols) is int
+                and -2147483648 <= num_cols <= 2147483647
+                or fits(TInt32, num_cols)
+            )
+            and (
+                type(diagonal) is type(padding_value) is EagerTensor
+                or fit_pair(None, diagonal, padding_value)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MatrixDiagV2",

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TInt32,
         TType,
     )
     from typing_extensions import Self
@@ -68,6 +71,8 @@ class MatrixDiagV3(TensorOp[T]):
     that holds the diagonals. A size that is too small, or two that both are larger than
     what is needed, are refused. MatrixDiagPartV3 takes diagonals out, MatrixSetDiagV3
     replaces those of a matrix that is there. MatrixDiag is for one main diagonal.
+
+    Gradient: registered.
 
     Attributes:
         output: `T`, `*d _rows _cols | *d[:-1] _rows _cols`. One matrix for each set of
@@ -156,6 +161,8 @@ class MatrixDiagV3(TensorOp[T]):
         MatrixSetDiagV3 replaces those of a matrix that is there. MatrixDiag is for one
         main diagonal.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -195,7 +202,32 @@ class MatrixDiagV3(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(k) is EagerTensor
+                    or type(k) is int
+                    and -2147483648 <= k <= 2147483647
+                    or fits(TInt32, k)
+                )
+                and (
+                    type(num_rows) is EagerTensor
+                    or type(num_rows) is int
+                    and -2147483648 <= num_rows <= 2147483647
+                    or fits(TInt32, num_rows)
+                )
+                and (
+                    type(num_cols) is EagerTensor
+                    or type(num_cols) is int
+                    and -2147483648 <= num_cols <= 2147483647
+                    or fits(TInt32, num_cols)
+                )
+                and (
+                    type(diagonal) is type(padding_value) is EagerTensor
+                    or fit_pair(None, diagonal, padding_value)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MatrixDiagV3",
@@ -253,6 +285,8 @@ def matrix_diag_v3(
     what is needed, are refused. MatrixDiagPartV3 takes diagonals out, MatrixSetDiagV3
     replaces those of a matrix that is there. MatrixDiag is for one main diagonal.
 
+    Gradient: registered.
+
     `MatrixDiagV3.create` in the current scope, with MatrixDiagV3.Options as keywords.
 
     Args:
@@ -292,7 +326,32 @@ def matrix_diag_v3(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(k) is EagerTensor
+                or type(k) is int
+                and -2147483648 <= k <= 2147483647
+                or fits(TInt32, k)
+            )
+            and (
+                type(num_rows) is EagerTensor
+                or type(num_rows) is int
+                and -2147483648 <= num_rows <= 2147483647
+                or fits(TInt32, num_rows)
+            )
+            and (
+                type(num_cols) is EagerTensor
+                or type(num_cols) is int
+                and -2147483648 <= num_cols <= 2147483647
+                or fits(TInt32, num_cols)
+            )
+            and (
+                type(diagonal) is type(padding_value) is EagerTensor
+                or fit_pair(None, diagonal, padding_value)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MatrixDiagV3",

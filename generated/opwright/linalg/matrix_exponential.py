@@ -54,7 +54,7 @@ class MatrixExponential(TensorOp[T]):
     tf.linalg.expm scales, applies a Padé approximant and squares.
 
     MatrixExponential was removed in GraphDef version 27. Use Python implementation
-    tf.linalg.matrix_exponential instead.
+    tf.linalg.matrix_exponential instead. Gradient: none registered.
 
     `T`: float64, float32, float16, complex64 or complex128.
 
@@ -96,7 +96,7 @@ class MatrixExponential(TensorOp[T]):
         the function tf.linalg.expm scales, applies a Padé approximant and squares.
 
         MatrixExponential was removed in GraphDef version 27. Use Python implementation
-        tf.linalg.matrix_exponential instead.
+        tf.linalg.matrix_exponential instead. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,7 +144,7 @@ def matrix_exponential(
     tf.linalg.expm scales, applies a Padé approximant and squares.
 
     MatrixExponential was removed in GraphDef version 27. Use Python implementation
-    tf.linalg.matrix_exponential instead.
+    tf.linalg.matrix_exponential instead. Gradient: none registered.
 
     `MatrixExponential.create` in the current scope.
 

@@ -61,6 +61,8 @@ class MatrixInverse(TensorOp[T]):
     MatrixSolve, which is cheaper and more exact than multiplying by an inverse;
     Cholesky and MatrixTriangularSolve where the matrix is positive definite.
 
+    Gradient: registered.
+
     `T`: float64, float32, float16, complex64 or complex128.
 
     Attributes:
@@ -120,6 +122,8 @@ class MatrixInverse(TensorOp[T]):
         large numbers with few right digits, and no warning. To solve equations take
         MatrixSolve, which is cheaper and more exact than multiplying by an inverse;
         Cholesky and MatrixTriangularSolve where the matrix is positive definite.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -185,6 +189,8 @@ def matrix_inverse(
     large numbers with few right digits, and no warning. To solve equations take
     MatrixSolve, which is cheaper and more exact than multiplying by an inverse;
     Cholesky and MatrixTriangularSolve where the matrix is positive definite.
+
+    Gradient: registered.
 
     `MatrixInverse.create` in the current scope, with MatrixInverse.Options as keywords.
 

@@ -47,6 +47,8 @@ class MatrixLogarithm(TensorOp[T]):
     singular matrix has none, and comes out as nan, or with a real part of -inf. There
     is no gradient. tf.linalg.expm goes the other way.
 
+    Gradient: none registered.
+
     `T`: complex64 or complex128.
 
     Attributes:
@@ -84,6 +86,8 @@ class MatrixLogarithm(TensorOp[T]):
         cast it, and take the real part where there is no negative real eigenvalue. A
         singular matrix has none, and comes out as nan, or with a real part of -inf.
         There is no gradient. tf.linalg.expm goes the other way.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,6 +132,8 @@ def matrix_logarithm(
     cast it, and take the real part where there is no negative real eigenvalue. A
     singular matrix has none, and comes out as nan, or with a real part of -inf. There
     is no gradient. tf.linalg.expm goes the other way.
+
+    Gradient: none registered.
 
     `MatrixLogarithm.create` in the current scope.
 

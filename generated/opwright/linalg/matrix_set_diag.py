@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -53,6 +55,8 @@ class MatrixSetDiag(TensorOp[T]):
     The input is copied unless nobody else holds its buffer. MatrixSetDiagV3 replaces
     other diagonals, several at once. To add to a diagonal, add what MatrixDiag makes.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*batch m n`. The matrices with other diagonals.
 
@@ -90,6 +94,8 @@ class MatrixSetDiag(TensorOp[T]):
         replaces other diagonals, several at once. To add to a diagonal, add what
         MatrixDiag makes.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -111,7 +117,14 @@ class MatrixSetDiag(TensorOp[T]):
         op: MatrixSetDiag[U] = new(MatrixSetDiag)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(diagonal) is EagerTensor
+                    or fit_pair(None, input, diagonal)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "MatrixSetDiag", None, input, diagonal
                 )
@@ -138,6 +151,8 @@ def matrix_set_diag(
     The input is copied unless nobody else holds its buffer. MatrixSetDiagV3 replaces
     other diagonals, several at once. To add to a diagonal, add what MatrixDiag makes.
 
+    Gradient: registered.
+
     `MatrixSetDiag.create` in the current scope.
 
     Args:
@@ -161,7 +176,14 @@ def matrix_set_diag(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(diagonal) is EagerTensor
+                or fit_pair(None, input, diagonal)
+            )
+        ):
             _result = execute(context[CURRENT], "MatrixSetDiag", name, input, diagonal)
             return _result
     except Exception as error:

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TInt32,
         TType,
     )
 
@@ -60,6 +63,8 @@ class MatrixSetDiagV2(TensorOp[T]):
     programs should call. What is left of a row is not read. An index that lies out of
     the matrix is refused, and so are rows that are not exactly as long as the longest
     diagonal.
+
+    Gradient: registered.
 
     Attributes:
         output: `T`, `*batch m n`. The matrices with other diagonals.
@@ -107,6 +112,8 @@ class MatrixSetDiagV2(TensorOp[T]):
         lies out of the matrix is refused, and so are rows that are not exactly as long
         as the longest diagonal.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -133,7 +140,20 @@ class MatrixSetDiagV2(TensorOp[T]):
         op: MatrixSetDiagV2[U] = new(MatrixSetDiagV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(k) is EagerTensor
+                    or type(k) is int
+                    and -2147483648 <= k <= 2147483647
+                    or fits(TInt32, k)
+                )
+                and (
+                    type(input) is type(diagonal) is EagerTensor
+                    or fit_pair(None, input, diagonal)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "MatrixSetDiagV2", None, input, diagonal, k
                 )
@@ -164,6 +184,8 @@ def matrix_set_diag_v2(
     the matrix is refused, and so are rows that are not exactly as long as the longest
     diagonal.
 
+    Gradient: registered.
+
     `MatrixSetDiagV2.create` in the current scope.
 
     Args:
@@ -192,7 +214,20 @@ def matrix_set_diag_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(k) is EagerTensor
+                or type(k) is int
+                and -2147483648 <= k <= 2147483647
+                or fits(TInt32, k)
+            )
+            and (
+                type(input) is type(diagonal) is EagerTensor
+                or fit_pair(None, input, diagonal)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "MatrixSetDiagV2", name, input, diagonal, k
             )

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TInt32,
         TType,
     )
     from typing_extensions import Self
@@ -66,6 +69,8 @@ class MatrixSetDiagV3(TensorOp[T]):
     An index that lies out of the matrix is refused, and so are rows that are not
     exactly as long as the longest diagonal. MatrixDiagPartV3 gives rows of the same
     form. MatrixSetDiag is for the main diagonal alone.
+
+    Gradient: registered.
 
     Attributes:
         output: `T`, `*batch m n`. The matrices with other diagonals.
@@ -145,6 +150,8 @@ class MatrixSetDiagV3(TensorOp[T]):
         exactly as long as the longest diagonal. MatrixDiagPartV3 gives rows of the same
         form. MatrixSetDiag is for the main diagonal alone.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -178,7 +185,20 @@ class MatrixSetDiagV3(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(k) is EagerTensor
+                    or type(k) is int
+                    and -2147483648 <= k <= 2147483647
+                    or fits(TInt32, k)
+                )
+                and (
+                    type(input) is type(diagonal) is EagerTensor
+                    or fit_pair(None, input, diagonal)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MatrixSetDiagV3",
@@ -229,6 +249,8 @@ def matrix_set_diag_v3(
     exactly as long as the longest diagonal. MatrixDiagPartV3 gives rows of the same
     form. MatrixSetDiag is for the main diagonal alone.
 
+    Gradient: registered.
+
     `MatrixSetDiagV3.create` in the current scope, with MatrixSetDiagV3.Options as
     keywords.
 
@@ -263,7 +285,20 @@ def matrix_set_diag_v3(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(k) is EagerTensor
+                or type(k) is int
+                and -2147483648 <= k <= 2147483647
+                or fits(TInt32, k)
+            )
+            and (
+                type(input) is type(diagonal) is EagerTensor
+                or fit_pair(None, input, diagonal)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MatrixSetDiagV3",

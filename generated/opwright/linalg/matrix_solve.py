@@ -66,6 +66,8 @@ class MatrixSolve(TensorOp[T]):
     MatrixSolveLs where there are more or fewer equations than unknowns,
     TridiagonalSolve for three diagonals.
 
+    Gradient: registered.
+
     `T`: float64, float32, float16, complex64 or complex128.
 
     Attributes:
@@ -129,6 +131,8 @@ class MatrixSolve(TensorOp[T]):
         Take Cholesky and MatrixTriangularSolve for positive definite matrices,
         MatrixSolveLs where there are more or fewer equations than unknowns,
         TridiagonalSolve for three diagonals.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -200,6 +204,8 @@ def matrix_solve(
     Take Cholesky and MatrixTriangularSolve for positive definite matrices,
     MatrixSolveLs where there are more or fewer equations than unknowns,
     TridiagonalSolve for three diagonals.
+
+    Gradient: registered.
 
     `MatrixSolve.create` in the current scope, with MatrixSolve.Options as keywords.
 

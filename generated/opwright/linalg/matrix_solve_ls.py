@@ -71,6 +71,8 @@ class MatrixSolveLs(TensorOp[T]):
 
     MatrixSolve is for square matrices, and Svd for the choice of what counts as rank.
 
+    Gradient: registered.
+
     `T`: float64, float32, float16, complex64 or complex128.
 
     Attributes:
@@ -146,6 +148,8 @@ class MatrixSolveLs(TensorOp[T]):
 
         MatrixSolve is for square matrices, and Svd for the choice of what counts as
         rank.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -226,6 +230,8 @@ def matrix_solve_ls(
     best solutions. A negative L is refused.
 
     MatrixSolve is for square matrices, and Svd for the choice of what counts as rank.
+
+    Gradient: registered.
 
     `MatrixSolveLs.create` in the current scope, with MatrixSolveLs.Options as keywords.
 

@@ -57,6 +57,8 @@ class MatrixSquareRoot(TensorOp[T]):
     SelfAdjointEigV2 and roots of the eigenvalues are quicker, and Cholesky gives
     another kind of root for whitening.
 
+    Gradient: registered.
+
     `T`: float64, float32, float16, complex64 or complex128.
 
     Attributes:
@@ -98,6 +100,8 @@ class MatrixSquareRoot(TensorOp[T]):
         complex: cast it first. Singular matrices may give inf or nan. For symmetric
         matrices, SelfAdjointEigV2 and roots of the eigenvalues are quicker, and
         Cholesky gives another kind of root for whitening.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -147,6 +151,8 @@ def matrix_square_root(
     it first. Singular matrices may give inf or nan. For symmetric matrices,
     SelfAdjointEigV2 and roots of the eigenvalues are quicker, and Cholesky gives
     another kind of root for whitening.
+
+    Gradient: registered.
 
     `MatrixSquareRoot.create` in the current scope.
 

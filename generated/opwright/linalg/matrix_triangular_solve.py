@@ -65,6 +65,8 @@ class MatrixTriangularSolve(TensorOp[T]):
     call with L and one with its adjoint solve A * X = B. BandedTriangularSolve is for
     triangles of few diagonals.
 
+    Gradient: registered.
+
     `T`: bfloat16, float64, float32, float16, complex64 or complex128.
 
     Attributes:
@@ -136,6 +138,8 @@ class MatrixTriangularSolve(TensorOp[T]):
         This is the second half of Cholesky, Lu and Qr: with the factor L of Cholesky,
         one call with L and one with its adjoint solve A * X = B. BandedTriangularSolve
         is for triangles of few diagonals.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -216,6 +220,8 @@ def matrix_triangular_solve(
     This is the second half of Cholesky, Lu and Qr: with the factor L of Cholesky, one
     call with L and one with its adjoint solve A * X = B. BandedTriangularSolve is for
     triangles of few diagonals.
+
+    Gradient: registered.
 
     `MatrixTriangularSolve.create` in the current scope, with
     MatrixTriangularSolve.Options as keywords.

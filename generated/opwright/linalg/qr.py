@@ -74,6 +74,8 @@ class Qr(Op, Generic[T]):
     reveal the rank: Svd does. MatrixSolveLs solves least squares without handing out
     factors.
 
+    Gradient: registered.
+
     `T`: float64, float32, float16, complex64 or complex128.
 
     Attributes:
@@ -146,6 +148,8 @@ class Qr(Op, Generic[T]):
         without full rank the columns of q still are orthonormal. Columns are not
         pivoted, so r does not reveal the rank: Svd does. MatrixSolveLs solves least
         squares without handing out factors.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -223,6 +227,8 @@ def qr(
     the columns of q still are orthonormal. Columns are not pivoted, so r does not
     reveal the rank: Svd does. MatrixSolveLs solves least squares without handing out
     factors.
+
+    Gradient: registered.
 
     `Qr.create` in the current scope, with Qr.Options as keywords.
 

@@ -89,6 +89,8 @@ class QuantizedMatMul(Op, Generic[Toutput]):
     and its kin add a bias and more to it, and take signed weights. New programs
     quantize with UniformQuantizedDot, or leave that to converters of whole models.
 
+    Gradient: none registered.
+
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
     `T2`: qint8, quint8, qint32, qint16 or quint16.
@@ -221,6 +223,8 @@ class QuantizedMatMul(Op, Generic[Toutput]):
         QuantizedMatMulWithBias and its kin add a bias and more to it, and take signed
         weights. New programs quantize with UniformQuantizedDot, or leave that to
         converters of whole models.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -371,6 +375,8 @@ def quantized_mat_mul(
     A range whose maximum is not above its minimum is refused. QuantizedMatMulWithBias
     and its kin add a bias and more to it, and take signed weights. New programs
     quantize with UniformQuantizedDot, or leave that to converters of whole models.
+
+    Gradient: none registered.
 
     `QuantizedMatMul.create` in the current scope, with QuantizedMatMul.Options as
     keywords.

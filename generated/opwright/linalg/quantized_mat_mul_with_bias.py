@@ -98,6 +98,8 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
     cuts off what is negative, and QuantizedMatMulWithBiasAndReluAndRequantize goes on
     to 8 bits.
 
+    Gradient: none registered.
+
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
     `T2`: qint8, quint8, qint32, qint16 or quint16.
@@ -248,6 +250,8 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
         QuantizedMatMul takes unsigned weights and no bias;
         QuantizedMatMulWithBiasAndRelu cuts off what is negative, and
         QuantizedMatMulWithBiasAndReluAndRequantize goes on to 8 bits.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -407,6 +411,8 @@ def quantized_mat_mul_with_bias(
     QuantizedMatMul takes unsigned weights and no bias; QuantizedMatMulWithBiasAndRelu
     cuts off what is negative, and QuantizedMatMulWithBiasAndReluAndRequantize goes on
     to 8 bits.
+
+    Gradient: none registered.
 
     `QuantizedMatMulWithBias.create` in the current scope, with
     QuantizedMatMulWithBias.Options as keywords.

@@ -95,6 +95,8 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
     QuantizedMatMulWithBias keeps negative sums;
     QuantizedMatMulWithBiasAndReluAndRequantize goes on to 8 bits.
 
+    Gradient: none registered.
+
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
     `T2`: qint8, quint8, qint32, qint16 or quint16.
@@ -243,6 +245,8 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
 
         QuantizedMatMulWithBias keeps negative sums;
         QuantizedMatMulWithBiasAndReluAndRequantize goes on to 8 bits.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -402,6 +406,8 @@ def quantized_mat_mul_with_bias_and_relu(
 
     QuantizedMatMulWithBias keeps negative sums;
     QuantizedMatMulWithBiasAndReluAndRequantize goes on to 8 bits.
+
+    Gradient: none registered.
 
     `QuantizedMatMulWithBiasAndRelu.create` in the current scope, with
     QuantizedMatMulWithBiasAndRelu.Options as keywords.

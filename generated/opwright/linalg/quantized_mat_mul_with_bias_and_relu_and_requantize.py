@@ -102,6 +102,8 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
     switched off (TF_ENABLE_ONEDNN_OPTS=0), another one stands in that computes nothing
     and leaves the outputs empty.
 
+    Gradient: none registered.
+
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
     `T2`: qint8, quint8, qint32, qint16 or quint16.
@@ -259,6 +261,8 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
         oneDNN tools have quantized. The kernel is oneDNN's, for a CPU: where oneDNN is
         switched off (TF_ENABLE_ONEDNN_OPTS=0), another one stands in that computes
         nothing and leaves the outputs empty.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -440,6 +444,8 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
     oneDNN tools have quantized. The kernel is oneDNN's, for a CPU: where oneDNN is
     switched off (TF_ENABLE_ONEDNN_OPTS=0), another one stands in that computes nothing
     and leaves the outputs empty.
+
+    Gradient: none registered.
 
     `QuantizedMatMulWithBiasAndReluAndRequantize.create` in the current scope, with
     QuantizedMatMulWithBiasAndReluAndRequantize.Options as keywords.

@@ -53,6 +53,7 @@ class SelfAdjointEig(TensorOp[T]):
     graphs.
 
     SelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.
+    Gradient: none registered.
 
     `T`: float64, float32 or float16.
 
@@ -94,6 +95,7 @@ class SelfAdjointEig(TensorOp[T]):
         eagerly and in graphs.
 
         SelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -142,6 +144,7 @@ def self_adjoint_eig(
     graphs.
 
     SelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.
+    Gradient: none registered.
 
     `SelfAdjointEig.create` in the current scope.
 

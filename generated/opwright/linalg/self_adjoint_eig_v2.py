@@ -73,6 +73,8 @@ class SelfAdjointEigV2(Op, Generic[T]):
     converge; an infinity gives nan. Eig is for matrices that are not Hermitian, Svd for
     those that are not even square.
 
+    Gradient: registered.
+
     `T`: float64, float32, float16, complex64 or complex128.
 
     Attributes:
@@ -146,6 +148,8 @@ class SelfAdjointEigV2(Op, Generic[T]):
         anything. A nan that is read is refused on a CPU, for the iteration does not
         converge; an infinity gives nan. Eig is for matrices that are not Hermitian, Svd
         for those that are not even square.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -222,6 +226,8 @@ def self_adjoint_eig_v2(
     anything. A nan that is read is refused on a CPU, for the iteration does not
     converge; an infinity gives nan. Eig is for matrices that are not Hermitian, Svd for
     those that are not even square.
+
+    Gradient: registered.
 
     `SelfAdjointEigV2.create` in the current scope, with SelfAdjointEigV2.Options as
     keywords.

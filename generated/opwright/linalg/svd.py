@@ -78,6 +78,8 @@ class Svd(Op, Generic[T]):
     For Hermitian matrices SelfAdjointEigV2 is cheaper. The gradient needs distinct
     singular values.
 
+    Gradient: registered.
+
     `T`: float64, float32, float16, complex64 or complex128.
 
     Attributes:
@@ -162,6 +164,8 @@ class Svd(Op, Generic[T]):
         The number of values above a tolerance is the rank; s[0] / s[k-1] is the
         condition. For Hermitian matrices SelfAdjointEigV2 is cheaper. The gradient
         needs distinct singular values.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -250,6 +254,8 @@ def svd(
     The number of values above a tolerance is the rank; s[0] / s[k-1] is the condition.
     For Hermitian matrices SelfAdjointEigV2 is cheaper. The gradient needs distinct
     singular values.
+
+    Gradient: registered.
 
     `Svd.create` in the current scope, with Svd.Options as keywords.
 

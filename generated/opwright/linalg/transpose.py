@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -61,6 +64,8 @@ class Transpose(TensorOp[T]):
     ConjugateTranspose conjugates as well. MatMul, BatchMatMulV2 and Conv2D have options
     for transposed inputs that cost no copy; Einsum finds the order by itself.
 
+    Gradient: registered.
+
     `Tperm`: int32 or int64.
 
     Attributes:
@@ -106,6 +111,8 @@ class Transpose(TensorOp[T]):
         options for transposed inputs that cost no copy; Einsum finds the order by
         itself.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,7 +138,16 @@ class Transpose(TensorOp[T]):
         op: Transpose[U] = new(Transpose)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(perm) is EagerTensor
+                    or type(perm) is int
+                    and -2147483648 <= perm <= 2147483647
+                    or fits(TInt32, perm)
+                )
+            ):
                 op.y = execute(context[CURRENT], "Transpose", None, x, perm)
                 return op
         except Exception as error:
@@ -161,6 +177,8 @@ def transpose(
     ConjugateTranspose conjugates as well. MatMul, BatchMatMulV2 and Conv2D have options
     for transposed inputs that cost no copy; Einsum finds the order by itself.
 
+    Gradient: registered.
+
     `Transpose.create` in the current scope.
 
     Args:
@@ -187,7 +205,16 @@ def transpose(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(perm) is EagerTensor
+                or type(perm) is int
+                and -2147483648 <= perm <= 2147483647
+                or fits(TInt32, perm)
+            )
+        ):
             _result = execute(context[CURRENT], "Transpose", name, x, perm)
             return _result
     except Exception as error:

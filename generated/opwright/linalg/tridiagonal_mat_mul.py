@@ -62,6 +62,8 @@ class TridiagonalMatMul(TensorOp[T]):
 
     TridiagonalSolve does the reverse, with the diagonals stacked into one tensor.
 
+    Gradient: registered.
+
     `T`: float64, float32, complex64 or complex128.
 
     Attributes:
@@ -114,6 +116,8 @@ class TridiagonalMatMul(TensorOp[T]):
         inputs.
 
         TridiagonalSolve does the reverse, with the diagonals stacked into one tensor.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -184,6 +188,8 @@ def tridiagonal_mat_mul(
     matrix of one row. Leading axes have to be equal in all four inputs.
 
     TridiagonalSolve does the reverse, with the diagonals stacked into one tensor.
+
+    Gradient: registered.
 
     `TridiagonalMatMul.create` in the current scope.
 

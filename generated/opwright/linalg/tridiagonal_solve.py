@@ -72,6 +72,8 @@ class TridiagonalSolve(TensorOp[T]):
     Leading axes have to be equal on both sides. TridiagonalMatMul multiplies such
     matrices, BandedTriangularSolve is for other triangles of few diagonals.
 
+    Gradient: registered.
+
     `T`: float64, float32, complex64 or complex128.
 
     Attributes:
@@ -151,6 +153,8 @@ class TridiagonalSolve(TensorOp[T]):
 
         Leading axes have to be equal on both sides. TridiagonalMatMul multiplies such
         matrices, BandedTriangularSolve is for other triangles of few diagonals.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -239,6 +243,8 @@ def tridiagonal_solve(
 
     Leading axes have to be equal on both sides. TridiagonalMatMul multiplies such
     matrices, BandedTriangularSolve is for other triangles of few diagonals.
+
+    Gradient: registered.
 
     `TridiagonalSolve.create` in the current scope, with TridiagonalSolve.Options as
     keywords.

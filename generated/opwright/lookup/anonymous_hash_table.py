@@ -48,7 +48,7 @@ class AnonymousHashTable(TensorOp[TResource]):
     string to int64 and back, int64 to int64, float and string, and those of string to
     float, int32, string and bool are among them.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
@@ -90,7 +90,7 @@ class AnonymousHashTable(TensorOp[TResource]):
         kernel are few; string to int64 and back, int64 to int64, float and string, and
         those of string to float, int32, string and bool are among them.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -162,7 +162,7 @@ def anonymous_hash_table(
     string to int64 and back, int64 to int64, float and string, and those of string to
     float, int32, string and bool are among them.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousHashTable.create` in the current scope.
 

@@ -11,6 +11,7 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -22,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -77,7 +79,7 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
     MutableDenseHashTableV2 makes one that has a name and lives on. MutableHashTableV2
     gives up no keys.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
@@ -171,7 +173,7 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
         MutableDenseHashTableV2 makes one that has a name and lives on.
         MutableHashTableV2 gives up no keys.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -209,7 +211,14 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(empty_key) is type(deleted_key) is EagerTensor
+                    or fit_pair(None, empty_key, deleted_key)
+                )
+            ):
                 op.table_handle = execute(
                     context[CURRENT],
                     "AnonymousMutableDenseHashTable",
@@ -280,7 +289,7 @@ def anonymous_mutable_dense_hash_table(
     MutableDenseHashTableV2 makes one that has a name and lives on. MutableHashTableV2
     gives up no keys.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousMutableDenseHashTable.create` in the current scope, with
     AnonymousMutableDenseHashTable.Options as keywords.
@@ -318,7 +327,14 @@ def anonymous_mutable_dense_hash_table(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(empty_key) is type(deleted_key) is EagerTensor
+                or fit_pair(None, empty_key, deleted_key)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "AnonymousMutableDenseHashTable",

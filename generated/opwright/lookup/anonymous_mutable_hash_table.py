@@ -49,7 +49,7 @@ class AnonymousMutableHashTable(TensorOp[TResource]):
     once and then only read, as vocabularies are, are faster as HashTableV2, large ones
     of numbers as MutableDenseHashTableV2.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
@@ -90,7 +90,7 @@ class AnonymousMutableHashTable(TensorOp[TResource]):
         filled once and then only read, as vocabularies are, are faster as HashTableV2,
         large ones of numbers as MutableDenseHashTableV2.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -161,7 +161,7 @@ def anonymous_mutable_hash_table(
     once and then only read, as vocabularies are, are faster as HashTableV2, large ones
     of numbers as MutableDenseHashTableV2.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousMutableHashTable.create` in the current scope.
 

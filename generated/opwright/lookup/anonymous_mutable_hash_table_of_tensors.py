@@ -57,7 +57,7 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
     MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
     vectors.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
@@ -125,7 +125,7 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
         MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
         vectors.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -213,7 +213,7 @@ def anonymous_mutable_hash_table_of_tensors(
     MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
     vectors.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousMutableHashTableOfTensors.create` in the current scope, with
     AnonymousMutableHashTableOfTensors.Options as keywords.

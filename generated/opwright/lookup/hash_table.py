@@ -56,7 +56,7 @@ class HashTable(TensorOp[TString]):
     dtypes that have a kernel are few; string to int64 and back, int64 to int64, float
     and string, and those of string to float, int32, string and bool are among them.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         table_handle: reference to string, `2`. A reference to container and name of the
@@ -141,7 +141,7 @@ class HashTable(TensorOp[TString]):
         int64, float and string, and those of string to float, int32, string and bool
         are among them.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -239,7 +239,7 @@ def hash_table(
     dtypes that have a kernel are few; string to int64 and back, int64 to int64, float
     and string, and those of string to float, int32, string and bool are among them.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `HashTable.create` in the current scope, with HashTable.Options as keywords.
 

@@ -59,7 +59,7 @@ class HashTableV2(TensorOp[TResource]):
     int64 and back, int64 to int64, float and string, and those of string to float,
     int32, string and bool are among them.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
@@ -146,7 +146,7 @@ class HashTableV2(TensorOp[TResource]):
         have a kernel are few; string to int64 and back, int64 to int64, float and
         string, and those of string to float, int32, string and bool are among them.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -249,7 +249,7 @@ def hash_table_v2(
     int64 and back, int64 to int64, float and string, and those of string to float,
     int32, string and bool are among them.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `HashTableV2.create` in the current scope, with HashTableV2.Options as keywords.
 

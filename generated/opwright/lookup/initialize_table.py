@@ -60,6 +60,8 @@ class InitializeTable(Op):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     table = opwright.lookup.hash_table(tf.string, tf.int64)
@@ -101,6 +103,8 @@ class InitializeTable(Op):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -160,6 +164,8 @@ def initialize_table(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     `InitializeTable.create` in the current scope: the operation in a graph, None
     eagerly.

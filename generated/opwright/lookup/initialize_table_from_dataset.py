@@ -51,7 +51,7 @@ class InitializeTableFromDataset(Op):
     InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table that
     has been filled before stays as it is.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> pairs = tf.data.Dataset.from_tensor_slices((["red", "blue"], [3, 5]))
@@ -90,7 +90,7 @@ class InitializeTableFromDataset(Op):
         InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table
         that has been filled before stays as it is.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,7 +145,7 @@ def initialize_table_from_dataset(
     InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table that
     has been filled before stays as it is.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `InitializeTableFromDataset.create` in the current scope: the operation in a graph,
     None eagerly.

@@ -65,6 +65,8 @@ class InitializeTableFromTextFile(Op):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     Example:
         >>> _ = open("words.txt", "w").write("red\\nblue\\n")
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -141,6 +143,8 @@ class InitializeTableFromTextFile(Op):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -240,6 +244,8 @@ def initialize_table_from_text_file(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     `InitializeTableFromTextFile.create` in the current scope, with
     InitializeTableFromTextFile.Options as keywords: the operation in a graph, None

@@ -61,7 +61,7 @@ class InitializeTableFromTextFileV2(Op):
     table that has been filled before stays as it is. InitializeTableV2 takes tensors
     instead.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Example:
         >>> _ = open("vocabulary.txt", "w").write("red\\nblue\\n")
@@ -136,7 +136,7 @@ class InitializeTableFromTextFileV2(Op):
         table that has been filled before stays as it is. InitializeTableV2 takes
         tensors instead.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -232,7 +232,7 @@ def initialize_table_from_text_file_v2(
     table that has been filled before stays as it is. InitializeTableV2 takes tensors
     instead.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `InitializeTableFromTextFileV2.create` in the current scope, with
     InitializeTableFromTextFileV2.Options as keywords: the operation in a graph, None

@@ -57,7 +57,7 @@ class InitializeTableV2(Op):
     InitializeTableFromTextFileV2 reads a file, InitializeTableFromDataset a data set.
     Tables that may change take LookupTableInsertV2.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Example:
         >>> table = opwright.lookup.anonymous_hash_table(tf.string, tf.int64)
@@ -96,7 +96,7 @@ class InitializeTableV2(Op):
         InitializeTableFromTextFileV2 reads a file, InitializeTableFromDataset a data
         set. Tables that may change take LookupTableInsertV2.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -151,7 +151,7 @@ def initialize_table_v2(
     InitializeTableFromTextFileV2 reads a file, InitializeTableFromDataset a data set.
     Tables that may change take LookupTableInsertV2.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `InitializeTableV2.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -66,6 +66,8 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: none registered.
+
     Attributes:
         keys: `Tkeys`, `_entries ...`. All keys of the table.
         values: `Tvalues`, `_entries ...`. The value of each of them.
@@ -115,6 +117,8 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -185,6 +189,8 @@ def lookup_table_export(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: none registered.
 
     `LookupTableExport.create` in the current scope.
 

@@ -68,7 +68,7 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
     LookupTableImportV2 writes them back. LookupTableFindV2 reads the values of given
     keys.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         keys: `Tkeys`, `_entries ...`. All keys of the table.
@@ -115,7 +115,7 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
         LookupTableImportV2 writes them back. LookupTableFindV2 reads the values of
         given keys.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -182,7 +182,7 @@ def lookup_table_export_v2(
     LookupTableImportV2 writes them back. LookupTableFindV2 reads the values of given
     keys.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `LookupTableExportV2.create` in the current scope.
 

@@ -63,6 +63,8 @@ class LookupTableFind(TensorOp[Tout]):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         values: `Tout`, `...`. The values that were found, or the default.
 
@@ -112,6 +114,8 @@ class LookupTableFind(TensorOp[Tout]):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -181,6 +185,8 @@ def lookup_table_find(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     `LookupTableFind.create` in the current scope.
 

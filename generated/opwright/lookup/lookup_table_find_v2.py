@@ -60,7 +60,7 @@ class LookupTableFindV2(TensorOp[Tout]):
     uses one for all: of one for each, which it takes as well, the first counts. A table
     that was never filled, or that has other dtypes, is refused.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         values: `Tout`, `...`. The values that were found, or the default.
@@ -108,7 +108,7 @@ class LookupTableFindV2(TensorOp[Tout]):
         HashTableV2 uses one for all: of one for each, which it takes as well, the first
         counts. A table that was never filled, or that has other dtypes, is refused.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -174,7 +174,7 @@ def lookup_table_find_v2(
     uses one for all: of one for each, which it takes as well, the first counts. A table
     that was never filled, or that has other dtypes, is refused.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `LookupTableFindV2.create` in the current scope.
 

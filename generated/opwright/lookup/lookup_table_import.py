@@ -64,6 +64,8 @@ class LookupTableImport(Op):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: none registered.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     table = opwright.lookup.mutable_hash_table(tf.string, tf.int64)
@@ -107,6 +109,8 @@ class LookupTableImport(Op):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -170,6 +174,8 @@ def lookup_table_import(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: none registered.
 
     `LookupTableImport.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -61,7 +61,7 @@ class LookupTableImportV2(Op):
     Keys need the second dimension that they have there, even if they are scalars: a
     vector of keys is refused, or ends the process.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -105,7 +105,7 @@ class LookupTableImportV2(Op):
         included. Keys need the second dimension that they have there, even if they are
         scalars: a vector of keys is refused, or ends the process.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -168,7 +168,7 @@ def lookup_table_import_v2(
     Keys need the second dimension that they have there, even if they are scalars: a
     vector of keys is refused, or ends the process.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `LookupTableImportV2.create` in the current scope: the operation in a graph, None
     eagerly.

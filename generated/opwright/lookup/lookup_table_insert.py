@@ -63,6 +63,8 @@ class LookupTableInsert(Op):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     table = opwright.lookup.mutable_hash_table(tf.string, tf.int64)
@@ -103,6 +105,8 @@ class LookupTableInsert(Op):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -163,6 +167,8 @@ def lookup_table_insert(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     `LookupTableInsert.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -58,7 +58,7 @@ class LookupTableInsertV2(Op):
     and values whose numbers differ are refused too, and so are the two keys that a
     dense table keeps for itself.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -99,7 +99,7 @@ class LookupTableInsertV2(Op):
         Keys and values whose numbers differ are refused too, and so are the two keys
         that a dense table keeps for itself.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -159,7 +159,7 @@ def lookup_table_insert_v2(
     and values whose numbers differ are refused too, and so are the two keys that a
     dense table keeps for itself.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `LookupTableInsertV2.create` in the current scope: the operation in a graph, None
     eagerly.

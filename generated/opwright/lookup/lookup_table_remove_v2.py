@@ -51,7 +51,7 @@ class LookupTableRemoveV2(Op):
     is refused. In a dense table the bucket is marked with the deleted key, and may take
     another key.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -83,7 +83,7 @@ class LookupTableRemoveV2(Op):
         once is refused. In a dense table the bucket is marked with the deleted key, and
         may take another key.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -130,7 +130,7 @@ def lookup_table_remove_v2(
     is refused. In a dense table the bucket is marked with the deleted key, and may take
     another key.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `LookupTableRemoveV2.create` in the current scope: the operation in a graph, None
     eagerly.

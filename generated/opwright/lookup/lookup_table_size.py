@@ -41,6 +41,8 @@ class LookupTableSize(TensorOp[TInt64]):
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         size: int64, `scalar`. How many keys there are.
 
@@ -76,6 +78,8 @@ class LookupTableSize(TensorOp[TInt64]):
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,6 +127,8 @@ def lookup_table_size(
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
+
+    Gradient: declared not differentiable.
 
     `LookupTableSize.create` in the current scope.
 

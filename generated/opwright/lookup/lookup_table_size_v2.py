@@ -38,7 +38,7 @@ class LookupTableSizeV2(TensorOp[TInt64]):
     A table that was not filled yet has 0. Of a dense table, buckets without a key do
     not count. LookupTableExportV2 gives the keys themselves.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         size: int64, `scalar`. How many keys there are.
@@ -72,7 +72,7 @@ class LookupTableSizeV2(TensorOp[TInt64]):
         A table that was not filled yet has 0. Of a dense table, buckets without a key
         do not count. LookupTableExportV2 gives the keys themselves.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,7 +117,7 @@ def lookup_table_size_v2(
     A table that was not filled yet has 0. Of a dense table, buckets without a key do
     not count. LookupTableExportV2 gives the keys themselves.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `LookupTableSizeV2.create` in the current scope.
 

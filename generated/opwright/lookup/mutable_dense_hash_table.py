@@ -78,7 +78,7 @@ class MutableDenseHashTable(TensorOp[TString]):
     those LookupTable ops that have no number: MutableDenseHashTableV2 has taken its
     place. MutableHashTable gives up no keys.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         table_handle: reference to string, `2`. A reference to container and name of the
@@ -197,7 +197,7 @@ class MutableDenseHashTable(TensorOp[TString]):
         those LookupTable ops that have no number: MutableDenseHashTableV2 has taken its
         place. MutableHashTable gives up no keys.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -317,7 +317,7 @@ def mutable_dense_hash_table(
     those LookupTable ops that have no number: MutableDenseHashTableV2 has taken its
     place. MutableHashTable gives up no keys.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `MutableDenseHashTable.create` in the current scope, with
     MutableDenseHashTable.Options as keywords.

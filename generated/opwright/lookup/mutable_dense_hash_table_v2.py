@@ -9,6 +9,7 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -20,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -82,7 +84,7 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
     AnonymousMutableDenseHashTable makes one that goes with its handle.
     MutableHashTableV2 gives up no keys.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
@@ -210,7 +212,7 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
         AnonymousMutableDenseHashTable makes one that goes with its handle.
         MutableHashTableV2 gives up no keys.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -256,7 +258,14 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(empty_key) is type(deleted_key) is EagerTensor
+                    or fit_pair(None, empty_key, deleted_key)
+                )
+            ):
                 op.table_handle = execute(
                     context[CURRENT],
                     "MutableDenseHashTableV2",
@@ -341,7 +350,7 @@ def mutable_dense_hash_table_v2(
     AnonymousMutableDenseHashTable makes one that goes with its handle.
     MutableHashTableV2 gives up no keys.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `MutableDenseHashTableV2.create` in the current scope, with
     MutableDenseHashTableV2.Options as keywords.
@@ -386,7 +395,14 @@ def mutable_dense_hash_table_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(empty_key) is type(deleted_key) is EagerTensor
+                or fit_pair(None, empty_key, deleted_key)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MutableDenseHashTableV2",

@@ -55,7 +55,7 @@ class MutableHashTable(TensorOp[TString]):
     Tables that are filled once and then only read, as vocabularies are, are faster as
     HashTable, large ones of numbers as MutableDenseHashTable.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         table_handle: reference to string, `2`. A reference to container and name of the
@@ -138,7 +138,7 @@ class MutableHashTable(TensorOp[TString]):
         place. Tables that are filled once and then only read, as vocabularies are, are
         faster as HashTable, large ones of numbers as MutableDenseHashTable.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -235,7 +235,7 @@ def mutable_hash_table(
     Tables that are filled once and then only read, as vocabularies are, are faster as
     HashTable, large ones of numbers as MutableDenseHashTable.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `MutableHashTable.create` in the current scope, with MutableHashTable.Options as
     keywords.

@@ -64,7 +64,7 @@ class MutableHashTableOfTensors(TensorOp[TString]):
     place. MutableHashTable has scalars as values, MutableDenseHashTable scalars or
     vectors.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         table_handle: reference to string, `2`. A reference to container and name of the
@@ -157,7 +157,7 @@ class MutableHashTableOfTensors(TensorOp[TString]):
         its place. MutableHashTable has scalars as values, MutableDenseHashTable scalars
         or vectors.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -262,7 +262,7 @@ def mutable_hash_table_of_tensors(
     place. MutableHashTable has scalars as values, MutableDenseHashTable scalars or
     vectors.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `MutableHashTableOfTensors.create` in the current scope, with
     MutableHashTableOfTensors.Options as keywords.

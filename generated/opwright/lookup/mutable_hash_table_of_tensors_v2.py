@@ -66,7 +66,7 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
     MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
     vectors.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
@@ -163,7 +163,7 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
         MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
         vectors.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -273,7 +273,7 @@ def mutable_hash_table_of_tensors_v2(
     MutableHashTableV2 has scalars as values, MutableDenseHashTableV2 scalars or
     vectors.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `MutableHashTableOfTensorsV2.create` in the current scope, with
     MutableHashTableOfTensorsV2.Options as keywords.

@@ -58,7 +58,7 @@ class MutableHashTableV2(TensorOp[TResource]):
     as vocabularies are, are faster as HashTableV2, large ones of numbers as
     MutableDenseHashTableV2.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
@@ -145,7 +145,7 @@ class MutableHashTableV2(TensorOp[TResource]):
         filled once and then only read, as vocabularies are, are faster as HashTableV2,
         large ones of numbers as MutableDenseHashTableV2.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -247,7 +247,7 @@ def mutable_hash_table_v2(
     as vocabularies are, are faster as HashTableV2, large ones of numbers as
     MutableDenseHashTableV2.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `MutableHashTableV2.create` in the current scope, with MutableHashTableV2.Options as
     keywords.

@@ -56,6 +56,8 @@ class Abs(TensorOp[T]):
     takes one or the other. The gradient is `dy * sign(x)`, so it is 0 where x is 0.
     Sign keeps what this op drops.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, int8, int16, int32 or int64.
 
     Attributes:
@@ -96,6 +98,8 @@ class Abs(TensorOp[T]):
         Complex numbers have an op of their own, ComplexAbs, whose output is real;
         tf.abs takes one or the other. The gradient is `dy * sign(x)`, so it is 0 where
         x is 0. Sign keeps what this op drops.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -141,6 +145,8 @@ def abs(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
     Complex numbers have an op of their own, ComplexAbs, whose output is real; tf.abs
     takes one or the other. The gradient is `dy * sign(x)`, so it is 0 where x is 0.
     Sign keeps what this op drops.
+
+    Gradient: registered.
 
     `Abs.create` in the current scope.
 

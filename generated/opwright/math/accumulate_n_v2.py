@@ -11,10 +11,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    all_tensors,
     as_shape,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -63,7 +65,7 @@ class AccumulateNV2(TensorOp[T]):
     the shape `shape` with an addition for each summand in its place. Eager calls and
     variants fail; tf.math.accumulate_n calls AddN there.
 
-    Commutative. An aggregation of its inputs.
+    Commutative. An aggregation of its inputs. Gradient: registered.
 
     `N`: at least 1.
 
@@ -111,7 +113,7 @@ class AccumulateNV2(TensorOp[T]):
         variable of the shape `shape` with an addition for each summand in its place.
         Eager calls and variants fail; tf.math.accumulate_n calls AddN there.
 
-        Commutative. An aggregation of its inputs.
+        Commutative. An aggregation of its inputs. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,7 +138,11 @@ class AccumulateNV2(TensorOp[T]):
         op: AccumulateNV2[U] = new(AccumulateNV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(inputs) or fit_together(None, inputs))
+            ):
                 op.sum = execute(
                     context[CURRENT],
                     "AccumulateNV2",
@@ -173,7 +179,7 @@ def accumulate_n_v2(
     the shape `shape` with an addition for each summand in its place. Eager calls and
     variants fail; tf.math.accumulate_n calls AddN there.
 
-    Commutative. An aggregation of its inputs.
+    Commutative. An aggregation of its inputs. Gradient: registered.
 
     `AccumulateNV2.create` in the current scope.
 
@@ -200,7 +206,11 @@ def accumulate_n_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(inputs) or fit_together(None, inputs))
+        ):
             _result = execute(
                 context[CURRENT],
                 "AccumulateNV2",

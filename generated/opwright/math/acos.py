@@ -49,6 +49,8 @@ class Acos(TensorOp[T]):
     Asin counts from the other axis; Atan2 finds the angle of a vector without dividing
     first.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -86,6 +88,8 @@ class Acos(TensorOp[T]):
 
         Asin counts from the other axis; Atan2 finds the angle of a vector without
         dividing first.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,6 +132,8 @@ def acos(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
 
     Asin counts from the other axis; Atan2 finds the angle of a vector without dividing
     first.
+
+    Gradient: registered.
 
     `Acos.create` in the current scope.
 

@@ -48,6 +48,8 @@ class Acosh(TensorOp[T]):
     result is 0 and the gradient infinite. Distances in hyperbolic space are computed
     with it.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -83,6 +85,8 @@ class Acosh(TensorOp[T]):
         Below 1 real elements give nan; complex ones give the principal value. At 1 the
         result is 0 and the gradient infinite. Distances in hyperbolic space are
         computed with it.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -122,6 +126,8 @@ def acosh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
     Below 1 real elements give nan; complex ones give the principal value. At 1 the
     result is 0 and the gradient infinite. Distances in hyperbolic space are computed
     with it.
+
+    Gradient: registered.
 
     `Acosh.create` in the current scope.
 

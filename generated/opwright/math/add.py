@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -60,6 +62,8 @@ class Add(TensorOp[T]):
     New programs call AddV2 for numbers, which has more dtypes and can be optimized
     further, and StringJoin for strings.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, uint8, int8, int16, int32, int64,
     complex64, complex128 or string.
 
@@ -103,6 +107,8 @@ class Add(TensorOp[T]):
         New programs call AddV2 for numbers, which has more dtypes and can be optimized
         further, and StringJoin for strings.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,7 +132,16 @@ class Add(TensorOp[T]):
         op: Add[U] = new(Add)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "Add", None, x, y)
                 return op
         except Exception as error:
@@ -155,6 +170,8 @@ def add(
     New programs call AddV2 for numbers, which has more dtypes and can be optimized
     further, and StringJoin for strings.
 
+    Gradient: registered.
+
     `Add.create` in the current scope.
 
     Args:
@@ -180,7 +197,16 @@ def add(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "Add", name, x, y)
             return _result
     except Exception as error:

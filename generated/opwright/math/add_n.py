@@ -11,9 +11,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -60,7 +62,7 @@ class AddN(TensorOp[T]):
     Gradients of a value that is used in several places are added with it. AccumulateNV2
     holds fewer of many large summands at once.
 
-    Commutative. An aggregation of its inputs.
+    Commutative. An aggregation of its inputs. Gradient: registered.
 
     `N`: at least 1.
 
@@ -105,7 +107,7 @@ class AddN(TensorOp[T]):
         Gradients of a value that is used in several places are added with it.
         AccumulateNV2 holds fewer of many large summands at once.
 
-        Commutative. An aggregation of its inputs.
+        Commutative. An aggregation of its inputs. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -126,7 +128,11 @@ class AddN(TensorOp[T]):
         op: AddN[U] = new(AddN)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(inputs) or fit_together(None, inputs))
+            ):
                 op.sum = execute(context[CURRENT], "AddN", None, inputs)
                 return op
         except Exception as error:
@@ -152,7 +158,7 @@ def add_n(
     Gradients of a value that is used in several places are added with it. AccumulateNV2
     holds fewer of many large summands at once.
 
-    Commutative. An aggregation of its inputs.
+    Commutative. An aggregation of its inputs. Gradient: registered.
 
     `AddN.create` in the current scope.
 
@@ -175,7 +181,11 @@ def add_n(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(inputs) or fit_together(None, inputs))
+        ):
             _result = execute(context[CURRENT], "AddN", name, inputs)
             return _result
     except Exception as error:

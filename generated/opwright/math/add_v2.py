@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -58,7 +60,7 @@ class AddV2(TensorOp[T]):
     of tensors of one shape. The optimizer may reorder sums of this op, so the last bits
     of a float are not to be relied on.
 
-    Commutative. An aggregation of its inputs.
+    Commutative. An aggregation of its inputs. Gradient: registered.
 
     `T`: bfloat16, float16, float32, float64, uint8, uint16, uint32, uint64, int8,
     int16, int32, int64, complex64 or complex128.
@@ -105,7 +107,7 @@ class AddV2(TensorOp[T]):
         number of tensors of one shape. The optimizer may reorder sums of this op, so
         the last bits of a float are not to be relied on.
 
-        Commutative. An aggregation of its inputs.
+        Commutative. An aggregation of its inputs. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,7 +134,16 @@ class AddV2(TensorOp[T]):
         op: AddV2[U] = new(AddV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "AddV2", None, x, y)
                 return op
         except Exception as error:
@@ -157,7 +168,7 @@ def add_v2(
     of tensors of one shape. The optimizer may reorder sums of this op, so the last bits
     of a float are not to be relied on.
 
-    Commutative. An aggregation of its inputs.
+    Commutative. An aggregation of its inputs. Gradient: registered.
 
     `AddV2.create` in the current scope.
 
@@ -186,7 +197,16 @@ def add_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "AddV2", name, x, y)
             return _result
     except Exception as error:

@@ -60,6 +60,8 @@ class Angle(TensorOp[Tout]):
     complex64, float64 for complex128. NumPy arrays are taken as complex64, though not
     by the first op that a process runs: give those a dtype.
 
+    Gradient: registered.
+
     `T`: complex64 or complex128.
 
     `Tout`: float32 or float64.
@@ -112,6 +114,8 @@ class Angle(TensorOp[Tout]):
         from 0 that goes with it is ComplexAbs, and `Tout` has to be the dtype of the
         parts: float32 for complex64, float64 for complex128. NumPy arrays are taken as
         complex64, though not by the first op that a process runs: give those a dtype.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -180,6 +184,8 @@ def angle(
     goes with it is ComplexAbs, and `Tout` has to be the dtype of the parts: float32 for
     complex64, float64 for complex128. NumPy arrays are taken as complex64, though not
     by the first op that a process runs: give those a dtype.
+
+    Gradient: registered.
 
     `Angle.create` in the current scope.
 

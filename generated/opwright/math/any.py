@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TBool,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -54,6 +57,8 @@ class Any(TensorOp[TBool]):
     is there twice, is refused.
 
     All asks whether every one is True; LogicalOr compares two tensors.
+
+    Gradient: none registered.
 
     `Tidx`: int32 or int64.
 
@@ -121,6 +126,8 @@ class Any(TensorOp[TBool]):
 
         All asks whether every one is True; LogicalOr compares two tensors.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -148,7 +155,17 @@ class Any(TensorOp[TBool]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(input) is EagerTensor or fits(TBool, input))
+                and (
+                    type(reduction_indices) is EagerTensor
+                    or type(reduction_indices) is int
+                    and -2147483648 <= reduction_indices <= 2147483647
+                    or fits(TInt32, reduction_indices)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Any",
@@ -195,6 +212,8 @@ def any(
 
     All asks whether every one is True; LogicalOr compares two tensors.
 
+    Gradient: none registered.
+
     `Any.create` in the current scope, with Any.Options as keywords.
 
     Args:
@@ -222,7 +241,17 @@ def any(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(input) is EagerTensor or fits(TBool, input))
+            and (
+                type(reduction_indices) is EagerTensor
+                or type(reduction_indices) is int
+                and -2147483648 <= reduction_indices <= 2147483647
+                or fits(TInt32, reduction_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Any",

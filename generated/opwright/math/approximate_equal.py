@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -61,7 +63,7 @@ class ApproximateEqual(TensorOp[TBool]):
 
     Equal compares exactly.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -128,7 +130,7 @@ class ApproximateEqual(TensorOp[TBool]):
 
         Equal compares exactly.
 
-        Commutative.
+        Commutative. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,7 +158,16 @@ class ApproximateEqual(TensorOp[TBool]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(
                     context[CURRENT],
                     "ApproximateEqual",
@@ -198,7 +209,7 @@ def approximate_equal(
 
     Equal compares exactly.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `ApproximateEqual.create` in the current scope, with ApproximateEqual.Options as
     keywords.
@@ -227,7 +238,16 @@ def approximate_equal(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "ApproximateEqual", name, x, y, "tolerance", tolerance
             )

@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -65,6 +68,8 @@ class ArgMin(TensorOp[OutputType]):
 
     An axis of size 0 is refused, and so are scalars and tensors of more than seven
     axes. Min gives the element instead. There is no gradient.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32, uint64, qint8, quint8, qint32, qint16, quint16 or bool.
@@ -138,6 +143,8 @@ class ArgMin(TensorOp[OutputType]):
         An axis of size 0 is refused, and so are scalars and tensors of more than seven
         axes. Min gives the element instead. There is no gradient.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -163,7 +170,16 @@ class ArgMin(TensorOp[OutputType]):
         op: ArgMin[UOutputType] = new(ArgMin)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dimension) is EagerTensor
+                    or type(dimension) is int
+                    and -2147483648 <= dimension <= 2147483647
+                    or fits(TInt32, dimension)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "ArgMin",
@@ -227,6 +243,8 @@ def arg_min(
     An axis of size 0 is refused, and so are scalars and tensors of more than seven
     axes. Min gives the element instead. There is no gradient.
 
+    Gradient: registered.
+
     `ArgMin.create` in the current scope.
 
     Args:
@@ -253,7 +271,16 @@ def arg_min(
     fast_path_error = None
     _result: Output[UOutputType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dimension) is EagerTensor
+                or type(dimension) is int
+                and -2147483648 <= dimension <= 2147483647
+                or fits(TInt32, dimension)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ArgMin",

@@ -46,6 +46,8 @@ class Asin(TensorOp[T]):
     The gradient is infinite at -1 and 1. Acos counts from the other axis; Atan2 finds
     the angle of a vector without dividing first.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -80,6 +82,8 @@ class Asin(TensorOp[T]):
         Outside of -1 to 1 real elements give nan; complex ones give the principal
         value. The gradient is infinite at -1 and 1. Acos counts from the other axis;
         Atan2 finds the angle of a vector without dividing first.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,6 +123,8 @@ def asin(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
     Outside of -1 to 1 real elements give nan; complex ones give the principal value.
     The gradient is infinite at -1 and 1. Acos counts from the other axis; Atan2 finds
     the angle of a vector without dividing first.
+
+    Gradient: registered.
 
     `Asin.create` in the current scope.
 

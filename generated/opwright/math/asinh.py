@@ -45,6 +45,8 @@ class Asinh(TensorOp[T]):
     Every real number has one. It is about x near 0 and grows like `sign(x) * log(2 *
     |x|)` far out: a logarithm for data that is negative or zero as well.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -79,6 +81,8 @@ class Asinh(TensorOp[T]):
 
         Every real number has one. It is about x near 0 and grows like `sign(x) * log(2 *
         |x|)` far out: a logarithm for data that is negative or zero as well.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -118,6 +122,8 @@ def asinh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
 
     Every real number has one. It is about x near 0 and grows like `sign(x) * log(2 *
     |x|)` far out: a logarithm for data that is negative or zero as well.
+
+    Gradient: registered.
 
     `Asinh.create` in the current scope.
 

@@ -48,6 +48,8 @@ class Atan(TensorOp[T]):
     A quotient does not tell a vector from its opposite: Atan2 takes both coordinates
     and finds the angle in all four quadrants.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -85,6 +87,8 @@ class Atan(TensorOp[T]):
 
         A quotient does not tell a vector from its opposite: Atan2 takes both
         coordinates and finds the angle in all four quadrants.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -127,6 +131,8 @@ def atan(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
 
     A quotient does not tell a vector from its opposite: Atan2 takes both coordinates
     and finds the angle in all four quadrants.
+
+    Gradient: registered.
 
     `Atan.create` in the current scope.
 

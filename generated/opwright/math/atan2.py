@@ -58,6 +58,8 @@ class Atan2(TensorOp[T]):
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. The
     gradient at (0, 0) is nan. Angle does it for complex numbers.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -99,6 +101,8 @@ class Atan2(TensorOp[T]):
 
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
         The gradient at (0, 0) is nan. Angle does it for complex numbers.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -147,6 +151,8 @@ def atan2(
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. The
     gradient at (0, 0) is nan. Angle does it for complex numbers.
+
+    Gradient: registered.
 
     `Atan2.create` in the current scope.
 

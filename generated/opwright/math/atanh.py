@@ -46,6 +46,8 @@ class Atanh(TensorOp[T]):
     value. In statistics this is Fisher's transformation, which makes the distribution
     of a correlation nearly normal.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -81,6 +83,8 @@ class Atanh(TensorOp[T]):
         It is -inf at -1, inf at 1, and nan beyond; complex elements give the principal
         value. In statistics this is Fisher's transformation, which makes the
         distribution of a correlation nearly normal.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -121,6 +125,8 @@ def atanh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
     It is -inf at -1, inf at 1, and nan beyond; complex elements give the principal
     value. In statistics this is Fisher's transformation, which makes the distribution
     of a correlation nearly normal.
+
+    Gradient: registered.
 
     `Atanh.create` in the current scope.
 

@@ -48,6 +48,8 @@ class BesselI0(TensorOp[T]):
     The von Mises distribution of angles is normalized by it, and the Kaiser window made
     of it. BesselI1 is its derivative. The CPU has no kernel for bfloat16.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -85,6 +87,8 @@ class BesselI0(TensorOp[T]):
         of this. The von Mises distribution of angles is normalized by it, and the
         Kaiser window made of it. BesselI1 is its derivative. The CPU has no kernel for
         bfloat16.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,6 +132,8 @@ def bessel_i0(
     float32 and 709.7 in double, and infinities give nan: BesselI0e has none of this.
     The von Mises distribution of angles is normalized by it, and the Kaiser window made
     of it. BesselI1 is its derivative. The CPU has no kernel for bfloat16.
+
+    Gradient: registered.
 
     `BesselI0.create` in the current scope.
 

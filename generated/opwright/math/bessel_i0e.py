@@ -46,6 +46,8 @@ class BesselI0e(TensorOp[T]):
     logarithm of BesselI0 at any x, take `log(bessel_i0e(x)) + abs(x)`. The CPU has no
     kernel for bfloat16.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -83,6 +85,8 @@ class BesselI0e(TensorOp[T]):
         It falls from 1 at 0 like 1 / sqrt(2 pi |x|), even, and never overflows. For the
         logarithm of BesselI0 at any x, take `log(bessel_i0e(x)) + abs(x)`. The CPU has
         no kernel for bfloat16.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -127,6 +131,8 @@ def bessel_i0e(
     It falls from 1 at 0 like 1 / sqrt(2 pi |x|), even, and never overflows. For the
     logarithm of BesselI0 at any x, take `log(bessel_i0e(x)) + abs(x)`. The CPU has no
     kernel for bfloat16.
+
+    Gradient: registered.
 
     `BesselI0e.create` in the current scope.
 

@@ -47,6 +47,8 @@ class BesselI1(TensorOp[T]):
     float32 and 709.7 in double, and infinities give nan: BesselI1e has none of this. It
     is the derivative of BesselI0. The CPU has no kernel for bfloat16.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -82,6 +84,8 @@ class BesselI1(TensorOp[T]):
         large. The kernel multiplies BesselI1e by e^|x| and overflows with that, beyond
         88.7 in float32 and 709.7 in double, and infinities give nan: BesselI1e has none
         of this. It is the derivative of BesselI0. The CPU has no kernel for bfloat16.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,6 +128,8 @@ def bessel_i1(
     The kernel multiplies BesselI1e by e^|x| and overflows with that, beyond 88.7 in
     float32 and 709.7 in double, and infinities give nan: BesselI1e has none of this. It
     is the derivative of BesselI0. The CPU has no kernel for bfloat16.
+
+    Gradient: registered.
 
     `BesselI1.create` in the current scope.
 

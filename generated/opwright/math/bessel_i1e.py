@@ -46,6 +46,8 @@ class BesselI1e(TensorOp[T]):
     Divided by BesselI0e it is the mean length of a von Mises distributed direction, at
     any concentration. The CPU has no kernel for bfloat16.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -81,6 +83,8 @@ class BesselI1e(TensorOp[T]):
         It is 0 at 0, odd, and falls like 1 / sqrt(2 pi |x|) far out; it never
         overflows. Divided by BesselI0e it is the mean length of a von Mises distributed
         direction, at any concentration. The CPU has no kernel for bfloat16.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,6 +127,8 @@ def bessel_i1e(
     It is 0 at 0, odd, and falls like 1 / sqrt(2 pi |x|) far out; it never overflows.
     Divided by BesselI0e it is the mean length of a von Mises distributed direction, at
     any concentration. The CPU has no kernel for bfloat16.
+
+    Gradient: registered.
 
     `BesselI1e.create` in the current scope.
 

@@ -59,6 +59,8 @@ class Betainc(TensorOp[T]):
     All inputs have one shape, or are scalars; shapes are not broadcast any further.
     Only `x` has a gradient.
 
+    Gradient: registered.
+
     `T`: float32 or float64.
 
     Attributes:
@@ -103,6 +105,8 @@ class Betainc(TensorOp[T]):
 
         All inputs have one shape, or are scalars; shapes are not broadcast any further.
         Only `x` has a gradient.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -158,6 +162,8 @@ def betainc(
 
     All inputs have one shape, or are scalars; shapes are not broadcast any further.
     Only `x` has a gradient.
+
+    Gradient: registered.
 
     `Betainc.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TIndex,
-        TInt32,
     )
 
 __all__ = ["Bincount", "bincount"]
@@ -59,6 +61,8 @@ class Bincount(TensorOp[T]):
 
     DenseBincount takes int64 too, and counts the rows of a matrix separately;
     UnsortedSegmentSum adds up whole rows; Bucketize makes integers of floats.
+
+    Gradient: none registered.
 
     `T`: int32, int64, float32 or float64.
 
@@ -105,6 +109,8 @@ class Bincount(TensorOp[T]):
         DenseBincount takes int64 too, and counts the rows of a matrix separately;
         UnsortedSegmentSum adds up whole rows; Bucketize makes integers of floats.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,7 +137,22 @@ class Bincount(TensorOp[T]):
         op: Bincount[U] = new(Bincount)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(arr) is EagerTensor
+                    or type(arr) is int
+                    and -2147483648 <= arr <= 2147483647
+                    or fits(TInt32, arr)
+                )
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.bins = execute(
                     context[CURRENT], "Bincount", None, arr, size, weights
                 )
@@ -163,6 +184,8 @@ def bincount(
     DenseBincount takes int64 too, and counts the rows of a matrix separately;
     UnsortedSegmentSum adds up whole rows; Bucketize makes integers of floats.
 
+    Gradient: none registered.
+
     `Bincount.create` in the current scope.
 
     Args:
@@ -191,7 +214,22 @@ def bincount(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(arr) is EagerTensor
+                or type(arr) is int
+                and -2147483648 <= arr <= 2147483647
+                or fits(TInt32, arr)
+            )
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = execute(context[CURRENT], "Bincount", name, arr, size, weights)
             return _result
     except Exception as error:

@@ -61,6 +61,8 @@ class Bucketize(TensorOp[TInt32]):
     libraries call searchsorted is LowerBound and UpperBound here, which take boundaries
     from tensors.
 
+    Gradient: none registered.
+
     `T`: int32, int64, float32 or float64.
 
     Attributes:
@@ -103,6 +105,8 @@ class Bucketize(TensorOp[TInt32]):
         They are attrs, fixed when a graph is built, and rounded to float32. What other
         libraries call searchsorted is LowerBound and UpperBound here, which take
         boundaries from tensors.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -157,6 +161,8 @@ def bucketize(
     They are attrs, fixed when a graph is built, and rounded to float32. What other
     libraries call searchsorted is LowerBound and UpperBound here, which take boundaries
     from tensors.
+
+    Gradient: none registered.
 
     `Bucketize.create` in the current scope.
 

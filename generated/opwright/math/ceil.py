@@ -49,6 +49,8 @@ class Ceil(TensorOp[T]):
     Floor rounds down, Round and Rint to the nearest integer, Cast to an integer dtype
     towards 0. The gradient is none: TensorFlow passes nothing back.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -86,6 +88,8 @@ class Ceil(TensorOp[T]):
 
         Floor rounds down, Round and Rint to the nearest integer, Cast to an integer
         dtype towards 0. The gradient is none: TensorFlow passes nothing back.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,6 +132,8 @@ def ceil(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
 
     Floor rounds down, Round and Rint to the nearest integer, Cast to an integer dtype
     towards 0. The gradient is none: TensorFlow passes nothing back.
+
+    Gradient: registered.
 
     `Ceil.create` in the current scope.
 

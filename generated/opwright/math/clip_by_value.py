@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -58,6 +60,8 @@ class ClipByValue(TensorOp[T]):
     Each end is a scalar or has the shape of `t`; other shapes are refused, even those
     that could be broadcast: Minimum and Maximum take them. The gradient passes through
     elements within the range, and goes to the ends for the others.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -107,6 +111,8 @@ class ClipByValue(TensorOp[T]):
         those that could be broadcast: Minimum and Maximum take them. The gradient
         passes through elements within the range, and goes to the ends for the others.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,7 +136,17 @@ class ClipByValue(TensorOp[T]):
         op: ClipByValue[U] = new(ClipByValue)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(t)
+                    is type(clip_value_min)
+                    is type(clip_value_max)
+                    is EagerTensor
+                    or fit_together(None, t, clip_value_min, clip_value_max)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "ClipByValue",
@@ -170,6 +186,8 @@ def clip_by_value(
     that could be broadcast: Minimum and Maximum take them. The gradient passes through
     elements within the range, and goes to the ends for the others.
 
+    Gradient: registered.
+
     `ClipByValue.create` in the current scope.
 
     Args:
@@ -195,7 +213,14 @@ def clip_by_value(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(t) is type(clip_value_min) is type(clip_value_max) is EagerTensor
+                or fit_together(None, t, clip_value_min, clip_value_max)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "ClipByValue", name, t, clip_value_min, clip_value_max
             )

@@ -60,6 +60,8 @@ class ComplexAbs(TensorOp[Tout]):
     those a dtype. The gradient is 0 at 0. Abs is for real numbers, Angle finds the
     direction.
 
+    Gradient: registered.
+
     `T`: complex64 or complex128.
 
     `Tout`: float32 or float64.
@@ -112,6 +114,8 @@ class ComplexAbs(TensorOp[Tout]):
         NumPy arrays are taken as complex64, though not by the first op that a process
         runs: give those a dtype. The gradient is 0 at 0. Abs is for real numbers, Angle
         finds the direction.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -180,6 +184,8 @@ def complex_abs(
     arrays are taken as complex64, though not by the first op that a process runs: give
     those a dtype. The gradient is 0 at 0. Abs is for real numbers, Angle finds the
     direction.
+
+    Gradient: registered.
 
     `ComplexAbs.create` in the current scope.
 

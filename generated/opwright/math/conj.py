@@ -53,6 +53,8 @@ class Conj(TensorOp[T]):
     variant is asked to conjugate what it holds, which few kinds can. To transpose and
     conjugate at once, use ConjugateTranspose.
 
+    Gradient: registered.
+
     `T`: complex64, complex128 or variant.
 
     Attributes:
@@ -90,6 +92,8 @@ class Conj(TensorOp[T]):
         Real dtypes are not taken: tf.math.conj passes them through without the op. A
         variant is asked to conjugate what it holds, which few kinds can. To transpose
         and conjugate at once, use ConjugateTranspose.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,6 +136,8 @@ def conj(input: Operand[U], *, name: str | None = None, **_unknown: Never) -> Ou
     Real dtypes are not taken: tf.math.conj passes them through without the op. A
     variant is asked to conjugate what it holds, which few kinds can. To transpose and
     conjugate at once, use ConjugateTranspose.
+
+    Gradient: registered.
 
     `Conj.create` in the current scope.
 

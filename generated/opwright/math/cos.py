@@ -45,6 +45,8 @@ class Cos(TensorOp[T]):
     Of a complex number it is `(e^(ix) + e^(-ix)) / 2`, which grows with the imaginary
     part.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -79,6 +81,8 @@ class Cos(TensorOp[T]):
 
         Of a complex number it is `(e^(ix) + e^(-ix)) / 2`, which grows with the
         imaginary part.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -118,6 +122,8 @@ def cos(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
 
     Of a complex number it is `(e^(ix) + e^(-ix)) / 2`, which grows with the imaginary
     part.
+
+    Gradient: registered.
 
     `Cos.create` in the current scope.
 

@@ -46,6 +46,8 @@ class Cosh(TensorOp[T]):
     in float32 and 710 in double. For the logarithm of it, which does not, use `x +
     softplus(-2x) - log(2)`.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -80,6 +82,8 @@ class Cosh(TensorOp[T]):
         It is 1 at 0, even, and grows as e^|x| / 2, so it overflows to inf beyond about
         89 in float32 and 710 in double. For the logarithm of it, which does not, use `x
         + softplus(-2x) - log(2)`.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,6 +123,8 @@ def cosh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
     It is 1 at 0, even, and grows as e^|x| / 2, so it overflows to inf beyond about 89
     in float32 and 710 in double. For the logarithm of it, which does not, use `x +
     softplus(-2x) - log(2)`.
+
+    Gradient: registered.
 
     `Cosh.create` in the current scope.
 

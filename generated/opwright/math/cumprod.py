@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -66,6 +69,8 @@ class Cumprod(TensorOp[T]):
     gradient divides by `x` and comes out as 0 where an element is 0, which is wrong if
     others depend on it. An axis that is out of range is refused, and with it a scalar
     `x`. Prod gives the last step alone.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -143,6 +148,8 @@ class Cumprod(TensorOp[T]):
         if others depend on it. An axis that is out of range is refused, and with it a
         scalar `x`. Prod gives the last step alone.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -172,7 +179,16 @@ class Cumprod(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -2147483648 <= axis <= 2147483647
+                    or fits(TInt32, axis)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "Cumprod",
@@ -224,6 +240,8 @@ def cumprod(
     others depend on it. An axis that is out of range is refused, and with it a scalar
     `x`. Prod gives the last step alone.
 
+    Gradient: registered.
+
     `Cumprod.create` in the current scope, with Cumprod.Options as keywords.
 
     Args:
@@ -253,7 +271,16 @@ def cumprod(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -2147483648 <= axis <= 2147483647
+                or fits(TInt32, axis)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Cumprod",

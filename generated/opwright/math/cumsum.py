@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -67,6 +70,8 @@ class Cumsum(TensorOp[T]):
     where 2048 + 1 is 2048 and 256 + 1 is 256. A nan or an infinity stays in all that
     follow. An axis that is out of range is refused, and with it a scalar `x`. Sum gives
     the last step alone; with `exclusive`, lengths become the offsets where rows begin.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -148,6 +153,8 @@ class Cumsum(TensorOp[T]):
         `x`. Sum gives the last step alone; with `exclusive`, lengths become the offsets
         where rows begin.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -179,7 +186,16 @@ class Cumsum(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -2147483648 <= axis <= 2147483647
+                    or fits(TInt32, axis)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "Cumsum",
@@ -232,6 +248,8 @@ def cumsum(
     follow. An axis that is out of range is refused, and with it a scalar `x`. Sum gives
     the last step alone; with `exclusive`, lengths become the offsets where rows begin.
 
+    Gradient: registered.
+
     `Cumsum.create` in the current scope, with Cumsum.Options as keywords.
 
     Args:
@@ -263,7 +281,16 @@ def cumsum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -2147483648 <= axis <= 2147483647
+                or fits(TInt32, axis)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Cumsum",

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -67,6 +70,8 @@ class CumulativeLogsumexp(TensorOp[T]):
 
     An axis that is out of range is refused, and with it a scalar `x`. It is Cumsum for
     probabilities that are kept as logarithms.
+
+    Gradient: registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -143,6 +148,8 @@ class CumulativeLogsumexp(TensorOp[T]):
         An axis that is out of range is refused, and with it a scalar `x`. It is Cumsum
         for probabilities that are kept as logarithms.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -172,7 +179,16 @@ class CumulativeLogsumexp(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -2147483648 <= axis <= 2147483647
+                    or fits(TInt32, axis)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "CumulativeLogsumexp",
@@ -223,6 +239,8 @@ def cumulative_logsumexp(
     An axis that is out of range is refused, and with it a scalar `x`. It is Cumsum for
     probabilities that are kept as logarithms.
 
+    Gradient: registered.
+
     `CumulativeLogsumexp.create` in the current scope, with CumulativeLogsumexp.Options
     as keywords.
 
@@ -253,7 +271,16 @@ def cumulative_logsumexp(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -2147483648 <= axis <= 2147483647
+                or fits(TInt32, axis)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CumulativeLogsumexp",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -68,6 +70,8 @@ class DenseBincount(TensorOp[T]):
     With `binary_output` a bin is 1 where its integer occurs at all, and weights count
     no more: it makes bags of words. Bincount is the older op, for int32 alone;
     SparseBincount and RaggedBincount count rows of different lengths.
+
+    Gradient: none registered.
 
     `Tidx`: int32 or int64.
 
@@ -147,6 +151,8 @@ class DenseBincount(TensorOp[T]):
         count no more: it makes bags of words. Bincount is the older op, for int32
         alone; SparseBincount and RaggedBincount count rows of different lengths.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -182,7 +188,16 @@ class DenseBincount(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(size) is EagerTensor
+                    or type(size) is int
+                    and 0 <= size <= 127
+                    or fit_pair(None, input, size)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "DenseBincount",
@@ -231,6 +246,8 @@ def dense_bincount(
     no more: it makes bags of words. Bincount is the older op, for int32 alone;
     SparseBincount and RaggedBincount count rows of different lengths.
 
+    Gradient: none registered.
+
     `DenseBincount.create` in the current scope, with DenseBincount.Options as keywords.
 
     Args:
@@ -265,7 +282,16 @@ def dense_bincount(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(size) is EagerTensor
+                or type(size) is int
+                and 0 <= size <= 127
+                or fit_pair(None, input, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DenseBincount",

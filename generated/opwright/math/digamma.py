@@ -46,6 +46,8 @@ class Digamma(TensorOp[T]):
     0 and at negative whole numbers it has poles and gives nan. It is the gradient of
     Lgamma; Polygamma has the higher derivatives.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -80,6 +82,8 @@ class Digamma(TensorOp[T]):
         At whole n it is the sum 1 + 1/2 + ... + 1/(n - 1), less Euler's constant
         0.5772. At 0 and at negative whole numbers it has poles and gives nan. It is the
         gradient of Lgamma; Polygamma has the higher derivatives.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,6 +123,8 @@ def digamma(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Out
     At whole n it is the sum 1 + 1/2 + ... + 1/(n - 1), less Euler's constant 0.5772. At
     0 and at negative whole numbers it has poles and gives nan. It is the gradient of
     Lgamma; Polygamma has the higher derivatives.
+
+    Gradient: registered.
 
     `Digamma.create` in the current scope.
 

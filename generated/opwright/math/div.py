@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -59,6 +61,8 @@ class Div(TensorOp[T]):
     What it does depends on the dtype, so ops that say what they mean have replaced it:
     RealDiv, FloorDiv, TruncateDiv, and DivNoNan for zeros.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
     uint64, int64, complex64 or complex128.
 
@@ -103,6 +107,8 @@ class Div(TensorOp[T]):
         What it does depends on the dtype, so ops that say what they mean have replaced
         it: RealDiv, FloorDiv, TruncateDiv, and DivNoNan for zeros.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -125,7 +131,16 @@ class Div(TensorOp[T]):
         op: Div[U] = new(Div)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "Div", None, x, y)
                 return op
         except Exception as error:
@@ -151,6 +166,8 @@ def div(
     What it does depends on the dtype, so ops that say what they mean have replaced it:
     RealDiv, FloorDiv, TruncateDiv, and DivNoNan for zeros.
 
+    Gradient: registered.
+
     `Div.create` in the current scope.
 
     Args:
@@ -175,7 +192,16 @@ def div(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "Div", name, x, y)
             return _result
     except Exception as error:

@@ -57,6 +57,8 @@ class DivNoNan(TensorOp[T]):
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
     Xdivy is 0 where `x` is 0 instead.
 
+    Gradient: registered.
+
     `T`: float16, float32, bfloat16, float64, complex64 or complex128.
 
     Attributes:
@@ -97,6 +99,8 @@ class DivNoNan(TensorOp[T]):
 
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
         Xdivy is 0 where `x` is 0 instead.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,6 +148,8 @@ def div_no_nan(
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
     Xdivy is 0 where `x` is 0 instead.
+
+    Gradient: registered.
 
     `DivNoNan.create` in the current scope.
 

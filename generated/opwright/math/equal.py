@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -63,7 +65,7 @@ class Equal(TensorOp[TBool]):
     Where they do not go together, the call is refused, or a single False comes out, as
     `incompatible_shape_error` says.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     Attributes:
         z: bool, `broadcast(x, y) if incompatible_shape_error else ...`. True where both
@@ -130,7 +132,7 @@ class Equal(TensorOp[TBool]):
         Where they do not go together, the call is refused, or a single False comes out,
         as `incompatible_shape_error` says.
 
-        Commutative.
+        Commutative. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -160,7 +162,11 @@ class Equal(TensorOp[TBool]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            ):
                 op.z = execute(
                     context[CURRENT],
                     "Equal",
@@ -208,7 +214,7 @@ def equal(
     Where they do not go together, the call is refused, or a single False comes out, as
     `incompatible_shape_error` says.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `Equal.create` in the current scope, with Equal.Options as keywords.
 
@@ -238,7 +244,11 @@ def equal(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+        ):
             _result = execute(
                 context[CURRENT],
                 "Equal",

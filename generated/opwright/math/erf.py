@@ -49,6 +49,8 @@ class Erf(TensorOp[T]):
     Far out the result is 1 in all digits; Erfc keeps what is missing there. Erfinv is
     the inverse.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -87,6 +89,8 @@ class Erf(TensorOp[T]):
 
         Far out the result is 1 in all digits; Erfc keeps what is missing there. Erfinv
         is the inverse.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -130,6 +134,8 @@ def erf(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
 
     Far out the result is 1 in all digits; Erfc keeps what is missing there. Erfinv is
     the inverse.
+
+    Gradient: registered.
 
     `Erf.create` in the current scope.
 

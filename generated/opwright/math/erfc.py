@@ -47,6 +47,8 @@ class Erfc(TensorOp[T]):
     about 9.2 and 26.5. Small chances of a normal distribution are `erfc(x / sqrt(2)) /
     2`.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -85,6 +87,8 @@ class Erfc(TensorOp[T]):
         `1 - erf(x)` is 0: from about 4 on in float32 and 6 in double. It becomes 0
         itself beyond about 9.2 and 26.5. Small chances of a normal distribution are
         `erfc(x / sqrt(2)) / 2`.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,6 +132,8 @@ def erfc(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
     erf(x)` is 0: from about 4 on in float32 and 6 in double. It becomes 0 itself beyond
     about 9.2 and 26.5. Small chances of a normal distribution are `erfc(x / sqrt(2)) /
     2`.
+
+    Gradient: registered.
 
     `Erfc.create` in the current scope.
 

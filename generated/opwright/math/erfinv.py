@@ -46,6 +46,8 @@ class Erfinv(TensorOp[T]):
     normal ones, times sqrt(2). Ndtri is the same for the distribution function. Half
     and bfloat16 have no kernel on the CPU.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -80,6 +82,8 @@ class Erfinv(TensorOp[T]):
         It is -inf at -1, inf at 1, and nan beyond. Uniform numbers from -1 to 1 become
         normal ones, times sqrt(2). Ndtri is the same for the distribution function.
         Half and bfloat16 have no kernel on the CPU.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,6 +123,8 @@ def erfinv(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
     It is -inf at -1, inf at 1, and nan beyond. Uniform numbers from -1 to 1 become
     normal ones, times sqrt(2). Ndtri is the same for the distribution function. Half
     and bfloat16 have no kernel on the CPU.
+
+    Gradient: registered.
 
     `Erfinv.create` in the current scope.
 

@@ -49,6 +49,8 @@ class Exp(TensorOp[T]):
 
     Expm1 is accurate near 0, where `exp(x) - 1` loses digits. Log is the inverse.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -88,6 +90,8 @@ class Exp(TensorOp[T]):
         * (cos(b) + i * sin(b))`.
 
         Expm1 is accurate near 0, where `exp(x) - 1` loses digits. Log is the inverse.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,6 +136,8 @@ def exp(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
     * (cos(b) + i * sin(b))`.
 
     Expm1 is accurate near 0, where `exp(x) - 1` loses digits. Log is the inverse.
+
+    Gradient: registered.
 
     `Exp.create` in the current scope.
 

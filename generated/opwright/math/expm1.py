@@ -51,6 +51,8 @@ class Expm1(TensorOp[T]):
     Use it for interest rates, and wherever a small change is a factor. Log1p is the
     inverse.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -92,6 +94,8 @@ class Expm1(TensorOp[T]):
 
         Use it for interest rates, and wherever a small change is a factor. Log1p is the
         inverse.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -137,6 +141,8 @@ def expm1(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
 
     Use it for interest rates, and wherever a small change is a factor. Log1p is the
     inverse.
+
+    Gradient: registered.
 
     `Expm1.create` in the current scope.
 

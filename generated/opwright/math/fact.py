@@ -36,6 +36,8 @@ class Fact(TensorOp[TString]):
     The fact is a string, "0! == 1". The op has neither inputs nor attrs, and shows a
     beginner, and a test, that a library of ops is there and that a session runs.
 
+    Gradient: none registered.
+
     Attributes:
         fact: string, `scalar`. A sentence that is true.
 
@@ -62,6 +64,8 @@ class Fact(TensorOp[TString]):
 
         The fact is a string, "0! == 1". The op has neither inputs nor attrs, and shows
         a beginner, and a test, that a library of ops is there and that a session runs.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -95,6 +99,8 @@ def fact(*, name: str | None = None, **_unknown: Never) -> Output[TString]:
 
     The fact is a string, "0! == 1". The op has neither inputs nor attrs, and shows a
     beginner, and a test, that a library of ops is there and that a session runs.
+
+    Gradient: none registered.
 
     `Fact.create` in the current scope.
 

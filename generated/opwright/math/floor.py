@@ -50,6 +50,8 @@ class Floor(TensorOp[T]):
     towards 0; FloorDiv divides and rounds down at once. The gradient is none:
     TensorFlow passes nothing back.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -88,6 +90,8 @@ class Floor(TensorOp[T]):
         Ceil rounds up, Round and Rint to the nearest integer, Cast to an integer dtype
         towards 0; FloorDiv divides and rounds down at once. The gradient is none:
         TensorFlow passes nothing back.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -131,6 +135,8 @@ def floor(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
     Ceil rounds up, Round and Rint to the nearest integer, Cast to an integer dtype
     towards 0; FloorDiv divides and rounds down at once. The gradient is none:
     TensorFlow passes nothing back.
+
+    Gradient: registered.
 
     `Floor.create` in the current scope.
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -59,6 +61,8 @@ class FloorDiv(TensorOp[T]):
     sizes have to be equal, or 1, counted from the last axis. Complex dtypes have no
     kernel on the CPU.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
     uint64, int64, complex64 or complex128.
 
@@ -103,6 +107,8 @@ class FloorDiv(TensorOp[T]):
         broadcast: sizes have to be equal, or 1, counted from the last axis. Complex
         dtypes have no kernel on the CPU.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,7 +132,16 @@ class FloorDiv(TensorOp[T]):
         op: FloorDiv[U] = new(FloorDiv)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "FloorDiv", None, x, y)
                 return op
         except Exception as error:
@@ -151,6 +166,8 @@ def floor_div(
     With FloorMod, `x = y * floor_div(x, y) + floor_mod(x, y)`. Shapes are broadcast:
     sizes have to be equal, or 1, counted from the last axis. Complex dtypes have no
     kernel on the CPU.
+
+    Gradient: registered.
 
     `FloorDiv.create` in the current scope.
 
@@ -177,7 +194,16 @@ def floor_div(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "FloorDiv", name, x, y)
             return _result
     except Exception as error:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -59,6 +61,8 @@ class FloorMod(TensorOp[T]):
 
     Integers by 0 are refused, floats give nan. Shapes are broadcast: sizes have to be
     equal, or 1, counted from the last axis.
+
+    Gradient: registered.
 
     `T`: int8, int16, int32, int64, uint8, uint16, uint32, uint64, bfloat16, float16,
     float32 or float64.
@@ -105,6 +109,8 @@ class FloorMod(TensorOp[T]):
         Integers by 0 are refused, floats give nan. Shapes are broadcast: sizes have to
         be equal, or 1, counted from the last axis.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,7 +134,16 @@ class FloorMod(TensorOp[T]):
         op: FloorMod[U] = new(FloorMod)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "FloorMod", None, x, y)
                 return op
         except Exception as error:
@@ -153,6 +168,8 @@ def floor_mod(
 
     Integers by 0 are refused, floats give nan. Shapes are broadcast: sizes have to be
     equal, or 1, counted from the last axis.
+
+    Gradient: registered.
 
     `FloorMod.create` in the current scope.
 
@@ -179,7 +196,16 @@ def floor_mod(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "FloorMod", name, x, y)
             return _result
     except Exception as error:

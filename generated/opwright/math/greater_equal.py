@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TBool,
@@ -15,6 +16,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -54,6 +56,8 @@ class GreaterEqual(TensorOp[TBool]):
     counted from the last axis. Complex numbers, strings and truth values have no order
     here. Greater leaves equal ones out; Less asks the opposite.
 
+    Gradient: declared not differentiable.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
 
@@ -91,6 +95,8 @@ class GreaterEqual(TensorOp[TBool]):
         1, counted from the last axis. Complex numbers, strings and truth values have no
         order here. Greater leaves equal ones out; Less asks the opposite.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -111,7 +117,16 @@ class GreaterEqual(TensorOp[TBool]):
         op: GreaterEqual = new(GreaterEqual)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "GreaterEqual", None, x, y)
                 return op
         except Exception as error:
@@ -132,6 +147,8 @@ def greater_equal(
     False where either one is nan. Shapes are broadcast: sizes have to be equal, or 1,
     counted from the last axis. Complex numbers, strings and truth values have no order
     here. Greater leaves equal ones out; Less asks the opposite.
+
+    Gradient: declared not differentiable.
 
     `GreaterEqual.create` in the current scope.
 
@@ -155,7 +172,16 @@ def greater_equal(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "GreaterEqual", name, x, y)
             return _result
     except Exception as error:

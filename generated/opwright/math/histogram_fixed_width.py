@@ -11,6 +11,7 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TInt32,
@@ -19,6 +20,8 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -63,6 +66,8 @@ class HistogramFixedWidth(TensorOp[Dtype]):
     nan is refused, and so is a range whose ends are not in ascending order, and a
     number of bins below 1. The shape of `values` does not matter. Bucketize has bins of
     different widths, Bincount those of integers.
+
+    Gradient: none registered.
 
     `T`: int32, int64, float32 or float64.
 
@@ -133,6 +138,8 @@ class HistogramFixedWidth(TensorOp[Dtype]):
         number of bins below 1. The shape of `values` does not matter. Bucketize has
         bins of different widths, Bincount those of integers.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,7 +164,22 @@ class HistogramFixedWidth(TensorOp[Dtype]):
         op: HistogramFixedWidth[UDtype] = new(HistogramFixedWidth)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(nbins) is EagerTensor
+                    or type(nbins) is int
+                    and -2147483648 <= nbins <= 2147483647
+                    or fits(TInt32, nbins)
+                )
+                and (
+                    type(values) is type(value_range) is EagerTensor
+                    or type(value_range) is int
+                    and 0 <= value_range <= 127
+                    or fit_pair(None, values, value_range)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "HistogramFixedWidth",
@@ -218,6 +240,8 @@ def histogram_fixed_width(
     number of bins below 1. The shape of `values` does not matter. Bucketize has bins of
     different widths, Bincount those of integers.
 
+    Gradient: none registered.
+
     `HistogramFixedWidth.create` in the current scope.
 
     Args:
@@ -244,7 +268,22 @@ def histogram_fixed_width(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(nbins) is EagerTensor
+                or type(nbins) is int
+                and -2147483648 <= nbins <= 2147483647
+                or fits(TInt32, nbins)
+            )
+            and (
+                type(values) is type(value_range) is EagerTensor
+                or type(value_range) is int
+                and 0 <= value_range <= 127
+                or fit_pair(None, values, value_range)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "HistogramFixedWidth",

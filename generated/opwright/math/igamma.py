@@ -59,6 +59,8 @@ class Igamma(TensorOp[T]):
     inputs have a gradient, that of `a` by IgammaGradA. Igammac is 1 minus it, with all
     its digits.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -103,6 +105,8 @@ class Igamma(TensorOp[T]):
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
         Both inputs have a gradient, that of `a` by IgammaGradA. Igammac is 1 minus it,
         with all its digits.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -153,6 +157,8 @@ def igamma(
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. Both
     inputs have a gradient, that of `a` by IgammaGradA. Igammac is 1 minus it, with all
     its digits.
+
+    Gradient: registered.
 
     `Igamma.create` in the current scope.
 

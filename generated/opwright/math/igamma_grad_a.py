@@ -58,6 +58,8 @@ class IgammaGradA(TensorOp[T]):
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
     RandomGammaGrad is the derivative of samples.
 
+    Gradient: none registered.
+
     `T`: float32 or float64.
 
     Attributes:
@@ -101,6 +103,8 @@ class IgammaGradA(TensorOp[T]):
 
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
         RandomGammaGrad is the derivative of samples.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -150,6 +154,8 @@ def igamma_grad_a(
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
     RandomGammaGrad is the derivative of samples.
+
+    Gradient: none registered.
 
     `IgammaGradA.create` in the current scope.
 

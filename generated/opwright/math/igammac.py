@@ -58,6 +58,8 @@ class Igammac(TensorOp[T]):
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. Both
     inputs have a gradient.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -98,6 +100,8 @@ class Igammac(TensorOp[T]):
 
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
         Both inputs have a gradient.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,6 +149,8 @@ def igammac(
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. Both
     inputs have a gradient.
+
+    Gradient: registered.
 
     `Igammac.create` in the current scope.
 

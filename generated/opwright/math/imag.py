@@ -55,6 +55,8 @@ class Imag(TensorOp[Tout]):
     complex64, though not by the first op that a process runs: give those a dtype. Real
     takes the other part, Complex puts both together.
 
+    Gradient: registered.
+
     `T`: complex64 or complex128.
 
     `Tout`: float32 or float64.
@@ -102,6 +104,8 @@ class Imag(TensorOp[Tout]):
         complex64, float64 for complex128; other pairs have no kernel. NumPy arrays are
         taken as complex64, though not by the first op that a process runs: give those a
         dtype. Real takes the other part, Complex puts both together.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -165,6 +169,8 @@ def imag(
     float64 for complex128; other pairs have no kernel. NumPy arrays are taken as
     complex64, though not by the first op that a process runs: give those a dtype. Real
     takes the other part, Complex puts both together.
+
+    Gradient: registered.
 
     `Imag.create` in the current scope.
 

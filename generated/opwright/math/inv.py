@@ -54,6 +54,8 @@ class Inv(TensorOp[T]):
     nothing to do with MatrixInverse, nor with InvertPermutation or Invert, which flips
     bits.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
     complex128.
 
@@ -92,6 +94,8 @@ class Inv(TensorOp[T]):
         new programs call Reciprocal, which computes the same with the same kernels. It
         has nothing to do with MatrixInverse, nor with InvertPermutation or Invert,
         which flips bits.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,6 +138,8 @@ def inv(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
     programs call Reciprocal, which computes the same with the same kernels. It has
     nothing to do with MatrixInverse, nor with InvertPermutation or Invert, which flips
     bits.
+
+    Gradient: registered.
 
     `Inv.create` in the current scope.
 

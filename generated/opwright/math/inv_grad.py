@@ -57,6 +57,8 @@ class InvGrad(TensorOp[T]):
     Gradients of Inv call it, in old graphs; new programs have Reciprocal and
     ReciprocalGrad.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -96,6 +98,8 @@ class InvGrad(TensorOp[T]):
 
         Gradients of Inv call it, in old graphs; new programs have Reciprocal and
         ReciprocalGrad.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -142,6 +146,8 @@ def inv_grad(
 
     Gradients of Inv call it, in old graphs; new programs have Reciprocal and
     ReciprocalGrad.
+
+    Gradient: registered.
 
     `InvGrad.create` in the current scope.
 

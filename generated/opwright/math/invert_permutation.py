@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -47,6 +50,8 @@ class InvertPermutation(TensorOp[T]):
     others are refused, and so are repeated ones.
 
     Invert flips bits, MatrixInverse is for matrices.
+
+    Gradient: declared not differentiable.
 
     `T`: int32 or int64.
 
@@ -89,6 +94,8 @@ class InvertPermutation(TensorOp[T]):
 
         Invert flips bits, MatrixInverse is for matrices.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -112,7 +119,16 @@ class InvertPermutation(TensorOp[T]):
         op: InvertPermutation[U] = new(InvertPermutation)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is EagerTensor
+                    or type(x) is int
+                    and -2147483648 <= x <= 2147483647
+                    or fits(TInt32, x)
+                )
+            ):
                 op.y = execute(context[CURRENT], "InvertPermutation", None, x)
                 return op
         except Exception as error:
@@ -135,6 +151,8 @@ def invert_permutation(
     others are refused, and so are repeated ones.
 
     Invert flips bits, MatrixInverse is for matrices.
+
+    Gradient: declared not differentiable.
 
     `InvertPermutation.create` in the current scope.
 
@@ -161,7 +179,16 @@ def invert_permutation(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is EagerTensor
+                or type(x) is int
+                and -2147483648 <= x <= 2147483647
+                or fits(TInt32, x)
+            )
+        ):
             _result = execute(context[CURRENT], "InvertPermutation", name, x)
             return _result
     except Exception as error:

@@ -42,6 +42,8 @@ class IsFinite(TensorOp[TBool]):
     tensor is sound, as a loss scaler asks of gradients before it applies them. IsInf
     and IsNan tell what is wrong.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -74,6 +76,8 @@ class IsFinite(TensorOp[TBool]):
         False for inf, -inf and nan, True for all else. One All over it says whether a
         tensor is sound, as a loss scaler asks of gradients before it applies them.
         IsInf and IsNan tell what is wrong.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -113,6 +117,8 @@ def is_finite(
     False for inf, -inf and nan, True for all else. One All over it says whether a
     tensor is sound, as a loss scaler asks of gradients before it applies them. IsInf
     and IsNan tell what is wrong.
+
+    Gradient: none registered.
 
     `IsFinite.create` in the current scope.
 

@@ -42,6 +42,8 @@ class IsInf(TensorOp[TBool]):
     and for all numbers that fit the dtype. What fits one dtype may be infinite in
     another: 1e5 is inf in half. IsFinite is True where neither this nor IsNan is.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -73,6 +75,8 @@ class IsInf(TensorOp[TBool]):
         nan and for all numbers that fit the dtype. What fits one dtype may be infinite
         in another: 1e5 is inf in half. IsFinite is True where neither this nor IsNan
         is.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -110,6 +114,8 @@ def is_inf(
     True where x is inf or -inf, as after an overflow or a division by 0; False for nan
     and for all numbers that fit the dtype. What fits one dtype may be infinite in
     another: 1e5 is inf in half. IsFinite is True where neither this nor IsNan is.
+
+    Gradient: none registered.
 
     `IsInf.create` in the current scope.
 

@@ -42,6 +42,8 @@ class IsNan(TensorOp[TBool]):
     infinities. It is what to ask, since nan is unequal to all, itself included: Equal
     never finds it. CheckNumerics stops a program at the first one instead.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -75,6 +77,8 @@ class IsNan(TensorOp[TBool]):
         True where x is no number, such as 0 / 0 or the logarithm of -1; False for
         infinities. It is what to ask, since nan is unequal to all, itself included:
         Equal never finds it. CheckNumerics stops a program at the first one instead.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -115,6 +119,8 @@ def is_nan(
     True where x is no number, such as 0 / 0 or the logarithm of -1; False for
     infinities. It is what to ask, since nan is unequal to all, itself included: Equal
     never finds it. CheckNumerics stops a program at the first one instead.
+
+    Gradient: none registered.
 
     `IsNan.create` in the current scope.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TInt64,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -47,6 +49,8 @@ class KMC2ChainInitialization(TensorOp[TInt64]):
     Candidates should be drawn uniformly, and as many as the chain is to be long. The
     same seed gives the same index. No candidates at all are refused.
     KmeansPlusPlusInitialization does it exactly.
+
+    Gradient: none registered.
 
     Attributes:
         index: int64, `scalar`. The position of the candidate that was picked.
@@ -87,6 +91,8 @@ class KMC2ChainInitialization(TensorOp[TInt64]):
         The same seed gives the same index. No candidates at all are refused.
         KmeansPlusPlusInitialization does it exactly.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -109,7 +115,16 @@ class KMC2ChainInitialization(TensorOp[TInt64]):
         op: KMC2ChainInitialization = new(KMC2ChainInitialization)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+            ):
                 op.index = execute(
                     context[CURRENT], "KMC2ChainInitialization", None, distances, seed
                 )
@@ -139,6 +154,8 @@ def kmc2_chain_initialization(
     same seed gives the same index. No candidates at all are refused.
     KmeansPlusPlusInitialization does it exactly.
 
+    Gradient: none registered.
+
     `KMC2ChainInitialization.create` in the current scope.
 
     Args:
@@ -163,7 +180,16 @@ def kmc2_chain_initialization(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "KMC2ChainInitialization", name, distances, seed
             )

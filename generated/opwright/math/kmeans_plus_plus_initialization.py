@@ -10,20 +10,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TInt64
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["KmeansPlusPlusInitialization", "kmeans_plus_plus_initialization"]
 
@@ -48,6 +51,8 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
     More rows than there are, or none, are refused. The same seed gives the same rows.
     None is drawn twice, unless all others lie where centres are already: then it is the
     last row. KMC2ChainInitialization does it approximately, for many points.
+
+    Gradient: none registered.
 
     Attributes:
         samples: float32, `num_to_sample d`. The rows that were picked.
@@ -95,6 +100,8 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
         it is the last row. KMC2ChainInitialization does it approximately, for many
         points.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -121,7 +128,30 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
         op: KmeansPlusPlusInitialization = new(KmeansPlusPlusInitialization)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_to_sample) is EagerTensor
+                    or type(num_to_sample) is int
+                    and -9223372036854775808 <= num_to_sample <= 9223372036854775807
+                    or fits(TInt64, num_to_sample)
+                )
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(num_retries_per_sample) is EagerTensor
+                    or type(num_retries_per_sample) is int
+                    and -9223372036854775808
+                    <= num_retries_per_sample
+                    <= 9223372036854775807
+                    or fits(TInt64, num_retries_per_sample)
+                )
+            ):
                 op.samples = execute(
                     context[CURRENT],
                     "KmeansPlusPlusInitialization",
@@ -163,6 +193,8 @@ def kmeans_plus_plus_initialization(
     None is drawn twice, unless all others lie where centres are already: then it is the
     last row. KMC2ChainInitialization does it approximately, for many points.
 
+    Gradient: none registered.
+
     `KmeansPlusPlusInitialization.create` in the current scope.
 
     Args:
@@ -191,7 +223,30 @@ def kmeans_plus_plus_initialization(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_to_sample) is EagerTensor
+                or type(num_to_sample) is int
+                and -9223372036854775808 <= num_to_sample <= 9223372036854775807
+                or fits(TInt64, num_to_sample)
+            )
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(num_retries_per_sample) is EagerTensor
+                or type(num_retries_per_sample) is int
+                and -9223372036854775808
+                <= num_retries_per_sample
+                <= 9223372036854775807
+                or fits(TInt64, num_retries_per_sample)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "KmeansPlusPlusInitialization",

@@ -47,6 +47,8 @@ class Lgamma(TensorOp[T]):
     where gamma has its poles, and for inf and -inf. The sign of gamma, which is
     negative for x between -1 and 0, is lost. Digamma is its derivative.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -86,6 +88,8 @@ class Lgamma(TensorOp[T]):
         combinations are computed with it. It is inf at 0 and at negative whole numbers,
         where gamma has its poles, and for inf and -inf. The sign of gamma, which is
         negative for x between -1 and 0, is lost. Digamma is its derivative.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -130,6 +134,8 @@ def lgamma(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
     combinations are computed with it. It is inf at 0 and at negative whole numbers,
     where gamma has its poles, and for inf and -inf. The sign of gamma, which is
     negative for x between -1 and 0, is lost. Digamma is its derivative.
+
+    Gradient: registered.
 
     `Lgamma.create` in the current scope.
 

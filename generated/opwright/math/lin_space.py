@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -63,6 +66,8 @@ class LinSpace(TensorOp[T]):
     Range goes by the step instead, and leaves the end out. tf.linspace makes whole
     tensors out of others and does not call this op. There is no gradient.
 
+    Gradient: declared not differentiable.
+
     `T`: bfloat16, float16, float32 or float64.
 
     `Tidx`: int32 or int64.
@@ -109,6 +114,8 @@ class LinSpace(TensorOp[T]):
         Range goes by the step instead, and leaves the end out. tf.linspace makes whole
         tensors out of others and does not call this op. There is no gradient.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -132,7 +139,16 @@ class LinSpace(TensorOp[T]):
         op: LinSpace[U] = new(LinSpace)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num) is EagerTensor
+                    or type(num) is int
+                    and -2147483648 <= num <= 2147483647
+                    or fits(TInt32, num)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "LinSpace", None, start, stop, num
                 )
@@ -164,6 +180,8 @@ def lin_space(
     Range goes by the step instead, and leaves the end out. tf.linspace makes whole
     tensors out of others and does not call this op. There is no gradient.
 
+    Gradient: declared not differentiable.
+
     `LinSpace.create` in the current scope.
 
     Args:
@@ -189,7 +207,16 @@ def lin_space(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num) is EagerTensor
+                or type(num) is int
+                and -2147483648 <= num <= 2147483647
+                or fits(TInt32, num)
+            )
+        ):
             _result = execute(context[CURRENT], "LinSpace", name, start, stop, num)
             return _result
     except Exception as error:

@@ -49,6 +49,8 @@ class Log(TensorOp[T]):
     Log1p is accurate near 1, Xlogy multiplies by a number that may be 0, Lgamma is the
     logarithm of factorials. For another base divide by the logarithm of the base.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -89,6 +91,8 @@ class Log(TensorOp[T]):
         Log1p is accurate near 1, Xlogy multiplies by a number that may be 0, Lgamma is
         the logarithm of factorials. For another base divide by the logarithm of the
         base.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -133,6 +137,8 @@ def log(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
 
     Log1p is accurate near 1, Xlogy multiplies by a number that may be 0, Lgamma is the
     logarithm of factorials. For another base divide by the logarithm of the base.
+
+    Gradient: registered.
 
     `Log.create` in the current scope.
 

@@ -47,6 +47,8 @@ class Log1p(TensorOp[T]):
 
     Xlog1py multiplies by a number that may be 0. Expm1 is the inverse.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -85,6 +87,8 @@ class Log1p(TensorOp[T]):
         -inf, below that nan. Complex numbers have the principal value, as in Log.
 
         Xlog1py multiplies by a number that may be 0. Expm1 is the inverse.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,6 +132,8 @@ def log1p(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
     -inf, below that nan. Complex numbers have the principal value, as in Log.
 
     Xlog1py multiplies by a number that may be 0. Expm1 is the inverse.
+
+    Gradient: registered.
 
     `Log1p.create` in the current scope.
 

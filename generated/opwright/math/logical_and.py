@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TBool,
@@ -15,6 +16,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -44,7 +46,7 @@ class LogicalAnd(TensorOp[TBool]):
     sides are computed in any case, unlike with the word `and` of Python. All asks it of
     all elements along an axis, BitwiseAnd of the bits of integers.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     Attributes:
         z: bool, `broadcast(x, y)`. True where both are.
@@ -81,7 +83,7 @@ class LogicalAnd(TensorOp[TBool]):
         Both sides are computed in any case, unlike with the word `and` of Python. All
         asks it of all elements along an axis, BitwiseAnd of the bits of integers.
 
-        Commutative.
+        Commutative. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -104,7 +106,12 @@ class LogicalAnd(TensorOp[TBool]):
         op: LogicalAnd = new(LogicalAnd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(x) is EagerTensor or fits(TBool, x))
+                and (type(y) is EagerTensor or fits(TBool, y))
+            ):
                 op.z = execute(context[CURRENT], "LogicalAnd", None, x, y)
                 return op
         except Exception as error:
@@ -126,7 +133,7 @@ def logical_and(
     sides are computed in any case, unlike with the word `and` of Python. All asks it of
     all elements along an axis, BitwiseAnd of the bits of integers.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `LogicalAnd.create` in the current scope.
 
@@ -151,7 +158,12 @@ def logical_and(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(x) is EagerTensor or fits(TBool, x))
+            and (type(y) is EagerTensor or fits(TBool, y))
+        ):
             _result = execute(context[CURRENT], "LogicalAnd", name, x, y)
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TBool,
@@ -15,6 +16,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -40,6 +42,8 @@ class LogicalNot(TensorOp[TBool]):
       y = not x
 
     Invert does this to the bits of integers.
+
+    Gradient: declared not differentiable.
 
     Attributes:
         y: bool, `*x`. The opposite of each.
@@ -73,6 +77,8 @@ class LogicalNot(TensorOp[TBool]):
 
         Invert does this to the bits of integers.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -93,7 +99,11 @@ class LogicalNot(TensorOp[TBool]):
         op: LogicalNot = new(LogicalNot)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(x) is EagerTensor or fits(TBool, x))
+            ):
                 op.y = execute(context[CURRENT], "LogicalNot", None, x)
                 return op
         except Exception as error:
@@ -112,6 +122,8 @@ def logical_not(
       y = not x
 
     Invert does this to the bits of integers.
+
+    Gradient: declared not differentiable.
 
     `LogicalNot.create` in the current scope.
 
@@ -135,7 +147,11 @@ def logical_not(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(x) is EagerTensor or fits(TBool, x))
+        ):
             _result = execute(context[CURRENT], "LogicalNot", name, x)
             return _result
     except Exception as error:

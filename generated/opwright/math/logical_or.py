@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TBool,
@@ -15,6 +16,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -45,7 +47,7 @@ class LogicalOr(TensorOp[TBool]):
     truth values is their exclusive or. Any asks it of all elements along an axis,
     BitwiseOr of the bits of integers.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     Attributes:
         z: bool, `broadcast(x, y)`. True where one of both is, or both are.
@@ -84,7 +86,7 @@ class LogicalOr(TensorOp[TBool]):
         NotEqual of truth values is their exclusive or. Any asks it of all elements
         along an axis, BitwiseOr of the bits of integers.
 
-        Commutative.
+        Commutative. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -108,7 +110,12 @@ class LogicalOr(TensorOp[TBool]):
         op: LogicalOr = new(LogicalOr)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(x) is EagerTensor or fits(TBool, x))
+                and (type(y) is EagerTensor or fits(TBool, y))
+            ):
                 op.z = execute(context[CURRENT], "LogicalOr", None, x, y)
                 return op
         except Exception as error:
@@ -131,7 +138,7 @@ def logical_or(
     truth values is their exclusive or. Any asks it of all elements along an axis,
     BitwiseOr of the bits of integers.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `LogicalOr.create` in the current scope.
 
@@ -157,7 +164,12 @@ def logical_or(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(x) is EagerTensor or fits(TBool, x))
+            and (type(y) is EagerTensor or fits(TBool, y))
+        ):
             _result = execute(context[CURRENT], "LogicalOr", name, x, y)
             return _result
     except Exception as error:

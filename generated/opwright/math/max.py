@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -66,6 +69,8 @@ class Max(TensorOp[T]):
 
     An axis that is out of range, or that is there twice, is refused. ArgMax says where
     the greatest is, Maximum compares two tensors, SegmentMax takes groups of rows.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32, uint64, qint8, quint8, qint32, qint16 or quint16.
@@ -141,6 +146,8 @@ class Max(TensorOp[T]):
         where the greatest is, Maximum compares two tensors, SegmentMax takes groups of
         rows.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -170,7 +177,16 @@ class Max(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(reduction_indices) is EagerTensor
+                    or type(reduction_indices) is int
+                    and -2147483648 <= reduction_indices <= 2147483647
+                    or fits(TInt32, reduction_indices)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Max",
@@ -219,6 +235,8 @@ def max(
     An axis that is out of range, or that is there twice, is refused. ArgMax says where
     the greatest is, Maximum compares two tensors, SegmentMax takes groups of rows.
 
+    Gradient: registered.
+
     `Max.create` in the current scope, with Max.Options as keywords.
 
     Args:
@@ -248,7 +266,16 @@ def max(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(reduction_indices) is EagerTensor
+                or type(reduction_indices) is int
+                and -2147483648 <= reduction_indices <= 2147483647
+                or fits(TInt32, reduction_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Max",

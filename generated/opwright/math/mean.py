@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -67,6 +70,8 @@ class Mean(TensorOp[T]):
     An axis that is out of range, or that is there twice, is refused. Sum does not
     divide, SegmentMean takes groups of rows. For means in which elements count
     differently, divide two sums by DivNoNan.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -143,6 +148,8 @@ class Mean(TensorOp[T]):
         divide, SegmentMean takes groups of rows. For means in which elements count
         differently, divide two sums by DivNoNan.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -172,7 +179,16 @@ class Mean(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(reduction_indices) is EagerTensor
+                    or type(reduction_indices) is int
+                    and -2147483648 <= reduction_indices <= 2147483647
+                    or fits(TInt32, reduction_indices)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Mean",
@@ -223,6 +239,8 @@ def mean(
     divide, SegmentMean takes groups of rows. For means in which elements count
     differently, divide two sums by DivNoNan.
 
+    Gradient: registered.
+
     `Mean.create` in the current scope, with Mean.Options as keywords.
 
     Args:
@@ -252,7 +270,16 @@ def mean(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(reduction_indices) is EagerTensor
+                or type(reduction_indices) is int
+                and -2147483648 <= reduction_indices <= 2147483647
+                or fits(TInt32, reduction_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Mean",

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -66,6 +69,8 @@ class Min(TensorOp[T]):
 
     An axis that is out of range, or that is there twice, is refused. ArgMin says where
     the smallest is, Minimum compares two tensors, SegmentMin takes groups of rows.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32, uint64, qint8, quint8, qint32, qint16 or quint16.
@@ -139,6 +144,8 @@ class Min(TensorOp[T]):
         where the smallest is, Minimum compares two tensors, SegmentMin takes groups of
         rows.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -166,7 +173,16 @@ class Min(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(reduction_indices) is EagerTensor
+                    or type(reduction_indices) is int
+                    and -2147483648 <= reduction_indices <= 2147483647
+                    or fits(TInt32, reduction_indices)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Min",
@@ -215,6 +231,8 @@ def min(
     An axis that is out of range, or that is there twice, is refused. ArgMin says where
     the smallest is, Minimum compares two tensors, SegmentMin takes groups of rows.
 
+    Gradient: registered.
+
     `Min.create` in the current scope, with Min.Options as keywords.
 
     Args:
@@ -242,7 +260,16 @@ def min(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(reduction_indices) is EagerTensor
+                or type(reduction_indices) is int
+                and -2147483648 <= reduction_indices <= 2147483647
+                or fits(TInt32, reduction_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Min",

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -56,6 +58,8 @@ class Minimum(TensorOp[T]):
 
     Min takes the smallest along axes of one tensor; ArgMin says where it is.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, int8, uint8, int16, uint16, int32, uint32,
     int64 or uint64.
 
@@ -95,6 +99,8 @@ class Minimum(TensorOp[T]):
 
         Min takes the smallest along axes of one tensor; ArgMin says where it is.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -115,7 +121,16 @@ class Minimum(TensorOp[T]):
         op: Minimum[U] = new(Minimum)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "Minimum", None, x, y)
                 return op
         except Exception as error:
@@ -139,6 +154,8 @@ def minimum(
 
     Min takes the smallest along axes of one tensor; ArgMin says where it is.
 
+    Gradient: registered.
+
     `Minimum.create` in the current scope.
 
     Args:
@@ -161,7 +178,16 @@ def minimum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "Minimum", name, x, y)
             return _result
     except Exception as error:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -58,6 +60,8 @@ class Mod(TensorOp[T]):
     TruncateMod computes the same and says so in its name; FloorMod, which `%` of Python
     means, has the sign of the divisor. New programs call one of these.
 
+    Gradient: none registered.
+
     `T`: int32, int64, float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -99,6 +103,8 @@ class Mod(TensorOp[T]):
         TruncateMod computes the same and says so in its name; FloorMod, which `%` of
         Python means, has the sign of the divisor. New programs call one of these.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -121,7 +127,16 @@ class Mod(TensorOp[T]):
         op: Mod[U] = new(Mod)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "Mod", None, x, y)
                 return op
         except Exception as error:
@@ -145,6 +160,8 @@ def mod(
 
     TruncateMod computes the same and says so in its name; FloorMod, which `%` of Python
     means, has the sign of the divisor. New programs call one of these.
+
+    Gradient: none registered.
 
     `Mod.create` in the current scope.
 
@@ -170,7 +187,16 @@ def mod(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "Mod", name, x, y)
             return _result
     except Exception as error:

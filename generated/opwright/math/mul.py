@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -57,7 +59,7 @@ class Mul(TensorOp[T]):
     MatMul multiplies matrices, BatchMatMulV3 stacks of them; Einsum multiplies and sums
     in one step.
 
-    Commutative.
+    Commutative. Gradient: registered.
 
     `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
     uint64, int64, complex64 or complex128.
@@ -101,7 +103,7 @@ class Mul(TensorOp[T]):
         MatMul multiplies matrices, BatchMatMulV3 stacks of them; Einsum multiplies and
         sums in one step.
 
-        Commutative.
+        Commutative. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -126,7 +128,16 @@ class Mul(TensorOp[T]):
         op: Mul[U] = new(Mul)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "Mul", None, x, y)
                 return op
         except Exception as error:
@@ -150,7 +161,7 @@ def mul(
     MatMul multiplies matrices, BatchMatMulV3 stacks of them; Einsum multiplies and sums
     in one step.
 
-    Commutative.
+    Commutative. Gradient: registered.
 
     `Mul.create` in the current scope.
 
@@ -177,7 +188,16 @@ def mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "Mul", name, x, y)
             return _result
     except Exception as error:

@@ -56,6 +56,8 @@ class MulNoNan(TensorOp[T]):
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -95,6 +97,8 @@ class MulNoNan(TensorOp[T]):
         and masks belong in `y`.
 
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -141,6 +145,8 @@ def mul_no_nan(
     belong in `y`.
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
+
+    Gradient: registered.
 
     `MulNoNan.create` in the current scope.
 

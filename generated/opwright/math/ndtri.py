@@ -48,6 +48,8 @@ class Ndtri(TensorOp[T]):
     numbers become normal ones by it. Erfinv is the same for the error function. Half
     and bfloat16 have no kernel on the CPU.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -83,6 +85,8 @@ class Ndtri(TensorOp[T]):
         solved for y. It is -inf at 0, 0 at 1/2, inf at 1, and nan outside. Uniform
         random numbers become normal ones by it. Erfinv is the same for the error
         function. Half and bfloat16 have no kernel on the CPU.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,6 +127,8 @@ def ndtri(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
     solved for y. It is -inf at 0, 0 at 1/2, inf at 1, and nan outside. Uniform random
     numbers become normal ones by it. Erfinv is the same for the error function. Half
     and bfloat16 have no kernel on the CPU.
+
+    Gradient: registered.
 
     `Ndtri.create` in the current scope.
 

@@ -54,6 +54,8 @@ class Neg(TensorOp[T]):
     dtypes are not taken. Of a complex number, both parts change sign: Conj changes only
     that of the imaginary part.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
     complex128.
 
@@ -92,6 +94,8 @@ class Neg(TensorOp[T]):
         a dtype has no positive counterpart and comes back as it is: -128 for int8.
         Unsigned dtypes are not taken. Of a complex number, both parts change sign: Conj
         changes only that of the imaginary part.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,6 +138,8 @@ def neg(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
     dtype has no positive counterpart and comes back as it is: -128 for int8. Unsigned
     dtypes are not taken. Of a complex number, both parts change sign: Conj changes only
     that of the imaginary part.
+
+    Gradient: registered.
 
     `Neg.create` in the current scope.
 

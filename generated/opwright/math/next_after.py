@@ -57,6 +57,8 @@ class NextAfter(TensorOp[T]):
     taken as float32, though not by the first op that a process runs. Shapes are
     broadcast: sizes have to be equal, or 1, counted from the last axis.
 
+    Gradient: registered.
+
     `T`: float64 or float32.
 
     Attributes:
@@ -93,6 +95,8 @@ class NextAfter(TensorOp[T]):
         How far the step is tells how coarse floats are at that place. NumPy arrays are
         taken as float32, though not by the first op that a process runs. Shapes are
         broadcast: sizes have to be equal, or 1, counted from the last axis.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,6 +140,8 @@ def next_after(
     How far the step is tells how coarse floats are at that place. NumPy arrays are
     taken as float32, though not by the first op that a process runs. Shapes are
     broadcast: sizes have to be equal, or 1, counted from the last axis.
+
+    Gradient: registered.
 
     `NextAfter.create` in the current scope.
 

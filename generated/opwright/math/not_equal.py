@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -62,7 +64,7 @@ class NotEqual(TensorOp[TBool]):
     Where they do not go together, the call is refused, or a single True comes out, as
     `incompatible_shape_error` says.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     Attributes:
         z: bool, `broadcast(x, y) if incompatible_shape_error else ...`. True where both
@@ -128,7 +130,7 @@ class NotEqual(TensorOp[TBool]):
         Where they do not go together, the call is refused, or a single True comes out,
         as `incompatible_shape_error` says.
 
-        Commutative.
+        Commutative. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -158,7 +160,11 @@ class NotEqual(TensorOp[TBool]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            ):
                 op.z = execute(
                     context[CURRENT],
                     "NotEqual",
@@ -205,7 +211,7 @@ def not_equal(
     Where they do not go together, the call is refused, or a single True comes out, as
     `incompatible_shape_error` says.
 
-    Commutative.
+    Commutative. Gradient: declared not differentiable.
 
     `NotEqual.create` in the current scope, with NotEqual.Options as keywords.
 
@@ -235,7 +241,11 @@ def not_equal(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+        ):
             _result = execute(
                 context[CURRENT],
                 "NotEqual",

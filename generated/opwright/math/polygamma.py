@@ -59,6 +59,8 @@ class Polygamma(TensorOp[T]):
     be equal, or 1, counted from the last axis. The gradient for `a` is none; that for
     `x` has the order a + 1.
 
+    Gradient: registered.
+
     `T`: float32 or float64.
 
     Attributes:
@@ -98,6 +100,8 @@ class Polygamma(TensorOp[T]):
         are poles: odd orders give inf there, even ones nan. Shapes are broadcast: sizes
         have to be equal, or 1, counted from the last axis. The gradient for `a` is
         none; that for `x` has the order a + 1.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,6 +148,8 @@ def polygamma(
     poles: odd orders give inf there, even ones nan. Shapes are broadcast: sizes have to
     be equal, or 1, counted from the last axis. The gradient for `a` is none; that for
     `x` has the order a + 1.
+
+    Gradient: registered.
 
     `Polygamma.create` in the current scope.
 

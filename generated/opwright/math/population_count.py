@@ -42,6 +42,8 @@ class PopulationCount(TensorOp[TUint8]):
     eight of -1 in int8. With BitwiseXor before it, it tells in how many bits two
     numbers differ, the Hamming distance of hashes.
 
+    Gradient: declared not differentiable.
+
     `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     Attributes:
@@ -75,6 +77,8 @@ class PopulationCount(TensorOp[TUint8]):
         Negative integers count as the bits that stand for them, in two's complement:
         all eight of -1 in int8. With BitwiseXor before it, it tells in how many bits
         two numbers differ, the Hamming distance of hashes.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -115,6 +119,8 @@ def population_count(
     Negative integers count as the bits that stand for them, in two's complement: all
     eight of -1 in int8. With BitwiseXor before it, it tells in how many bits two
     numbers differ, the Hamming distance of hashes.
+
+    Gradient: declared not differentiable.
 
     `PopulationCount.create` in the current scope.
 

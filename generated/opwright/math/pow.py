@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -60,6 +62,8 @@ class Pow(TensorOp[T]):
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
     Square and Sqrt are faster for 2 and 0.5. The gradient for `y` takes the logarithm
     of `x`, as 0 where x is not above 0.
+
+    Gradient: registered.
 
     `T`: bfloat16, float32, float16, float64, int8, int16, int32, int64, complex64 or
     complex128.
@@ -108,6 +112,8 @@ class Pow(TensorOp[T]):
         Square and Sqrt are faster for 2 and 0.5. The gradient for `y` takes the
         logarithm of `x`, as 0 where x is not above 0.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -132,7 +138,16 @@ class Pow(TensorOp[T]):
         op: Pow[U] = new(Pow)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "Pow", None, x, y)
                 return op
         except Exception as error:
@@ -160,6 +175,8 @@ def pow(
     Square and Sqrt are faster for 2 and 0.5. The gradient for `y` takes the logarithm
     of `x`, as 0 where x is not above 0.
 
+    Gradient: registered.
+
     `Pow.create` in the current scope.
 
     Args:
@@ -186,7 +203,16 @@ def pow(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "Pow", name, x, y)
             return _result
     except Exception as error:

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -65,6 +68,8 @@ class Prod(TensorOp[T]):
 
     An axis that is out of range, or that is there twice, is refused. Cumprod keeps
     every step, SegmentProd takes groups of rows.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -140,6 +145,8 @@ class Prod(TensorOp[T]):
         An axis that is out of range, or that is there twice, is refused. Cumprod keeps
         every step, SegmentProd takes groups of rows.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -169,7 +176,16 @@ class Prod(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(reduction_indices) is EagerTensor
+                    or type(reduction_indices) is int
+                    and -2147483648 <= reduction_indices <= 2147483647
+                    or fits(TInt32, reduction_indices)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Prod",
@@ -218,6 +234,8 @@ def prod(
     An axis that is out of range, or that is there twice, is refused. Cumprod keeps
     every step, SegmentProd takes groups of rows.
 
+    Gradient: registered.
+
     `Prod.create` in the current scope, with Prod.Options as keywords.
 
     Args:
@@ -247,7 +265,16 @@ def prod(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(reduction_indices) is EagerTensor
+                or type(reduction_indices) is int
+                and -2147483648 <= reduction_indices <= 2147483647
+                or fits(TInt32, reduction_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Prod",

@@ -76,6 +76,8 @@ class QuantizedAdd(Op, Generic[Toutput]):
     quint8 alone. An upper end that is not above its lower one is refused. QuantizeV2
     makes such numbers, Dequantize floats of them, Requantize int8.
 
+    Gradient: none registered.
+
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
     `T2`: qint8, quint8, qint32, qint16 or quint16.
@@ -174,6 +176,8 @@ class QuantizedAdd(Op, Generic[Toutput]):
         a kernel for quint8 alone. An upper end that is not above its lower one is
         refused. QuantizeV2 makes such numbers, Dequantize floats of them, Requantize
         int8.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -291,6 +295,8 @@ def quantized_add(
     garbage; other shapes that could be broadcast are refused. The CPU has a kernel for
     quint8 alone. An upper end that is not above its lower one is refused. QuantizeV2
     makes such numbers, Dequantize floats of them, Requantize int8.
+
+    Gradient: none registered.
 
     `QuantizedAdd.create` in the current scope.
 

@@ -76,6 +76,8 @@ class QuantizedMul(Op, Generic[Toutput]):
     makes such numbers, Dequantize floats of them, Requantize int8; QuantizedMatMul is
     for matrices.
 
+    Gradient: none registered.
+
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
     `T2`: qint8, quint8, qint32, qint16 or quint16.
@@ -173,6 +175,8 @@ class QuantizedMul(Op, Generic[Toutput]):
         has a kernel for quint8 alone. An upper end that is not above its lower one is
         refused. QuantizeV2 makes such numbers, Dequantize floats of them, Requantize
         int8; QuantizedMatMul is for matrices.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -290,6 +294,8 @@ def quantized_mul(
     quint8 alone. An upper end that is not above its lower one is refused. QuantizeV2
     makes such numbers, Dequantize floats of them, Requantize int8; QuantizedMatMul is
     for matrices.
+
+    Gradient: none registered.
 
     `QuantizedMul.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -70,6 +73,8 @@ class Range(TensorOp[Tidx]):
 
     int8, int16 and unsigned dtypes have no kernel on the CPU.
 
+    Gradient: declared not differentiable.
+
     `Tidx`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint16,
     uint32 or uint64.
 
@@ -121,6 +126,8 @@ class Range(TensorOp[Tidx]):
 
         int8, int16 and unsigned dtypes have no kernel on the CPU.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -144,7 +151,14 @@ class Range(TensorOp[Tidx]):
         op: Range[Uidx] = new(Range)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(start) is type(limit) is type(delta) is EagerTensor
+                    or fit_together(TInt32, start, limit, delta)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "Range", None, start, limit, delta
                 )
@@ -176,6 +190,8 @@ def range(
 
     int8, int16 and unsigned dtypes have no kernel on the CPU.
 
+    Gradient: declared not differentiable.
+
     `Range.create` in the current scope.
 
     Args:
@@ -201,7 +217,14 @@ def range(
     fast_path_error = None
     _result: Output[Uidx]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(start) is type(limit) is type(delta) is EagerTensor
+                or fit_together(TInt32, start, limit, delta)
+            )
+        ):
             _result = execute(context[CURRENT], "Range", name, start, limit, delta)
             return _result
     except Exception as error:

@@ -56,6 +56,8 @@ class Real(TensorOp[Tout]):
     gradient has an imaginary part of 0. Imag takes the other part, Complex puts both
     together.
 
+    Gradient: registered.
+
     `T`: complex64 or complex128.
 
     `Tout`: float32 or float64.
@@ -104,6 +106,8 @@ class Real(TensorOp[Tout]):
         taken as complex64, though not by the first op that a process runs: give those a
         dtype. The gradient has an imaginary part of 0. Imag takes the other part,
         Complex puts both together.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -168,6 +172,8 @@ def real(
     complex64, though not by the first op that a process runs: give those a dtype. The
     gradient has an imaginary part of 0. Imag takes the other part, Complex puts both
     together.
+
+    Gradient: registered.
 
     `Real.create` in the current scope.
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -57,6 +59,8 @@ class RealDiv(TensorOp[T]):
     This is what `/` calls, after it has cast integers to floats: the op takes them by
     its dtypes, but no kernel for the CPU does. FloorDiv and TruncateDiv are for
     integers.
+
+    Gradient: registered.
 
     `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
     uint64, int64, complex64 or complex128.
@@ -102,6 +106,8 @@ class RealDiv(TensorOp[T]):
         by its dtypes, but no kernel for the CPU does. FloorDiv and TruncateDiv are for
         integers.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,7 +132,16 @@ class RealDiv(TensorOp[T]):
         op: RealDiv[U] = new(RealDiv)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "RealDiv", None, x, y)
                 return op
         except Exception as error:
@@ -150,6 +165,8 @@ def real_div(
     This is what `/` calls, after it has cast integers to floats: the op takes them by
     its dtypes, but no kernel for the CPU does. FloorDiv and TruncateDiv are for
     integers.
+
+    Gradient: registered.
 
     `RealDiv.create` in the current scope.
 
@@ -177,7 +194,16 @@ def real_div(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "RealDiv", name, x, y)
             return _result
     except Exception as error:

@@ -56,6 +56,8 @@ class Reciprocal(TensorOp[T]):
     floats. Inv is the same op under its older name. DivNoNan divides by zeros without
     infinities, RealDiv by another tensor.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
     complex128.
 
@@ -94,6 +96,8 @@ class Reciprocal(TensorOp[T]):
         The dtype may be one of integers, but no kernel for the CPU takes it: cast to
         floats. Inv is the same op under its older name. DivNoNan divides by zeros
         without infinities, RealDiv by another tensor.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,6 +142,8 @@ def reciprocal(
     The dtype may be one of integers, but no kernel for the CPU takes it: cast to
     floats. Inv is the same op under its older name. DivNoNan divides by zeros without
     infinities, RealDiv by another tensor.
+
+    Gradient: registered.
 
     `Reciprocal.create` in the current scope.
 

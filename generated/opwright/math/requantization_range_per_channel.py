@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TQint32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -70,6 +73,8 @@ class RequantizationRangePerChannel(Op):
     refused, and ends that are not as many as channels. RequantizationRange is for one
     range.
 
+    Gradient: none registered.
+
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
     Attributes:
@@ -123,6 +128,8 @@ class RequantizationRangePerChannel(Op):
         refused, and ends that are not as many as channels. RequantizationRange is for
         one range.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -153,7 +160,11 @@ class RequantizationRangePerChannel(Op):
         op: RequantizationRangePerChannel = new(RequantizationRangePerChannel)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(input) is EagerTensor or fits(TQint32, input))
+            ):
                 op.output_min, op.output_max = execute(
                     context[CURRENT],
                     "RequantizationRangePerChannel",
@@ -197,6 +208,8 @@ def requantization_range_per_channel(
     refused, and ends that are not as many as channels. RequantizationRange is for one
     range.
 
+    Gradient: none registered.
+
     `RequantizationRangePerChannel.create` in the current scope.
 
     Args:
@@ -226,7 +239,11 @@ def requantization_range_per_channel(
     fast_path_error = None
     _result: RequantizationRangePerChannelOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(input) is EagerTensor or fits(TQint32, input))
+        ):
             _result = RequantizationRangePerChannelOutputs._make(
                 execute(
                     context[CURRENT],

@@ -11,14 +11,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TQint32,
     TQuint8,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -81,6 +84,8 @@ class RequantizePerChannel(Op, Generic[OutType]):
     RequantizationRangePerChannel finds a range to request. Inputs of other than four
     axes are refused; whether there is a range for each channel is not checked.
     Requantize is for one range.
+
+    Gradient: none registered.
 
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -175,6 +180,8 @@ class RequantizePerChannel(Op, Generic[OutType]):
         four axes are refused; whether there is a range for each channel is not checked.
         Requantize is for one range.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -211,7 +218,11 @@ class RequantizePerChannel(Op, Generic[OutType]):
         op: RequantizePerChannel[UOutType] = new(RequantizePerChannel)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(input) is EagerTensor or fits(TQint32, input))
+            ):
                 op.output, op.output_min, op.output_max = execute(
                     context[CURRENT],
                     "RequantizePerChannel",
@@ -289,6 +300,8 @@ def requantize_per_channel(
     axes are refused; whether there is a range for each channel is not checked.
     Requantize is for one range.
 
+    Gradient: none registered.
+
     `RequantizePerChannel.create` in the current scope.
 
     Args:
@@ -324,7 +337,11 @@ def requantize_per_channel(
     fast_path_error = None
     _result: RequantizePerChannelOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(input) is EagerTensor or fits(TQint32, input))
+        ):
             _result = RequantizePerChannelOutputs._make(
                 execute(
                     context[CURRENT],

@@ -44,6 +44,8 @@ class Rint(TensorOp[T]):
 
     Round does the same for more dtypes. Floor and Ceil round to one side.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -76,6 +78,8 @@ class Rint(TensorOp[T]):
         infinities and nan stay, and what rounds to 0 from below becomes -0.0.
 
         Round does the same for more dtypes. Floor and Ceil round to one side.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -113,6 +117,8 @@ def rint(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
     and nan stay, and what rounds to 0 from below becomes -0.0.
 
     Round does the same for more dtypes. Floor and Ceil round to one side.
+
+    Gradient: registered.
 
     `Rint.create` in the current scope.
 

@@ -53,6 +53,8 @@ class Round(TensorOp[T]):
     TensorFlow 2.21 answers 0 for int32 and int64. tf.round leaves the op out for them.
     Complex numbers have no kernel there. Floor and Ceil round to one side.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
     complex128.
 
@@ -91,6 +93,8 @@ class Round(TensorOp[T]):
         Integers need no rounding, and should not be passed: the kernel for the CPU in
         TensorFlow 2.21 answers 0 for int32 and int64. tf.round leaves the op out for
         them. Complex numbers have no kernel there. Floor and Ceil round to one side.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -133,6 +137,8 @@ def round(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
     Integers need no rounding, and should not be passed: the kernel for the CPU in
     TensorFlow 2.21 answers 0 for int32 and int64. tf.round leaves the op out for them.
     Complex numbers have no kernel there. Floor and Ceil round to one side.
+
+    Gradient: registered.
 
     `Round.create` in the current scope.
 

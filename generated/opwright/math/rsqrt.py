@@ -50,6 +50,8 @@ class Rsqrt(TensorOp[T]):
     Float32 results on the CPU come from an approximation that is refined, and may be
     off in the last bit or two.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -91,6 +93,8 @@ class Rsqrt(TensorOp[T]):
 
         Float32 results on the CPU come from an approximation that is refined, and may
         be off in the last bit or two.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -137,6 +141,8 @@ def rsqrt(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
 
     Float32 results on the CPU come from an approximation that is refined, and may be
     off in the last bit or two.
+
+    Gradient: registered.
 
     `Rsqrt.create` in the current scope.
 

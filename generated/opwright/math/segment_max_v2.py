@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -56,6 +59,8 @@ class SegmentMaxV2(TensorOp[T]):
 
     It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere take
     SegmentMax or UnsortedSegmentMax.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -110,6 +115,8 @@ class SegmentMaxV2(TensorOp[T]):
         It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere
         take SegmentMax or UnsortedSegmentMax.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -135,7 +142,16 @@ class SegmentMaxV2(TensorOp[T]):
         op: SegmentMaxV2[U] = new(SegmentMaxV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_segments) is EagerTensor
+                    or type(num_segments) is int
+                    and -2147483648 <= num_segments <= 2147483647
+                    or fits(TInt32, num_segments)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SegmentMaxV2",
@@ -174,6 +190,8 @@ def segment_max_v2(
     It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere take
     SegmentMax or UnsortedSegmentMax.
 
+    Gradient: none registered.
+
     `SegmentMaxV2.create` in the current scope.
 
     Args:
@@ -200,7 +218,16 @@ def segment_max_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_segments) is EagerTensor
+                or type(num_segments) is int
+                and -2147483648 <= num_segments <= 2147483647
+                or fits(TInt32, num_segments)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "SegmentMaxV2", name, data, segment_ids, num_segments
             )

@@ -63,6 +63,8 @@ class SegmentMean(TensorOp[T]):
     ids: tf.math.unsorted_segment_mean divides UnsortedSegmentSum by the counts.
     SparseSegmentMean picks rows first.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -111,6 +113,8 @@ class SegmentMean(TensorOp[T]):
         on GPUs what comes out is not specified. There is no op of the family with
         unsorted ids: tf.math.unsorted_segment_mean divides UnsortedSegmentSum by the
         counts. SparseSegmentMean picks rows first.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,6 +171,8 @@ def segment_mean(
     GPUs what comes out is not specified. There is no op of the family with unsorted
     ids: tf.math.unsorted_segment_mean divides UnsortedSegmentSum by the counts.
     SparseSegmentMean picks rows first.
+
+    Gradient: registered.
 
     `SegmentMean.create` in the current scope.
 

@@ -56,6 +56,8 @@ class SegmentMin(TensorOp[T]):
     GPUs what comes out is not specified. UnsortedSegmentMin takes ids in any order and
     marks groups without rows by the greatest number of the dtype.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
 
@@ -102,6 +104,8 @@ class SegmentMin(TensorOp[T]):
         Ids have to be sorted, and 0 or more: on the CPU a call with others is refused,
         on GPUs what comes out is not specified. UnsortedSegmentMin takes ids in any
         order and marks groups without rows by the greatest number of the dtype.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,6 +160,8 @@ def segment_min(
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. UnsortedSegmentMin takes ids in any order and
     marks groups without rows by the greatest number of the dtype.
+
+    Gradient: registered.
 
     `SegmentMin.create` in the current scope.
 

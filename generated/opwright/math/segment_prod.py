@@ -59,6 +59,8 @@ class SegmentProd(TensorOp[T]):
     GPUs what comes out is not specified. UnsortedSegmentProd takes ids in any order and
     a number of groups.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -103,6 +105,8 @@ class SegmentProd(TensorOp[T]):
         Ids have to be sorted, and 0 or more: on the CPU a call with others is refused,
         on GPUs what comes out is not specified. UnsortedSegmentProd takes ids in any
         order and a number of groups.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -155,6 +159,8 @@ def segment_prod(
     Ids have to be sorted, and 0 or more: on the CPU a call with others is refused, on
     GPUs what comes out is not specified. UnsortedSegmentProd takes ids in any order and
     a number of groups.
+
+    Gradient: registered.
 
     `SegmentProd.create` in the current scope.
 

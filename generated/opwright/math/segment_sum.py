@@ -61,6 +61,8 @@ class SegmentSum(TensorOp[T]):
     a number of groups; SparseSegmentSum picks rows first. The family has SegmentMean,
     SegmentMax, SegmentMin and SegmentProd.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -110,6 +112,8 @@ class SegmentSum(TensorOp[T]):
         on GPUs what comes out is not specified. UnsortedSegmentSum takes ids in any
         order and a number of groups; SparseSegmentSum picks rows first. The family has
         SegmentMean, SegmentMax, SegmentMin and SegmentProd.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,6 +171,8 @@ def segment_sum(
     GPUs what comes out is not specified. UnsortedSegmentSum takes ids in any order and
     a number of groups; SparseSegmentSum picks rows first. The family has SegmentMean,
     SegmentMax, SegmentMin and SegmentProd.
+
+    Gradient: registered.
 
     `SegmentSum.create` in the current scope.
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -64,6 +67,8 @@ class SegmentSumV2(TensorOp[T]):
 
     It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere take
     SegmentSum or UnsortedSegmentSum.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -117,6 +122,8 @@ class SegmentSumV2(TensorOp[T]):
         It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere
         take SegmentSum or UnsortedSegmentSum.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -141,7 +148,16 @@ class SegmentSumV2(TensorOp[T]):
         op: SegmentSumV2[U] = new(SegmentSumV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_segments) is EagerTensor
+                    or type(num_segments) is int
+                    and -2147483648 <= num_segments <= 2147483647
+                    or fits(TInt32, num_segments)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SegmentSumV2",
@@ -179,6 +195,8 @@ def segment_sum_v2(
     It has a kernel for XLA only, within `tf.function(jit_compile=True)`. Elsewhere take
     SegmentSum or UnsortedSegmentSum.
 
+    Gradient: none registered.
+
     `SegmentSumV2.create` in the current scope.
 
     Args:
@@ -205,7 +223,16 @@ def segment_sum_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_segments) is EagerTensor
+                or type(num_segments) is int
+                and -2147483648 <= num_segments <= 2147483647
+                or fits(TInt32, num_segments)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "SegmentSumV2", name, data, segment_ids, num_segments
             )

@@ -49,6 +49,8 @@ class Sigmoid(TensorOp[T]):
     For the logarithm of it use `-softplus(-x)`, for the loss of a classifier
     tf.nn.sigmoid_cross_entropy_with_logits: both keep the digits that are lost here.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -87,6 +89,8 @@ class Sigmoid(TensorOp[T]):
         For the logarithm of it use `-softplus(-x)`, for the loss of a classifier
         tf.nn.sigmoid_cross_entropy_with_logits: both keep the digits that are lost
         here.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -129,6 +133,8 @@ def sigmoid(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Out
 
     For the logarithm of it use `-softplus(-x)`, for the loss of a classifier
     tf.nn.sigmoid_cross_entropy_with_logits: both keep the digits that are lost here.
+
+    Gradient: registered.
 
     `Sigmoid.create` in the current scope.
 

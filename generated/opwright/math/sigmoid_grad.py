@@ -56,6 +56,8 @@ class SigmoidGrad(TensorOp[T]):
 
     Gradients of Sigmoid call it; programs seldom have to.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -94,6 +96,8 @@ class SigmoidGrad(TensorOp[T]):
         dy / 4, where y is 1/2, and 0 where y is 0 or 1. Both inputs have one shape.
 
         Gradients of Sigmoid call it; programs seldom have to.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -139,6 +143,8 @@ def sigmoid_grad(
     4, where y is 1/2, and 0 where y is 0 or 1. Both inputs have one shape.
 
     Gradients of Sigmoid call it; programs seldom have to.
+
+    Gradient: registered.
 
     `SigmoidGrad.create` in the current scope.
 

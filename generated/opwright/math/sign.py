@@ -55,6 +55,8 @@ class Sign(TensorOp[T]):
     The gradient is 0 everywhere, since the function is flat but for its jump at 0. Abs
     is the part that this op drops: `x = sign(x) * abs(x)`.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
     complex128.
 
@@ -95,6 +97,8 @@ class Sign(TensorOp[T]):
 
         The gradient is 0 everywhere, since the function is flat but for its jump at 0.
         Abs is the part that this op drops: `x = sign(x) * abs(x)`.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -139,6 +143,8 @@ def sign(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
 
     The gradient is 0 everywhere, since the function is flat but for its jump at 0. Abs
     is the part that this op drops: `x = sign(x) * abs(x)`.
+
+    Gradient: registered.
 
     `Sign.create` in the current scope.
 

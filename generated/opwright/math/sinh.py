@@ -45,6 +45,8 @@ class Sinh(TensorOp[T]):
     It is odd, about x near 0, and grows as e^|x| / 2, so it overflows to an infinity
     beyond about 89 in float32 and 710 in double. Asinh is the inverse.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -78,6 +80,8 @@ class Sinh(TensorOp[T]):
 
         It is odd, about x near 0, and grows as e^|x| / 2, so it overflows to an
         infinity beyond about 89 in float32 and 710 in double. Asinh is the inverse.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,6 +120,8 @@ def sinh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
 
     It is odd, about x near 0, and grows as e^|x| / 2, so it overflows to an infinity
     beyond about 89 in float32 and 710 in double. Asinh is the inverse.
+
+    Gradient: registered.
 
     `Sinh.create` in the current scope.
 

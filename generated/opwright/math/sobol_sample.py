@@ -9,28 +9,24 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DTypeLike,
-        Operand,
-        Output,
-        TFloat64,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDType, DTypeLike, Operand, Output, TFloat64
 
 __all__ = ["SobolSample", "sobol_sample"]
 
@@ -59,6 +55,8 @@ class SobolSample(TensorOp[Dtype]):
     and from 2^30 - 1 on it gives negative coordinates. Dimensions are from 1 to 21200,
     and their directions those of Joe and Kuo. Powers of two, less 1, make the most even
     sets. Ndtri turns the points into normal ones.
+
+    Gradient: none registered.
 
     `dtype`: float32 or float64.
 
@@ -132,6 +130,8 @@ class SobolSample(TensorOp[Dtype]):
         1 to 21200, and their directions those of Joe and Kuo. Powers of two, less 1,
         make the most even sets. Ndtri turns the points into normal ones.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -161,7 +161,28 @@ class SobolSample(TensorOp[Dtype]):
         op: SobolSample[UDtype] = new(SobolSample)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dim) is EagerTensor
+                    or type(dim) is int
+                    and -2147483648 <= dim <= 2147483647
+                    or fits(TInt32, dim)
+                )
+                and (
+                    type(num_results) is EagerTensor
+                    or type(num_results) is int
+                    and -2147483648 <= num_results <= 2147483647
+                    or fits(TInt32, num_results)
+                )
+                and (
+                    type(skip) is EagerTensor
+                    or type(skip) is int
+                    and -2147483648 <= skip <= 2147483647
+                    or fits(TInt32, skip)
+                )
+            ):
                 op.samples = execute(
                     context[CURRENT],
                     "SobolSample",
@@ -224,6 +245,8 @@ def sobol_sample(
     and their directions those of Joe and Kuo. Powers of two, less 1, make the most even
     sets. Ndtri turns the points into normal ones.
 
+    Gradient: none registered.
+
     `SobolSample.create` in the current scope.
 
     Args:
@@ -254,7 +277,28 @@ def sobol_sample(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dim) is EagerTensor
+                or type(dim) is int
+                and -2147483648 <= dim <= 2147483647
+                or fits(TInt32, dim)
+            )
+            and (
+                type(num_results) is EagerTensor
+                or type(num_results) is int
+                and -2147483648 <= num_results <= 2147483647
+                or fits(TInt32, num_results)
+            )
+            and (
+                type(skip) is EagerTensor
+                or type(skip) is int
+                and -2147483648 <= skip <= 2147483647
+                or fits(TInt32, skip)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SobolSample",

@@ -49,6 +49,8 @@ class Softplus(TensorOp[T]):
     Its derivative is Sigmoid, and `-softplus(-x)` is the logarithm of sigmoid(x). It
     turns any number into a scale that has to be positive.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -87,6 +89,8 @@ class Softplus(TensorOp[T]):
 
         Its derivative is Sigmoid, and `-softplus(-x)` is the logarithm of sigmoid(x).
         It turns any number into a scale that has to be positive.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,6 +136,8 @@ def softplus(
 
     Its derivative is Sigmoid, and `-softplus(-x)` is the logarithm of sigmoid(x). It
     turns any number into a scale that has to be positive.
+
+    Gradient: registered.
 
     `Softplus.create` in the current scope.
 

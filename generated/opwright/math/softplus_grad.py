@@ -55,6 +55,8 @@ class SoftplusGrad(TensorOp[T]):
 
     Gradients of Softplus call it; programs seldom have to.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -94,6 +96,8 @@ class SoftplusGrad(TensorOp[T]):
         have one shape, and others are refused.
 
         Gradients of Softplus call it; programs seldom have to.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,6 +149,8 @@ def softplus_grad(
     one shape, and others are refused.
 
     Gradients of Softplus call it; programs seldom have to.
+
+    Gradient: registered.
 
     `SoftplusGrad.create` in the current scope.
 

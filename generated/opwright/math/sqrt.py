@@ -49,6 +49,8 @@ class Sqrt(TensorOp[T]):
     The gradient `0.5 * dy / y` is infinite at 0: add a small number within the root
     where elements may be 0. Rsqrt gives 1 divided by the root in one step.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -88,6 +90,8 @@ class Sqrt(TensorOp[T]):
 
         The gradient `0.5 * dy / y` is infinite at 0: add a small number within the root
         where elements may be 0. Rsqrt gives 1 divided by the root in one step.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,6 +136,8 @@ def sqrt(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
 
     The gradient `0.5 * dy / y` is infinite at 0: add a small number within the root
     where elements may be 0. Rsqrt gives 1 divided by the root in one step.
+
+    Gradient: registered.
 
     `Sqrt.create` in the current scope.
 

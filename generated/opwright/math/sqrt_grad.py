@@ -56,6 +56,8 @@ class SqrtGrad(TensorOp[T]):
 
     Gradients of Sqrt call it; programs seldom have to.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -94,6 +96,8 @@ class SqrtGrad(TensorOp[T]):
         well. Both inputs have one shape.
 
         Gradients of Sqrt call it; programs seldom have to.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -139,6 +143,8 @@ def sqrt_grad(
     inputs have one shape.
 
     Gradients of Sqrt call it; programs seldom have to.
+
+    Gradient: registered.
 
     `SqrtGrad.create` in the current scope.
 

@@ -55,6 +55,8 @@ class Square(TensorOp[T]):
     SquaredDifference subtracts before it squares, in one pass; Pow takes any exponent
     and is slower.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8, uint16,
     uint32, uint64, complex64 or complex128.
 
@@ -95,6 +97,8 @@ class Square(TensorOp[T]):
 
         SquaredDifference subtracts before it squares, in one pass; Pow takes any
         exponent and is slower.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,6 +142,8 @@ def square(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
 
     SquaredDifference subtracts before it squares, in one pass; Pow takes any exponent
     and is slower.
+
+    Gradient: registered.
 
     `Square.create` in the current scope.
 

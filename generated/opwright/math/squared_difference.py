@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -56,7 +58,7 @@ class SquaredDifference(TensorOp[T]):
     broadcast: sizes have to be equal, or 1, counted from the last axis. Its Mean is the
     loss of a regression.
 
-    Commutative.
+    Commutative. Gradient: registered.
 
     `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
 
@@ -98,7 +100,7 @@ class SquaredDifference(TensorOp[T]):
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
         Its Mean is the loss of a regression.
 
-        Commutative.
+        Commutative. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,7 +125,16 @@ class SquaredDifference(TensorOp[T]):
         op: SquaredDifference[U] = new(SquaredDifference)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "SquaredDifference", None, x, y)
                 return op
         except Exception as error:
@@ -146,7 +157,7 @@ def squared_difference(
     broadcast: sizes have to be equal, or 1, counted from the last axis. Its Mean is the
     loss of a regression.
 
-    Commutative.
+    Commutative. Gradient: registered.
 
     `SquaredDifference.create` in the current scope.
 
@@ -173,7 +184,16 @@ def squared_difference(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "SquaredDifference", name, x, y)
             return _result
     except Exception as error:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -54,6 +56,8 @@ class Sub(TensorOp[T]):
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
     Differences of integers wrap around, so those of unsigned ones are never negative: 0
     - 1 is 255 in uint8. inf - inf is nan. SquaredDifference squares as well.
+
+    Gradient: registered.
 
     `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, int64,
     complex64, complex128, uint32 or uint64.
@@ -97,6 +101,8 @@ class Sub(TensorOp[T]):
         negative: 0 - 1 is 255 in uint8. inf - inf is nan. SquaredDifference squares as
         well.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -121,7 +127,16 @@ class Sub(TensorOp[T]):
         op: Sub[U] = new(Sub)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "Sub", None, x, y)
                 return op
         except Exception as error:
@@ -142,6 +157,8 @@ def sub(
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
     Differences of integers wrap around, so those of unsigned ones are never negative: 0
     - 1 is 255 in uint8. inf - inf is nan. SquaredDifference squares as well.
+
+    Gradient: registered.
 
     `Sub.create` in the current scope.
 
@@ -169,7 +186,16 @@ def sub(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "Sub", name, x, y)
             return _result
     except Exception as error:

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -67,6 +70,8 @@ class Sum(TensorOp[T]):
     An axis that is out of range, or that is there twice, is refused. Mean divides by
     the number of elements as well, SegmentSum sums groups of rows, Cumsum keeps every
     step.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -144,6 +149,8 @@ class Sum(TensorOp[T]):
         by the number of elements as well, SegmentSum sums groups of rows, Cumsum keeps
         every step.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -174,7 +181,16 @@ class Sum(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(reduction_indices) is EagerTensor
+                    or type(reduction_indices) is int
+                    and -2147483648 <= reduction_indices <= 2147483647
+                    or fits(TInt32, reduction_indices)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Sum",
@@ -225,6 +241,8 @@ def sum(
     the number of elements as well, SegmentSum sums groups of rows, Cumsum keeps every
     step.
 
+    Gradient: registered.
+
     `Sum.create` in the current scope, with Sum.Options as keywords.
 
     Args:
@@ -255,7 +273,16 @@ def sum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(reduction_indices) is EagerTensor
+                or type(reduction_indices) is int
+                and -2147483648 <= reduction_indices <= 2147483647
+                or fits(TInt32, reduction_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Sum",

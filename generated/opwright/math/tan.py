@@ -47,6 +47,8 @@ class Tan(TensorOp[T]):
     either sign, not inf. Infinite angles give nan. Atan is the inverse from -pi / 2 to
     pi / 2.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -82,6 +84,8 @@ class Tan(TensorOp[T]):
         away. No float is exactly such an angle, so the result there is a large number
         of either sign, not inf. Infinite angles give nan. Atan is the inverse from -pi
         / 2 to pi / 2.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -122,6 +126,8 @@ def tan(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output[
     away. No float is exactly such an angle, so the result there is a large number of
     either sign, not inf. Infinite angles give nan. Atan is the inverse from -pi / 2 to
     pi / 2.
+
+    Gradient: registered.
 
     `Tan.create` in the current scope.
 

@@ -47,6 +47,8 @@ class Tanh(TensorOp[T]):
     is saturated there. It never overflows. `tanh(x) = 2 * sigmoid(2x) - 1`. TanhGrad is
     what gradients are made of, Atanh the inverse.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -82,6 +84,8 @@ class Tanh(TensorOp[T]):
         about 8 on, float32 does not tell it from 1, and the gradient `dy * (1 - y^2)`
         is 0: a unit is saturated there. It never overflows. `tanh(x) = 2 * sigmoid(2x)
         - 1`. TanhGrad is what gradients are made of, Atanh the inverse.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -122,6 +126,8 @@ def tanh(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Output
     on, float32 does not tell it from 1, and the gradient `dy * (1 - y^2)` is 0: a unit
     is saturated there. It never overflows. `tanh(x) = 2 * sigmoid(2x) - 1`. TanhGrad is
     what gradients are made of, Atanh the inverse.
+
+    Gradient: registered.
 
     `Tanh.create` in the current scope.
 

@@ -56,6 +56,8 @@ class TanhGrad(TensorOp[T]):
 
     Gradients of Tanh call it; programs seldom have to.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -94,6 +96,8 @@ class TanhGrad(TensorOp[T]):
         0 where y is -1 or 1. Both inputs have one shape.
 
         Gradients of Tanh call it; programs seldom have to.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -139,6 +143,8 @@ def tanh_grad(
     is -1 or 1. Both inputs have one shape.
 
     Gradients of Tanh call it; programs seldom have to.
+
+    Gradient: registered.
 
     `TanhGrad.create` in the current scope.
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -59,6 +61,8 @@ class TruncateDiv(TensorOp[T]):
     broadcast: sizes have to be equal, or 1, counted from the last axis. Complex dtypes
     have no kernel on the CPU.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
     uint64, int64, complex64 or complex128.
 
@@ -102,6 +106,8 @@ class TruncateDiv(TensorOp[T]):
         broadcast: sizes have to be equal, or 1, counted from the last axis. Complex
         dtypes have no kernel on the CPU.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,7 +130,16 @@ class TruncateDiv(TensorOp[T]):
         op: TruncateDiv[U] = new(TruncateDiv)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "TruncateDiv", None, x, y)
                 return op
         except Exception as error:
@@ -150,6 +165,8 @@ def truncate_div(
     broadcast: sizes have to be equal, or 1, counted from the last axis. Complex dtypes
     have no kernel on the CPU.
 
+    Gradient: registered.
+
     `TruncateDiv.create` in the current scope.
 
     Args:
@@ -174,7 +191,16 @@ def truncate_div(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "TruncateDiv", name, x, y)
             return _result
     except Exception as error:

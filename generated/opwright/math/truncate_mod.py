@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -57,6 +59,8 @@ class TruncateMod(TensorOp[T]):
     0 are refused, floats give nan. Shapes are broadcast: sizes have to be equal, or 1,
     counted from the last axis. Half and bfloat16 have no kernel on the CPU.
 
+    Gradient: none registered.
+
     `T`: int32, int64, bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -97,6 +101,8 @@ class TruncateMod(TensorOp[T]):
         be equal, or 1, counted from the last axis. Half and bfloat16 have no kernel on
         the CPU.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -119,7 +125,16 @@ class TruncateMod(TensorOp[T]):
         op: TruncateMod[U] = new(TruncateMod)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    or type(y) is int
+                    and 0 <= y <= 127
+                    or fit_pair(None, x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "TruncateMod", None, x, y)
                 return op
         except Exception as error:
@@ -140,6 +155,8 @@ def truncate_mod(
     So the rest of -7 by 3 is -1, as in C; FloorMod gives 2, as Python does. Integers by
     0 are refused, floats give nan. Shapes are broadcast: sizes have to be equal, or 1,
     counted from the last axis. Half and bfloat16 have no kernel on the CPU.
+
+    Gradient: none registered.
 
     `TruncateMod.create` in the current scope.
 
@@ -165,7 +182,16 @@ def truncate_mod(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                or type(y) is int
+                and 0 <= y <= 127
+                or fit_pair(None, x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "TruncateMod", name, x, y)
             return _result
     except Exception as error:

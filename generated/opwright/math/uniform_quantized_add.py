@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloat32,
-        TInt32,
         TQint32,
     )
     from typing_extensions import Self
@@ -81,6 +84,8 @@ class UniformQuantizedAdd(TensorOp[T]):
 
     UniformQuantize makes such numbers, UniformDequantize floats of them. QuantizedAdd
     is the older op, which knows ranges.
+
+    Gradient: none registered.
 
     `T`: qint32.
 
@@ -195,6 +200,8 @@ class UniformQuantizedAdd(TensorOp[T]):
         UniformQuantize makes such numbers, UniformDequantize floats of them.
         QuantizedAdd is the older op, which knows ranges.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -258,7 +265,34 @@ class UniformQuantizedAdd(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lhs_zero_points) is EagerTensor
+                    or type(lhs_zero_points) is int
+                    and -2147483648 <= lhs_zero_points <= 2147483647
+                    or fits(TInt32, lhs_zero_points)
+                )
+                and (
+                    type(rhs_zero_points) is EagerTensor
+                    or type(rhs_zero_points) is int
+                    and -2147483648 <= rhs_zero_points <= 2147483647
+                    or fits(TInt32, rhs_zero_points)
+                )
+                and (
+                    type(output_zero_points) is EagerTensor
+                    or type(output_zero_points) is int
+                    and -2147483648 <= output_zero_points <= 2147483647
+                    or fits(TInt32, output_zero_points)
+                )
+                and (
+                    type(lhs) is type(rhs) is EagerTensor
+                    or type(rhs) is int
+                    and 0 <= rhs <= 127
+                    or fit_pair(None, lhs, rhs)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UniformQuantizedAdd",
@@ -363,6 +397,8 @@ def uniform_quantized_add(
     UniformQuantize makes such numbers, UniformDequantize floats of them. QuantizedAdd
     is the older op, which knows ranges.
 
+    Gradient: none registered.
+
     `UniformQuantizedAdd.create` in the current scope, with UniformQuantizedAdd.Options
     as keywords.
 
@@ -425,7 +461,34 @@ def uniform_quantized_add(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lhs_zero_points) is EagerTensor
+                or type(lhs_zero_points) is int
+                and -2147483648 <= lhs_zero_points <= 2147483647
+                or fits(TInt32, lhs_zero_points)
+            )
+            and (
+                type(rhs_zero_points) is EagerTensor
+                or type(rhs_zero_points) is int
+                and -2147483648 <= rhs_zero_points <= 2147483647
+                or fits(TInt32, rhs_zero_points)
+            )
+            and (
+                type(output_zero_points) is EagerTensor
+                or type(output_zero_points) is int
+                and -2147483648 <= output_zero_points <= 2147483647
+                or fits(TInt32, output_zero_points)
+            )
+            and (
+                type(lhs) is type(rhs) is EagerTensor
+                or type(rhs) is int
+                and 0 <= rhs <= 127
+                or fit_pair(None, lhs, rhs)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UniformQuantizedAdd",

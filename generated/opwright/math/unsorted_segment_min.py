@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -58,6 +61,8 @@ class UnsortedSegmentMin(TensorOp[T]):
 
     SegmentMin is for sorted ids, finds the number of groups by itself and gives 0 for
     those without elements.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -113,6 +118,8 @@ class UnsortedSegmentMin(TensorOp[T]):
         SegmentMin is for sorted ids, finds the number of groups by itself and gives 0
         for those without elements.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -137,7 +144,16 @@ class UnsortedSegmentMin(TensorOp[T]):
         op: UnsortedSegmentMin[U] = new(UnsortedSegmentMin)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_segments) is EagerTensor
+                    or type(num_segments) is int
+                    and -2147483648 <= num_segments <= 2147483647
+                    or fits(TInt32, num_segments)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UnsortedSegmentMin",
@@ -176,6 +192,8 @@ def unsorted_segment_min(
     SegmentMin is for sorted ids, finds the number of groups by itself and gives 0 for
     those without elements.
 
+    Gradient: registered.
+
     `UnsortedSegmentMin.create` in the current scope.
 
     Args:
@@ -201,7 +219,16 @@ def unsorted_segment_min(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_segments) is EagerTensor
+                or type(num_segments) is int
+                and -2147483648 <= num_segments <= 2147483647
+                or fits(TInt32, num_segments)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UnsortedSegmentMin",

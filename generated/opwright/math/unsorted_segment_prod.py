@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -60,6 +63,8 @@ class UnsortedSegmentProd(TensorOp[T]):
     the CPU, and may be left out on GPUs. Products of integers wrap around.
 
     SegmentProd is for sorted ids and finds the number of groups by itself.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -112,6 +117,8 @@ class UnsortedSegmentProd(TensorOp[T]):
 
         SegmentProd is for sorted ids and finds the number of groups by itself.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -136,7 +143,16 @@ class UnsortedSegmentProd(TensorOp[T]):
         op: UnsortedSegmentProd[U] = new(UnsortedSegmentProd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_segments) is EagerTensor
+                    or type(num_segments) is int
+                    and -2147483648 <= num_segments <= 2147483647
+                    or fits(TInt32, num_segments)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UnsortedSegmentProd",
@@ -172,6 +188,8 @@ def unsorted_segment_prod(
 
     SegmentProd is for sorted ids and finds the number of groups by itself.
 
+    Gradient: registered.
+
     `UnsortedSegmentProd.create` in the current scope.
 
     Args:
@@ -197,7 +215,16 @@ def unsorted_segment_prod(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_segments) is EagerTensor
+                or type(num_segments) is int
+                and -2147483648 <= num_segments <= 2147483647
+                or fits(TInt32, num_segments)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UnsortedSegmentProd",

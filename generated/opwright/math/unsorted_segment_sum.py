@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -63,6 +66,8 @@ class UnsortedSegmentSum(TensorOp[T]):
 
     This is the gradient of a gather, and a histogram with weights. SegmentSum is for
     sorted ids and finds the number of groups by itself; Bincount counts.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -118,6 +123,8 @@ class UnsortedSegmentSum(TensorOp[T]):
         This is the gradient of a gather, and a histogram with weights. SegmentSum is
         for sorted ids and finds the number of groups by itself; Bincount counts.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -143,7 +150,16 @@ class UnsortedSegmentSum(TensorOp[T]):
         op: UnsortedSegmentSum[U] = new(UnsortedSegmentSum)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_segments) is EagerTensor
+                    or type(num_segments) is int
+                    and -2147483648 <= num_segments <= 2147483647
+                    or fits(TInt32, num_segments)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UnsortedSegmentSum",
@@ -181,6 +197,8 @@ def unsorted_segment_sum(
     This is the gradient of a gather, and a histogram with weights. SegmentSum is for
     sorted ids and finds the number of groups by itself; Bincount counts.
 
+    Gradient: registered.
+
     `UnsortedSegmentSum.create` in the current scope.
 
     Args:
@@ -207,7 +225,16 @@ def unsorted_segment_sum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_segments) is EagerTensor
+                or type(num_segments) is int
+                and -2147483648 <= num_segments <= 2147483647
+                or fits(TInt32, num_segments)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UnsortedSegmentSum",

@@ -55,6 +55,8 @@ class Xdivy(TensorOp[T]):
     divisor is. Shapes are broadcast: sizes have to be equal, or 1, counted from the
     last axis.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -91,6 +93,8 @@ class Xdivy(TensorOp[T]):
         give infinities. It is the derivative of Xlogy for y. DivNoNan is 0 where the
         divisor is. Shapes are broadcast: sizes have to be equal, or 1, counted from the
         last axis.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,6 +138,8 @@ def xdivy(
     give infinities. It is the derivative of Xlogy for y. DivNoNan is 0 where the
     divisor is. Shapes are broadcast: sizes have to be equal, or 1, counted from the
     last axis.
+
+    Gradient: registered.
 
     `Xdivy.create` in the current scope.
 

@@ -57,6 +57,8 @@ class Xlog1py(TensorOp[T]):
     this form, `(1 - k) * log(1 - p)`. Shapes are broadcast: sizes have to be equal, or
     1, counted from the last axis. Xlogy takes the logarithm of y itself.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -97,6 +99,8 @@ class Xlog1py(TensorOp[T]):
         happen are of this form, `(1 - k) * log(1 - p)`. Shapes are broadcast: sizes
         have to be equal, or 1, counted from the last axis. Xlogy takes the logarithm of
         y itself.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -142,6 +146,8 @@ def xlog1py(
     y no digits are lost, as in Log1p. Likelihoods of events that do not happen are of
     this form, `(1 - k) * log(1 - p)`. Shapes are broadcast: sizes have to be equal, or
     1, counted from the last axis. Xlogy takes the logarithm of y itself.
+
+    Gradient: registered.
 
     `Xlog1py.create` in the current scope.
 

@@ -55,6 +55,8 @@ class Xlogy(TensorOp[T]):
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
     Xlog1py takes the logarithm of 1 + y.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32, float64, complex64 or complex128.
 
     Attributes:
@@ -93,6 +95,8 @@ class Xlogy(TensorOp[T]):
         entropies and likelihoods count what has no probability as 0, and their
         gradients stay finite. Shapes are broadcast: sizes have to be equal, or 1,
         counted from the last axis. Xlog1py takes the logarithm of 1 + y.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,6 +142,8 @@ def xlogy(
     and likelihoods count what has no probability as 0, and their gradients stay finite.
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
     Xlog1py takes the logarithm of 1 + y.
+
+    Gradient: registered.
 
     `Xlogy.create` in the current scope.
 

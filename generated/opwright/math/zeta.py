@@ -58,6 +58,8 @@ class Zeta(TensorOp[T]):
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. Only
     `q` has a gradient.
 
+    Gradient: registered.
+
     `T`: float32 or float64.
 
     Attributes:
@@ -99,6 +101,8 @@ class Zeta(TensorOp[T]):
 
         Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
         Only `q` has a gradient.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -146,6 +150,8 @@ def zeta(
 
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis. Only
     `q` has a gradient.
+
+    Gradient: registered.
 
     `Zeta.create` in the current scope.
 

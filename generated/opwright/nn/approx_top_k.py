@@ -72,6 +72,8 @@ class ApproxTopK(Op, Generic[T]):
 
     The indices come with it. For exact results everywhere take TopKV2.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16 or float32.
 
     Attributes:
@@ -184,6 +186,8 @@ class ApproxTopK(Op, Generic[T]):
 
         The indices come with it. For exact results everywhere take TopKV2.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -288,6 +292,8 @@ def approx_top_k(
     are refused.
 
     The indices come with it. For exact results everywhere take TopKV2.
+
+    Gradient: registered.
 
     `ApproxTopK.create` in the current scope, with ApproxTopK.Options as keywords.
 

@@ -58,6 +58,8 @@ class AvgPool(TensorOp[T]):
     along the channels, oneDNN gives an empty tensor instead. MaxPool takes the maximum,
     AvgPool3D has one axis more.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -130,6 +132,8 @@ class AvgPool(TensorOp[T]):
         A window with sizes other than 1 along the batch or the channels is refused; for
         one along the channels, oneDNN gives an empty tensor instead. MaxPool takes the
         maximum, AvgPool3D has one axis more.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -228,6 +232,8 @@ def avg_pool(
     A window with sizes other than 1 along the batch or the channels is refused; for one
     along the channels, oneDNN gives an empty tensor instead. MaxPool takes the maximum,
     AvgPool3D has one axis more.
+
+    Gradient: registered.
 
     `AvgPool.create` in the current scope, with AvgPool.Options as keywords.
 

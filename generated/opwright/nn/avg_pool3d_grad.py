@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -24,14 +27,7 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TFloating,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
     from typing_extensions import Self
 
 __all__ = ["AvgPool3DGrad", "avg_pool3d_grad"]
@@ -61,6 +57,8 @@ class AvgPool3DGrad(TensorOp[T]):
 
     `grad` has to have the shape that AvgPool3D gives. The CPU refuses another number of
     volumes, but not other sizes or channels, which give wrong numbers.
+
+    Gradient: registered.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -131,6 +129,8 @@ class AvgPool3DGrad(TensorOp[T]):
         `grad` has to have the shape that AvgPool3D gives. The CPU refuses another
         number of volumes, but not other sizes or channels, which give wrong numbers.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,7 +175,16 @@ class AvgPool3DGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(orig_input_shape) is EagerTensor
+                    or type(orig_input_shape) is int
+                    and -2147483648 <= orig_input_shape <= 2147483647
+                    or fits(TInt32, orig_input_shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "AvgPool3DGrad",
@@ -232,6 +241,8 @@ def avg_pool3d_grad(
     `grad` has to have the shape that AvgPool3D gives. The CPU refuses another number of
     volumes, but not other sizes or channels, which give wrong numbers.
 
+    Gradient: registered.
+
     `AvgPool3DGrad.create` in the current scope, with AvgPool3DGrad.Options as keywords.
 
     Args:
@@ -275,7 +286,16 @@ def avg_pool3d_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(orig_input_shape) is EagerTensor
+                or type(orig_input_shape) is int
+                and -2147483648 <= orig_input_shape <= 2147483647
+                or fits(TInt32, orig_input_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "AvgPool3DGrad",

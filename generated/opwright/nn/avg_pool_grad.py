@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -24,14 +27,7 @@ from typing_extensions import Never, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TFloating,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
     from typing_extensions import Self
 
 __all__ = ["AvgPoolGrad", "avg_pool_grad"]
@@ -62,6 +58,8 @@ class AvgPoolGrad(TensorOp[T]):
     `grad` has to have the shape that AvgPool gives. Graphs do not check it, and kernels
     for the CPU refuse but what would be written outside of the image: other shapes give
     wrong numbers, and more channels than `orig_input_shape` has can end the process.
+
+    Gradient: registered.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -134,6 +132,8 @@ class AvgPoolGrad(TensorOp[T]):
         shapes give wrong numbers, and more channels than `orig_input_shape` has can end
         the process.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -176,7 +176,16 @@ class AvgPoolGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(orig_input_shape) is EagerTensor
+                    or type(orig_input_shape) is int
+                    and -2147483648 <= orig_input_shape <= 2147483647
+                    or fits(TInt32, orig_input_shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "AvgPoolGrad",
@@ -234,6 +243,8 @@ def avg_pool_grad(
     for the CPU refuse but what would be written outside of the image: other shapes give
     wrong numbers, and more channels than `orig_input_shape` has can end the process.
 
+    Gradient: registered.
+
     `AvgPoolGrad.create` in the current scope, with AvgPoolGrad.Options as keywords.
 
     Args:
@@ -275,7 +286,16 @@ def avg_pool_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(orig_input_shape) is EagerTensor
+                or type(orig_input_shape) is int
+                and -2147483648 <= orig_input_shape <= 2147483647
+                or fits(TInt32, orig_input_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "AvgPoolGrad",

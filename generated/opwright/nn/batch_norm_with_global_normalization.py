@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -61,7 +63,7 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
     set. FusedBatchNormV3 with `is_training` false does the same.
 
     BatchNormWithGlobalNormalization was removed in GraphDef version 9. Use
-    tf.nn.batch_normalization(). Use FusedBatchNormV3.
+    tf.nn.batch_normalization(). Use FusedBatchNormV3. Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -121,7 +123,7 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
         is set. FusedBatchNormV3 with `is_training` false does the same.
 
         BatchNormWithGlobalNormalization was removed in GraphDef version 9. Use
-        tf.nn.batch_normalization(). Use FusedBatchNormV3.
+        tf.nn.batch_normalization(). Use FusedBatchNormV3. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -153,7 +155,19 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
         op: BatchNormWithGlobalNormalization[U] = new(BatchNormWithGlobalNormalization)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(t)
+                    is type(m)
+                    is type(v)
+                    is type(beta)
+                    is type(gamma)
+                    is EagerTensor
+                    or fit_together(None, t, m, v, beta, gamma)
+                )
+            ):
                 op.result = execute(
                     context[CURRENT],
                     "BatchNormWithGlobalNormalization",
@@ -214,7 +228,7 @@ def batch_norm_with_global_normalization(
     set. FusedBatchNormV3 with `is_training` false does the same.
 
     BatchNormWithGlobalNormalization was removed in GraphDef version 9. Use
-    tf.nn.batch_normalization(). Use FusedBatchNormV3.
+    tf.nn.batch_normalization(). Use FusedBatchNormV3. Gradient: registered.
 
     `BatchNormWithGlobalNormalization.create` in the current scope.
 
@@ -248,7 +262,19 @@ def batch_norm_with_global_normalization(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(t)
+                is type(m)
+                is type(v)
+                is type(beta)
+                is type(gamma)
+                is EagerTensor
+                or fit_together(None, t, m, v, beta, gamma)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BatchNormWithGlobalNormalization",

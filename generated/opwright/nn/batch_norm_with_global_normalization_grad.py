@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -81,7 +83,7 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
     where gamma is 1, and dg 0, unless `scale_after_normalization` is set.
 
     BatchNormWithGlobalNormalizationGrad was removed in GraphDef version 9. Use
-    tf.nn.batch_normalization(). Use FusedBatchNormGradV3.
+    tf.nn.batch_normalization(). Use FusedBatchNormGradV3. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -158,7 +160,8 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
         where gamma is 1, and dg 0, unless `scale_after_normalization` is set.
 
         BatchNormWithGlobalNormalizationGrad was removed in GraphDef version 9. Use
-        tf.nn.batch_normalization(). Use FusedBatchNormGradV3.
+        tf.nn.batch_normalization(). Use FusedBatchNormGradV3. Gradient: none
+        registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -196,7 +199,19 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(t)
+                    is type(m)
+                    is type(v)
+                    is type(gamma)
+                    is type(backprop)
+                    is EagerTensor
+                    or fit_together(None, t, m, v, gamma, backprop)
+                )
+            ):
                 op.dx, op.dm, op.dv, op.db, op.dg = execute(
                     context[CURRENT],
                     "BatchNormWithGlobalNormalizationGrad",
@@ -261,7 +276,7 @@ def batch_norm_with_global_normalization_grad(
     where gamma is 1, and dg 0, unless `scale_after_normalization` is set.
 
     BatchNormWithGlobalNormalizationGrad was removed in GraphDef version 9. Use
-    tf.nn.batch_normalization(). Use FusedBatchNormGradV3.
+    tf.nn.batch_normalization(). Use FusedBatchNormGradV3. Gradient: none registered.
 
     `BatchNormWithGlobalNormalizationGrad.create` in the current scope.
 
@@ -299,7 +314,19 @@ def batch_norm_with_global_normalization_grad(
     fast_path_error = None
     _result: BatchNormWithGlobalNormalizationGradOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(t)
+                is type(m)
+                is type(v)
+                is type(gamma)
+                is type(backprop)
+                is EagerTensor
+                or fit_together(None, t, m, v, gamma, backprop)
+            )
+        ):
             _result = BatchNormWithGlobalNormalizationGradOutputs._make(
                 execute(
                     context[CURRENT],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -57,6 +59,8 @@ class BiasAdd(TensorOp[T]):
     of any rank from 2 (NCHW: from 3) on. It is AddV2 with a bias that is always a
     vector as long as there are channels: one that would broadcast, of size 1, is
     refused. Compilers look for it behind Conv2D and MatMul to fuse them.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -122,6 +126,8 @@ class BiasAdd(TensorOp[T]):
         always a vector as long as there are channels: one that would broadcast, of size
         1, is refused. Compilers look for it behind Conv2D and MatMul to fuse them.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -152,7 +158,16 @@ class BiasAdd(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(value) is type(bias) is EagerTensor
+                    or type(bias) is int
+                    and 0 <= bias <= 127
+                    or fit_pair(None, value, bias)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "BiasAdd",
@@ -193,6 +208,8 @@ def bias_add(
     vector as long as there are channels: one that would broadcast, of size 1, is
     refused. Compilers look for it behind Conv2D and MatMul to fuse them.
 
+    Gradient: registered.
+
     `BiasAdd.create` in the current scope, with BiasAdd.Options as keywords.
 
     Args:
@@ -222,7 +239,16 @@ def bias_add(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(value) is type(bias) is EagerTensor
+                or type(bias) is int
+                and 0 <= bias <= 127
+                or fit_pair(None, value, bias)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "BiasAdd",

@@ -48,6 +48,8 @@ class BiasAddGrad(TensorOp[T]):
     itself. Sums of half are made in float32 on the CPU; those of bfloat16 are not in
     NHWC, where 5000 ones may add up to 256. Empty gradients give zeros.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -104,6 +106,8 @@ class BiasAddGrad(TensorOp[T]):
         It is the gradient of BiasAdd for its bias; that for its value is `out_backprop`
         itself. Sums of half are made in float32 on the CPU; those of bfloat16 are not
         in NHWC, where 5000 ones may add up to 256. Empty gradients give zeros.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -165,6 +169,8 @@ def bias_add_grad(
     It is the gradient of BiasAdd for its bias; that for its value is `out_backprop`
     itself. Sums of half are made in float32 on the CPU; those of bfloat16 are not in
     NHWC, where 5000 ones may add up to 256. Empty gradients give zeros.
+
+    Gradient: registered.
 
     `BiasAddGrad.create` in the current scope, with BiasAddGrad.Options as keywords.
 

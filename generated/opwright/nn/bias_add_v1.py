@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -53,6 +55,8 @@ class BiasAddV1(TensorOp[T]):
     Graphs from TensorFlow's first months have it. It does what BiasAdd does with
     `data_format` NHWC, and has no other layout: take BiasAdd.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -88,6 +92,8 @@ class BiasAddV1(TensorOp[T]):
         Graphs from TensorFlow's first months have it. It does what BiasAdd does with
         `data_format` NHWC, and has no other layout: take BiasAdd.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -109,7 +115,16 @@ class BiasAddV1(TensorOp[T]):
         op: BiasAddV1[U] = new(BiasAddV1)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(value) is type(bias) is EagerTensor
+                    or type(bias) is int
+                    and 0 <= bias <= 127
+                    or fit_pair(None, value, bias)
+                )
+            ):
                 op.output = execute(context[CURRENT], "BiasAddV1", None, value, bias)
                 return op
         except Exception as error:
@@ -131,6 +146,8 @@ def bias_add_v1(
 
     Graphs from TensorFlow's first months have it. It does what BiasAdd does with
     `data_format` NHWC, and has no other layout: take BiasAdd.
+
+    Gradient: registered.
 
     `BiasAddV1.create` in the current scope.
 
@@ -155,7 +172,16 @@ def bias_add_v1(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(value) is type(bias) is EagerTensor
+                or type(bias) is int
+                and 0 <= bias <= 127
+                or fit_pair(None, value, bias)
+            )
+        ):
             _result = execute(context[CURRENT], "BiasAddV1", name, value, bias)
             return _result
     except Exception as error:

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         SameOperand,
         TFloat16,
         TFloat32,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -85,6 +87,8 @@ class BlockLSTM(Op, Generic[T]):
 
     BlockLSTMV2 has no forget bias and another order of gates, and CudnnRNNV3 takes a
     length for each sequence.
+
+    Gradient: registered.
 
     `T`: float16 or float32.
 
@@ -207,6 +211,8 @@ class BlockLSTM(Op, Generic[T]):
         BlockLSTMV2 has no forget bias and another order of gates, and CudnnRNNV3 takes
         a length for each sequence.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -259,7 +265,16 @@ class BlockLSTM(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seq_len_max) is EagerTensor
+                    or type(seq_len_max) is int
+                    and -9223372036854775808 <= seq_len_max <= 9223372036854775807
+                    or fits(TInt64, seq_len_max)
+                )
+            ):
                 op.i, op.cs, op.f, op.o, op.ci, op.co, op.h = execute(
                     context[CURRENT],
                     "BlockLSTM",
@@ -331,6 +346,8 @@ def block_lstm(
     BlockLSTMV2 has no forget bias and another order of gates, and CudnnRNNV3 takes a
     length for each sequence.
 
+    Gradient: registered.
+
     `BlockLSTM.create` in the current scope, with BlockLSTM.Options as keywords.
 
     Args:
@@ -383,7 +400,16 @@ def block_lstm(
     fast_path_error = None
     _result: BlockLSTMOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seq_len_max) is EagerTensor
+                or type(seq_len_max) is int
+                and -9223372036854775808 <= seq_len_max <= 9223372036854775807
+                or fits(TInt64, seq_len_max)
+            )
+        ):
             _result = BlockLSTMOutputs._make(
                 execute(
                     context[CURRENT],

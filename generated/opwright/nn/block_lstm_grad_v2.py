@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         SameOperand,
         TFloat16,
         TFloat32,
-        TInt64,
     )
 
 __all__ = ["BlockLSTMGradV2", "BlockLSTMGradV2Outputs", "block_lstm_grad_v2"]
@@ -83,6 +85,8 @@ class BlockLSTMGradV2(Op, Generic[T]):
     kept of each step; gradients after that are not read, and those that come out for
     `x` are zeros there. Gates have the order i, f, ci, o. What `clip` cut off is passed
     through as if it had not been cut. Sizes that do not fit are refused.
+
+    Gradient: none registered.
 
     `T`: float16 or float32.
 
@@ -191,6 +195,8 @@ class BlockLSTMGradV2(Op, Generic[T]):
         cut off is passed through as if it had not been cut. Sizes that do not fit are
         refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -248,7 +254,16 @@ class BlockLSTMGradV2(Op, Generic[T]):
         op: BlockLSTMGradV2[U] = new(BlockLSTMGradV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seq_len_max) is EagerTensor
+                    or type(seq_len_max) is int
+                    and -9223372036854775808 <= seq_len_max <= 9223372036854775807
+                    or fits(TInt64, seq_len_max)
+                )
+            ):
                 (
                     op.x_grad,
                     op.cs_prev_grad,
@@ -346,6 +361,8 @@ def block_lstm_grad_v2(
     `x` are zeros there. Gates have the order i, f, ci, o. What `clip` cut off is passed
     through as if it had not been cut. Sizes that do not fit are refused.
 
+    Gradient: none registered.
+
     `BlockLSTMGradV2.create` in the current scope.
 
     Args:
@@ -402,7 +419,16 @@ def block_lstm_grad_v2(
     fast_path_error = None
     _result: BlockLSTMGradV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seq_len_max) is EagerTensor
+                or type(seq_len_max) is int
+                and -9223372036854775808 <= seq_len_max <= 9223372036854775807
+                or fits(TInt64, seq_len_max)
+            )
+        ):
             _result = BlockLSTMGradV2Outputs._make(
                 execute(
                     context[CURRENT],

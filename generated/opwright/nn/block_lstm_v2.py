@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         SameOperand,
         TFloat16,
         TFloat32,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -84,6 +86,8 @@ class BlockLSTMV2(Op, Generic[T]):
     After `seq_len_max`, `cs` and `h` are zeros and the other outputs are what memory
     held before. Gates come in the order i, f, ci, o, that of CudnnRNN and of most
     others; BlockLSTM has i, ci, f, o and a forget bias, which here is a matter of `b`.
+
+    Gradient: registered.
 
     `T`: float16 or float32.
 
@@ -198,6 +202,8 @@ class BlockLSTMV2(Op, Generic[T]):
         most others; BlockLSTM has i, ci, f, o and a forget bias, which here is a matter
         of `b`.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -248,7 +254,16 @@ class BlockLSTMV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seq_len_max) is EagerTensor
+                    or type(seq_len_max) is int
+                    and -9223372036854775808 <= seq_len_max <= 9223372036854775807
+                    or fits(TInt64, seq_len_max)
+                )
+            ):
                 op.i, op.cs, op.f, op.o, op.ci, op.co, op.h = execute(
                     context[CURRENT],
                     "BlockLSTMV2",
@@ -313,6 +328,8 @@ def block_lstm_v2(
     held before. Gates come in the order i, f, ci, o, that of CudnnRNN and of most
     others; BlockLSTM has i, ci, f, o and a forget bias, which here is a matter of `b`.
 
+    Gradient: registered.
+
     `BlockLSTMV2.create` in the current scope, with BlockLSTMV2.Options as keywords.
 
     Args:
@@ -363,7 +380,16 @@ def block_lstm_v2(
     fast_path_error = None
     _result: BlockLSTMV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seq_len_max) is EagerTensor
+                or type(seq_len_max) is int
+                and -9223372036854775808 <= seq_len_max <= 9223372036854775807
+                or fits(TInt64, seq_len_max)
+            )
+        ):
             _result = BlockLSTMV2Outputs._make(
                 execute(
                     context[CURRENT],

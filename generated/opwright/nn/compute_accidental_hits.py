@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
     from typing_extensions import Self
 
 __all__ = [
@@ -60,6 +63,8 @@ class ComputeAccidentalHits(Op):
 
     A shape of `true_classes` other than `num_true` columns is refused.
     LearnedUnigramCandidateSampler and its kin draw the candidates.
+
+    Gradient: none registered.
 
     Attributes:
         indices: int32, `_hits`. The example of each hit.
@@ -137,6 +142,8 @@ class ComputeAccidentalHits(Op):
         A shape of `true_classes` other than `num_true` columns is refused.
         LearnedUnigramCandidateSampler and its kin draw the candidates.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -168,7 +175,24 @@ class ComputeAccidentalHits(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(true_classes) is EagerTensor
+                    or type(true_classes) is int
+                    and -9223372036854775808 <= true_classes <= 9223372036854775807
+                    or fits(TInt64, true_classes)
+                )
+                and (
+                    type(sampled_candidates) is EagerTensor
+                    or type(sampled_candidates) is int
+                    and -9223372036854775808
+                    <= sampled_candidates
+                    <= 9223372036854775807
+                    or fits(TInt64, sampled_candidates)
+                )
+            ):
                 op.indices, op.ids, op.weights = execute(
                     context[CURRENT],
                     "ComputeAccidentalHits",
@@ -218,6 +242,8 @@ def compute_accidental_hits(
     A shape of `true_classes` other than `num_true` columns is refused.
     LearnedUnigramCandidateSampler and its kin draw the candidates.
 
+    Gradient: none registered.
+
     `ComputeAccidentalHits.create` in the current scope, with
     ComputeAccidentalHits.Options as keywords.
 
@@ -249,7 +275,22 @@ def compute_accidental_hits(
     fast_path_error = None
     _result: ComputeAccidentalHitsOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(true_classes) is EagerTensor
+                or type(true_classes) is int
+                and -9223372036854775808 <= true_classes <= 9223372036854775807
+                or fits(TInt64, true_classes)
+            )
+            and (
+                type(sampled_candidates) is EagerTensor
+                or type(sampled_candidates) is int
+                and -9223372036854775808 <= sampled_candidates <= 9223372036854775807
+                or fits(TInt64, sampled_candidates)
+            )
+        ):
             _result = ComputeAccidentalHitsOutputs._make(
                 execute(
                     context[CURRENT],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -72,6 +74,8 @@ class Conv(TensorOp[T]):
     Kernels of TensorFlow take floats and int32; one for the CPU takes channels last
     alone. Conv2D and Conv3D are what TensorFlow's own Python code calls, and what graph
     optimizers know.
+
+    Gradient: none registered.
 
     `T`: float16, bfloat16, float32, float64 or int32.
 
@@ -196,6 +200,8 @@ class Conv(TensorOp[T]):
         alone. Conv2D and Conv3D are what TensorFlow's own Python code calls, and what
         graph optimizers know.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -252,7 +258,16 @@ class Conv(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(filter) is EagerTensor
+                    or type(filter) is int
+                    and 0 <= filter <= 127
+                    or fit_pair(None, input, filter)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Conv",
@@ -328,6 +343,8 @@ def conv(
     alone. Conv2D and Conv3D are what TensorFlow's own Python code calls, and what graph
     optimizers know.
 
+    Gradient: none registered.
+
     `Conv.create` in the current scope, with Conv.Options as keywords.
 
     Args:
@@ -381,7 +398,16 @@ def conv(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(filter) is EagerTensor
+                or type(filter) is int
+                and 0 <= filter <= 127
+                or fit_pair(None, input, filter)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Conv",

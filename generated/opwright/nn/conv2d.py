@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -73,6 +75,8 @@ class Conv2D(TensorOp[T]):
     uninitialized memory then. Numbers may differ in the last bits between devices,
     which add up in other orders. DepthwiseConv2dNative filters each channel alone,
     Conv2DBackpropInput is the transposed convolution, Conv3D has one axis more.
+
+    Gradient: registered.
 
     `T`: float16, bfloat16, float32, float64 or int32.
 
@@ -187,6 +191,8 @@ class Conv2D(TensorOp[T]):
         channel alone, Conv2DBackpropInput is the transposed convolution, Conv3D has one
         axis more.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -238,7 +244,16 @@ class Conv2D(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(filter) is EagerTensor
+                    or type(filter) is int
+                    and 0 <= filter <= 127
+                    or fit_pair(None, input, filter)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Conv2D",
@@ -311,6 +326,8 @@ def conv2d(
     which add up in other orders. DepthwiseConv2dNative filters each channel alone,
     Conv2DBackpropInput is the transposed convolution, Conv3D has one axis more.
 
+    Gradient: registered.
+
     `Conv2D.create` in the current scope, with Conv2D.Options as keywords.
 
     Args:
@@ -359,7 +376,16 @@ def conv2d(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(filter) is EagerTensor
+                or type(filter) is int
+                and 0 <= filter <= 127
+                or fit_pair(None, input, filter)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Conv2D",

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloating,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -71,6 +73,8 @@ class Conv2DBackpropFilter(TensorOp[T]):
 
     On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused, but
     for the kernels of oneDNN, which are not for double.
+
+    Gradient: registered.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -181,6 +185,8 @@ class Conv2DBackpropFilter(TensorOp[T]):
         On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused,
         but for the kernels of oneDNN, which are not for double.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -234,7 +240,16 @@ class Conv2DBackpropFilter(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(filter_sizes) is EagerTensor
+                    or type(filter_sizes) is int
+                    and -2147483648 <= filter_sizes <= 2147483647
+                    or fits(TInt32, filter_sizes)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Conv2DBackpropFilter",
@@ -306,6 +321,8 @@ def conv2d_backprop_filter(
     On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused, but
     for the kernels of oneDNN, which are not for double.
 
+    Gradient: registered.
+
     `Conv2DBackpropFilter.create` in the current scope, with
     Conv2DBackpropFilter.Options as keywords.
 
@@ -356,7 +373,16 @@ def conv2d_backprop_filter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(filter_sizes) is EagerTensor
+                or type(filter_sizes) is int
+                and -2147483648 <= filter_sizes <= 2147483647
+                or fits(TInt32, filter_sizes)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Conv2DBackpropFilter",

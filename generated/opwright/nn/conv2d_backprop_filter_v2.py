@@ -71,6 +71,8 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
     Nothing but the shape of `filter` is read. An `out_backprop` that Conv2D would not
     give is refused.
 
+    Gradient: none registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -176,6 +178,8 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
 
         Nothing but the shape of `filter` is read. An `out_backprop` that Conv2D would
         not give is refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -297,6 +301,8 @@ def conv2d_backprop_filter_v2(
 
     Nothing but the shape of `filter` is read. An `out_backprop` that Conv2D would not
     give is refused.
+
+    Gradient: none registered.
 
     `Conv2DBackpropFilterV2.create` in the current scope, with
     Conv2DBackpropFilterV2.Options as keywords.

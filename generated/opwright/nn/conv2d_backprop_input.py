@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     flags,
     graphs,
     new,
@@ -34,7 +38,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloating,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -74,6 +77,8 @@ class Conv2DBackpropInput(TensorOp[T]):
 
     On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused, but
     for the kernels of oneDNN, which are not for double and int32.
+
+    Gradient: registered.
 
     `T`: float16, bfloat16, float32, float64 or int32.
 
@@ -186,6 +191,8 @@ class Conv2DBackpropInput(TensorOp[T]):
         On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused,
         but for the kernels of oneDNN, which are not for double and int32.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -240,7 +247,22 @@ class Conv2DBackpropInput(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input_sizes) is EagerTensor
+                    or type(input_sizes) is int
+                    and -2147483648 <= input_sizes <= 2147483647
+                    or fits(TInt32, input_sizes)
+                )
+                and (
+                    type(filter) is type(out_backprop) is EagerTensor
+                    or type(out_backprop) is int
+                    and 0 <= out_backprop <= 127
+                    or fit_pair(None, filter, out_backprop)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Conv2DBackpropInput",
@@ -313,6 +335,8 @@ def conv2d_backprop_input(
     On the CPU, `NCHW`, dilations other than 1 and groups of channels are refused, but
     for the kernels of oneDNN, which are not for double and int32.
 
+    Gradient: registered.
+
     `Conv2DBackpropInput.create` in the current scope, with Conv2DBackpropInput.Options
     as keywords.
 
@@ -366,7 +390,22 @@ def conv2d_backprop_input(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input_sizes) is EagerTensor
+                or type(input_sizes) is int
+                and -2147483648 <= input_sizes <= 2147483647
+                or fits(TInt32, input_sizes)
+            )
+            and (
+                type(filter) is type(out_backprop) is EagerTensor
+                or type(out_backprop) is int
+                and 0 <= out_backprop <= 127
+                or fit_pair(None, filter, out_backprop)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Conv2DBackpropInput",

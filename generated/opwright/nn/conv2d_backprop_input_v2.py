@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -68,6 +70,8 @@ class Conv2DBackpropInputV2(TensorOp[T]):
 
     Nothing but the shape of `input` is read. An `out_backprop` that Conv2D would not
     give is refused.
+
+    Gradient: none registered.
 
     `T`: float16, bfloat16, float32, float64 or int32.
 
@@ -175,6 +179,8 @@ class Conv2DBackpropInputV2(TensorOp[T]):
         Nothing but the shape of `input` is read. An `out_backprop` that Conv2D would
         not give is refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -227,7 +233,14 @@ class Conv2DBackpropInputV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(filter) is type(out_backprop) is EagerTensor
+                    or fit_together(None, input, filter, out_backprop)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Conv2DBackpropInputV2",
@@ -296,6 +309,8 @@ def conv2d_backprop_input_v2(
     Nothing but the shape of `input` is read. An `out_backprop` that Conv2D would not
     give is refused.
 
+    Gradient: none registered.
+
     `Conv2DBackpropInputV2.create` in the current scope, with
     Conv2DBackpropInputV2.Options as keywords.
 
@@ -346,7 +361,14 @@ def conv2d_backprop_input_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(filter) is type(out_backprop) is EagerTensor
+                or fit_together(None, input, filter, out_backprop)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Conv2DBackpropInputV2",

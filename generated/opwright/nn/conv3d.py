@@ -66,6 +66,8 @@ class Conv3D(TensorOp[T]):
     On the CPU, kernels take `NDHWC` and dilations of 1 alone, but for those of oneDNN,
     which are not for double. A dilation r reads at s * h + r * dh.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -148,6 +150,8 @@ class Conv3D(TensorOp[T]):
 
         On the CPU, kernels take `NDHWC` and dilations of 1 alone, but for those of
         oneDNN, which are not for double. A dilation r reads at s * h + r * dh.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -252,6 +256,8 @@ def conv3d(
 
     On the CPU, kernels take `NDHWC` and dilations of 1 alone, but for those of oneDNN,
     which are not for double. A dilation r reads at s * h + r * dh.
+
+    Gradient: registered.
 
     `Conv3D.create` in the current scope, with Conv3D.Options as keywords.
 

@@ -71,6 +71,7 @@ class Conv3DBackpropFilter(TensorOp[T]):
     above 1. New graphs may not have it.
 
     Conv3DBackpropFilter was removed in GraphDef version 10. Use Conv3DBackpropFilterV2.
+    Gradient: none registered.
 
     `T`: float16, float32 or float64.
 
@@ -151,7 +152,7 @@ class Conv3DBackpropFilter(TensorOp[T]):
         dilations above 1. New graphs may not have it.
 
         Conv3DBackpropFilter was removed in GraphDef version 10. Use
-        Conv3DBackpropFilterV2.
+        Conv3DBackpropFilterV2. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -252,6 +253,7 @@ def conv3d_backprop_filter(
     above 1. New graphs may not have it.
 
     Conv3DBackpropFilter was removed in GraphDef version 10. Use Conv3DBackpropFilterV2.
+    Gradient: none registered.
 
     `Conv3DBackpropFilter.create` in the current scope, with
     Conv3DBackpropFilter.Options as keywords.

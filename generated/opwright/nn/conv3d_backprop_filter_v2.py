@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloating,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -65,6 +67,8 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
 
     On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
     oneDNN, which are not for double. Groups of channels are refused there.
+
+    Gradient: registered.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -147,6 +151,8 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
         On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels
         of oneDNN, which are not for double. Groups of channels are refused there.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -193,7 +199,16 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(filter_sizes) is EagerTensor
+                    or type(filter_sizes) is int
+                    and -2147483648 <= filter_sizes <= 2147483647
+                    or fits(TInt32, filter_sizes)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Conv3DBackpropFilterV2",
@@ -254,6 +269,8 @@ def conv3d_backprop_filter_v2(
     On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
     oneDNN, which are not for double. Groups of channels are refused there.
 
+    Gradient: registered.
+
     `Conv3DBackpropFilterV2.create` in the current scope, with
     Conv3DBackpropFilterV2.Options as keywords.
 
@@ -300,7 +317,16 @@ def conv3d_backprop_filter_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(filter_sizes) is EagerTensor
+                or type(filter_sizes) is int
+                and -2147483648 <= filter_sizes <= 2147483647
+                or fits(TInt32, filter_sizes)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Conv3DBackpropFilterV2",

@@ -71,6 +71,7 @@ class Conv3DBackpropInput(TensorOp[T]):
     above 1. New graphs may not have it.
 
     Conv3DBackpropInput was removed in GraphDef version 10. Use Conv3DBackpropInputV2.
+    Gradient: none registered.
 
     `T`: float16, float32 or float64.
 
@@ -151,7 +152,7 @@ class Conv3DBackpropInput(TensorOp[T]):
         dilations above 1. New graphs may not have it.
 
         Conv3DBackpropInput was removed in GraphDef version 10. Use
-        Conv3DBackpropInputV2.
+        Conv3DBackpropInputV2. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -251,6 +252,7 @@ def conv3d_backprop_input(
     above 1. New graphs may not have it.
 
     Conv3DBackpropInput was removed in GraphDef version 10. Use Conv3DBackpropInputV2.
+    Gradient: none registered.
 
     `Conv3DBackpropInput.create` in the current scope, with Conv3DBackpropInput.Options
     as keywords.

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -72,6 +75,8 @@ class Conv3DBackpropInputV2(TensorOp[T]):
 
     On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
     oneDNN, which are not for double. Groups of channels are refused there.
+
+    Gradient: registered.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -160,6 +165,8 @@ class Conv3DBackpropInputV2(TensorOp[T]):
         On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels
         of oneDNN, which are not for double. Groups of channels are refused there.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -206,7 +213,16 @@ class Conv3DBackpropInputV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input_sizes) is EagerTensor
+                    or type(input_sizes) is int
+                    and -2147483648 <= input_sizes <= 2147483647
+                    or fits(TInt32, input_sizes)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Conv3DBackpropInputV2",
@@ -270,6 +286,8 @@ def conv3d_backprop_input_v2(
     On the CPU, `NCDHW` and dilations other than 1 are refused, but for the kernels of
     oneDNN, which are not for double. Groups of channels are refused there.
 
+    Gradient: registered.
+
     `Conv3DBackpropInputV2.create` in the current scope, with
     Conv3DBackpropInputV2.Options as keywords.
 
@@ -316,7 +334,16 @@ def conv3d_backprop_input_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input_sizes) is EagerTensor
+                or type(input_sizes) is int
+                and -2147483648 <= input_sizes <= 2147483647
+                or fits(TInt32, input_sizes)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Conv3DBackpropInputV2",

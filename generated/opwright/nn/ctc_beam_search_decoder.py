@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Output,
         TFloat32,
         TFloat64,
-        TInt32,
         TInt64,
     )
     from typing_extensions import Self
@@ -79,6 +81,8 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
     has one alone), lengths above the number of frames, and `inputs` without elements
     are refused; a negative length counts as 0. CTCGreedyDecoder takes the best path
     alone, fast.
+
+    Gradient: declared not differentiable.
 
     `T`: float32 or float64.
 
@@ -171,6 +175,8 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
         without elements are refused; a negative length counts as 0. CTCGreedyDecoder
         takes the best path alone, fast.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -212,7 +218,16 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sequence_length) is EagerTensor
+                    or type(sequence_length) is int
+                    and -2147483648 <= sequence_length <= 2147483647
+                    or fits(TInt32, sequence_length)
+                )
+            ):
                 (
                     op.decoded_indices,
                     op.decoded_values,
@@ -275,6 +290,8 @@ def ctc_beam_search_decoder(
     are refused; a negative length counts as 0. CTCGreedyDecoder takes the best path
     alone, fast.
 
+    Gradient: declared not differentiable.
+
     `CTCBeamSearchDecoder.create` in the current scope, with
     CTCBeamSearchDecoder.Options as keywords.
 
@@ -315,7 +332,16 @@ def ctc_beam_search_decoder(
     fast_path_error = None
     _result: CTCBeamSearchDecoderOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sequence_length) is EagerTensor
+                or type(sequence_length) is int
+                and -2147483648 <= sequence_length <= 2147483647
+                or fits(TInt32, sequence_length)
+            )
+        ):
             _result = CTCBeamSearchDecoderOutputs._make(
                 execute(
                     context[CURRENT],

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Output,
         TFloat32,
         TFloat64,
-        TInt32,
         TInt64,
     )
     from typing_extensions import Self
@@ -70,6 +72,8 @@ class CTCGreedyDecoder(Op, Generic[T]):
 
     Transcripts come as a sparse matrix, one row a sequence. Lengths above the number of
     frames and `inputs` without elements are refused; a negative length counts as 0.
+
+    Gradient: declared not differentiable.
 
     `T`: float32 or float64.
 
@@ -163,6 +167,8 @@ class CTCGreedyDecoder(Op, Generic[T]):
         number of frames and `inputs` without elements are refused; a negative length
         counts as 0.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -200,7 +206,16 @@ class CTCGreedyDecoder(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sequence_length) is EagerTensor
+                    or type(sequence_length) is int
+                    and -2147483648 <= sequence_length <= 2147483647
+                    or fits(TInt32, sequence_length)
+                )
+            ):
                 (
                     op.decoded_indices,
                     op.decoded_values,
@@ -252,6 +267,8 @@ def ctc_greedy_decoder(
     Transcripts come as a sparse matrix, one row a sequence. Lengths above the number of
     frames and `inputs` without elements are refused; a negative length counts as 0.
 
+    Gradient: declared not differentiable.
+
     `CTCGreedyDecoder.create` in the current scope, with CTCGreedyDecoder.Options as
     keywords.
 
@@ -290,7 +307,16 @@ def ctc_greedy_decoder(
     fast_path_error = None
     _result: CTCGreedyDecoderOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sequence_length) is EagerTensor
+                or type(sequence_length) is int
+                and -2147483648 <= sequence_length <= 2147483647
+                or fits(TInt32, sequence_length)
+            )
+        ):
             _result = CTCGreedyDecoderOutputs._make(
                 execute(
                     context[CURRENT],

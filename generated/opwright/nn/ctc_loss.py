@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -30,8 +34,6 @@ if TYPE_CHECKING:
         Output,
         TFloat32,
         TFloat64,
-        TInt32,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -78,6 +80,8 @@ class CTCLoss(Op, Generic[T]):
     left in front of it the loss is wrong.
 
     CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
+
+    Gradient: registered.
 
     `T`: float32 or float64.
 
@@ -186,6 +190,8 @@ class CTCLoss(Op, Generic[T]):
 
         CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -223,7 +229,28 @@ class CTCLoss(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(labels_indices) is EagerTensor
+                    or type(labels_indices) is int
+                    and -9223372036854775808 <= labels_indices <= 9223372036854775807
+                    or fits(TInt64, labels_indices)
+                )
+                and (
+                    type(labels_values) is EagerTensor
+                    or type(labels_values) is int
+                    and -2147483648 <= labels_values <= 2147483647
+                    or fits(TInt32, labels_values)
+                )
+                and (
+                    type(sequence_length) is EagerTensor
+                    or type(sequence_length) is int
+                    and -2147483648 <= sequence_length <= 2147483647
+                    or fits(TInt32, sequence_length)
+                )
+            ):
                 op.loss, op.gradient = execute(
                     context[CURRENT],
                     "CTCLoss",
@@ -288,6 +315,8 @@ def ctc_loss(
 
     CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
+    Gradient: registered.
+
     `CTCLoss.create` in the current scope, with CTCLoss.Options as keywords.
 
     Args:
@@ -324,7 +353,28 @@ def ctc_loss(
     fast_path_error = None
     _result: CTCLossOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(labels_indices) is EagerTensor
+                or type(labels_indices) is int
+                and -9223372036854775808 <= labels_indices <= 9223372036854775807
+                or fits(TInt64, labels_indices)
+            )
+            and (
+                type(labels_values) is EagerTensor
+                or type(labels_values) is int
+                and -2147483648 <= labels_values <= 2147483647
+                or fits(TInt32, labels_values)
+            )
+            and (
+                type(sequence_length) is EagerTensor
+                or type(sequence_length) is int
+                and -2147483648 <= sequence_length <= 2147483647
+                or fits(TInt32, sequence_length)
+            )
+        ):
             _result = CTCLossOutputs._make(
                 execute(
                     context[CURRENT],

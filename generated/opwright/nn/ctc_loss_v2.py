@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -23,7 +27,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = ["CTCLossV2", "CTCLossV2Outputs", "ctc_loss_v2"]
@@ -58,6 +62,8 @@ class CTCLossV2(Op):
 
     cuDNN has no choice of options: they have to keep their defaults, and transcripts
     may have 256 labels at most.
+
+    Gradient: registered.
 
     Attributes:
         loss: float32, `batch`. Loss of each sequence, in nats.
@@ -157,6 +163,8 @@ class CTCLossV2(Op):
         cuDNN has no choice of options: they have to keep their defaults, and
         transcripts may have 256 labels at most.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -194,7 +202,28 @@ class CTCLossV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(labels_indices) is EagerTensor
+                    or type(labels_indices) is int
+                    and -9223372036854775808 <= labels_indices <= 9223372036854775807
+                    or fits(TInt64, labels_indices)
+                )
+                and (
+                    type(labels_values) is EagerTensor
+                    or type(labels_values) is int
+                    and -2147483648 <= labels_values <= 2147483647
+                    or fits(TInt32, labels_values)
+                )
+                and (
+                    type(sequence_length) is EagerTensor
+                    or type(sequence_length) is int
+                    and -2147483648 <= sequence_length <= 2147483647
+                    or fits(TInt32, sequence_length)
+                )
+            ):
                 op.loss, op.gradient = execute(
                     context[CURRENT],
                     "CTCLossV2",
@@ -252,6 +281,8 @@ def ctc_loss_v2(
     cuDNN has no choice of options: they have to keep their defaults, and transcripts
     may have 256 labels at most.
 
+    Gradient: registered.
+
     `CTCLossV2.create` in the current scope, with CTCLossV2.Options as keywords.
 
     Args:
@@ -288,7 +319,28 @@ def ctc_loss_v2(
     fast_path_error = None
     _result: CTCLossV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(labels_indices) is EagerTensor
+                or type(labels_indices) is int
+                and -9223372036854775808 <= labels_indices <= 9223372036854775807
+                or fits(TInt64, labels_indices)
+            )
+            and (
+                type(labels_values) is EagerTensor
+                or type(labels_values) is int
+                and -2147483648 <= labels_values <= 2147483647
+                or fits(TInt32, labels_values)
+            )
+            and (
+                type(sequence_length) is EagerTensor
+                or type(sequence_length) is int
+                and -2147483648 <= sequence_length <= 2147483647
+                or fits(TInt32, sequence_length)
+            )
+        ):
             _result = CTCLossV2Outputs._make(
                 execute(
                     context[CURRENT],

@@ -100,7 +100,7 @@ class CudnnRNN(Op, Generic[T]):
     argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
     CudnnRNNParamsSize.
 
-    Stateful. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -287,7 +287,7 @@ class CudnnRNN(Op, Generic[T]):
         every argument; TensorFlow's GPU kernel never checks the length of `params`:
         take it from CudnnRNNParamsSize.
 
-        Stateful. opwright brings kernels for CPU and XLA.
+        Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -451,7 +451,7 @@ def cudnn_rnn(
     argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
     CudnnRNNParamsSize.
 
-    Stateful. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
     `CudnnRNN.create` in the current scope, with CudnnRNN.Options as keywords.
 

@@ -86,7 +86,8 @@ class CudnnRNNBackprop(Op, Generic[T]):
     another configuration is undefined behaviour there. opwright's CPU kernel refuses
     it; compiled by XLA, one of another length is refused.
 
-    Stateful. Gradient of `CudnnRNN`. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient of `CudnnRNN`. Gradient: none registered. opwright brings kernels
+    for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -256,7 +257,8 @@ class CudnnRNNBackprop(Op, Generic[T]):
         GPU: one of another configuration is undefined behaviour there. opwright's CPU
         kernel refuses it; compiled by XLA, one of another length is refused.
 
-        Stateful. Gradient of `CudnnRNN`. opwright brings kernels for CPU and XLA.
+        Stateful. Gradient of `CudnnRNN`. Gradient: none registered. opwright brings
+        kernels for CPU and XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -440,7 +442,8 @@ def cudnn_rnn_backprop(
     another configuration is undefined behaviour there. opwright's CPU kernel refuses
     it; compiled by XLA, one of another length is refused.
 
-    Stateful. Gradient of `CudnnRNN`. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient of `CudnnRNN`. Gradient: none registered. opwright brings kernels
+    for CPU and XLA.
 
     `CudnnRNNBackprop.create` in the current scope, with CudnnRNNBackprop.Options as
     keywords.

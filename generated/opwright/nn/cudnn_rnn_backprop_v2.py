@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt8,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloating,
-        TInt8,
     )
     from typing_extensions import Self
 
@@ -89,7 +91,8 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
     another configuration is undefined behaviour there. opwright's CPU kernel refuses
     it; compiled by XLA, one of another length is refused.
 
-    Stateful. Gradient of `CudnnRNNV2`. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient of `CudnnRNNV2`. Gradient: none registered. opwright brings
+    kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -262,7 +265,8 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
         GPU: one of another configuration is undefined behaviour there. opwright's CPU
         kernel refuses it; compiled by XLA, one of another length is refused.
 
-        Stateful. Gradient of `CudnnRNNV2`. opwright brings kernels for CPU and XLA.
+        Stateful. Gradient of `CudnnRNNV2`. Gradient: none registered. opwright brings
+        kernels for CPU and XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -341,7 +345,11 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(host_reserved) is EagerTensor or fits(TInt8, host_reserved))
+            ):
                 (
                     op.input_backprop,
                     op.input_h_backprop,
@@ -451,7 +459,8 @@ def cudnn_rnn_backprop_v2(
     another configuration is undefined behaviour there. opwright's CPU kernel refuses
     it; compiled by XLA, one of another length is refused.
 
-    Stateful. Gradient of `CudnnRNNV2`. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient of `CudnnRNNV2`. Gradient: none registered. opwright brings
+    kernels for CPU and XLA.
 
     `CudnnRNNBackpropV2.create` in the current scope, with CudnnRNNBackpropV2.Options as
     keywords.
@@ -530,7 +539,11 @@ def cudnn_rnn_backprop_v2(
     fast_path_error = None
     _result: CudnnRNNBackpropV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(host_reserved) is EagerTensor or fits(TInt8, host_reserved))
+        ):
             _result = CudnnRNNBackpropV2Outputs._make(
                 execute(
                     context[CURRENT],

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt8,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -30,8 +34,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloating,
-        TInt8,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -97,7 +99,8 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
     another configuration is undefined behaviour there. opwright's CPU kernel refuses
     it; compiled by XLA, one of another length is refused.
 
-    Stateful. Gradient of `CudnnRNNV3`. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient of `CudnnRNNV3`. Gradient: none registered. opwright brings
+    kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -306,7 +309,8 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
         GPU: one of another configuration is undefined behaviour there. opwright's CPU
         kernel refuses it; compiled by XLA, one of another length is refused.
 
-        Stateful. Gradient of `CudnnRNNV3`. opwright brings kernels for CPU and XLA.
+        Stateful. Gradient of `CudnnRNNV3`. Gradient: none registered. opwright brings
+        kernels for CPU and XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -411,7 +415,17 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sequence_lengths) is EagerTensor
+                    or type(sequence_lengths) is int
+                    and -2147483648 <= sequence_lengths <= 2147483647
+                    or fits(TInt32, sequence_lengths)
+                )
+                and (type(host_reserved) is EagerTensor or fits(TInt8, host_reserved))
+            ):
                 (
                     op.input_backprop,
                     op.input_h_backprop,
@@ -535,7 +549,8 @@ def cudnn_rnn_backprop_v3(
     another configuration is undefined behaviour there. opwright's CPU kernel refuses
     it; compiled by XLA, one of another length is refused.
 
-    Stateful. Gradient of `CudnnRNNV3`. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient of `CudnnRNNV3`. Gradient: none registered. opwright brings
+    kernels for CPU and XLA.
 
     `CudnnRNNBackpropV3.create` in the current scope, with CudnnRNNBackpropV3.Options as
     keywords.
@@ -636,7 +651,17 @@ def cudnn_rnn_backprop_v3(
     fast_path_error = None
     _result: CudnnRNNBackpropV3Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sequence_lengths) is EagerTensor
+                or type(sequence_lengths) is int
+                and -2147483648 <= sequence_lengths <= 2147483647
+                or fits(TInt32, sequence_lengths)
+            )
+            and (type(host_reserved) is EagerTensor or fits(TInt8, host_reserved))
+        ):
             _result = CudnnRNNBackpropV3Outputs._make(
                 execute(
                     context[CURRENT],

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloating,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -77,7 +79,7 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
     With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
     give matrices [num_units, 0] in its place.
 
-    opwright brings kernels for CPU and XLA.
+    Gradient: none registered. opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -215,7 +217,7 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
         With `skip_input` the first layer's W_ih has no columns: opwright's kernels take
         and give matrices [num_units, 0] in its place.
 
-        opwright brings kernels for CPU and XLA.
+        Gradient: none registered. opwright brings kernels for CPU and XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -266,7 +268,28 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_layers) is EagerTensor
+                    or type(num_layers) is int
+                    and -2147483648 <= num_layers <= 2147483647
+                    or fits(TInt32, num_layers)
+                )
+                and (
+                    type(num_units) is EagerTensor
+                    or type(num_units) is int
+                    and -2147483648 <= num_units <= 2147483647
+                    or fits(TInt32, num_units)
+                )
+                and (
+                    type(input_size) is EagerTensor
+                    or type(input_size) is int
+                    and -2147483648 <= input_size <= 2147483647
+                    or fits(TInt32, input_size)
+                )
+            ):
                 op.params = execute(
                     context[CURRENT],
                     "CudnnRNNCanonicalToParams",
@@ -343,7 +366,7 @@ def cudnn_rnn_canonical_to_params(
     With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
     give matrices [num_units, 0] in its place.
 
-    opwright brings kernels for CPU and XLA.
+    Gradient: none registered. opwright brings kernels for CPU and XLA.
 
     `CudnnRNNCanonicalToParams.create` in the current scope, with
     CudnnRNNCanonicalToParams.Options as keywords.
@@ -395,7 +418,28 @@ def cudnn_rnn_canonical_to_params(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_layers) is EagerTensor
+                or type(num_layers) is int
+                and -2147483648 <= num_layers <= 2147483647
+                or fits(TInt32, num_layers)
+            )
+            and (
+                type(num_units) is EagerTensor
+                or type(num_units) is int
+                and -2147483648 <= num_units <= 2147483647
+                or fits(TInt32, num_units)
+            )
+            and (
+                type(input_size) is EagerTensor
+                or type(input_size) is int
+                and -2147483648 <= input_size <= 2147483647
+                or fits(TInt32, input_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CudnnRNNCanonicalToParams",

@@ -9,15 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Output,
         TFloating,
         TIndex,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -82,7 +84,7 @@ class CudnnRNNParamsSize(TensorOp[S]):
     InvalidArgument: an input is not a scalar. TensorFlow's GPU kernel serves only S =
     int32.
 
-    opwright brings kernels for CPU and XLA.
+    Gradient: none registered. opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -239,7 +241,7 @@ class CudnnRNNParamsSize(TensorOp[S]):
         InvalidArgument: an input is not a scalar. TensorFlow's GPU kernel serves only S
         = int32.
 
-        opwright brings kernels for CPU and XLA.
+        Gradient: none registered. opwright brings kernels for CPU and XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -287,7 +289,28 @@ class CudnnRNNParamsSize(TensorOp[S]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_layers) is EagerTensor
+                    or type(num_layers) is int
+                    and -2147483648 <= num_layers <= 2147483647
+                    or fits(TInt32, num_layers)
+                )
+                and (
+                    type(num_units) is EagerTensor
+                    or type(num_units) is int
+                    and -2147483648 <= num_units <= 2147483647
+                    or fits(TInt32, num_units)
+                )
+                and (
+                    type(input_size) is EagerTensor
+                    or type(input_size) is int
+                    and -2147483648 <= input_size <= 2147483647
+                    or fits(TInt32, input_size)
+                )
+            ):
                 op.params_size = execute(
                     context[CURRENT],
                     "CudnnRNNParamsSize",
@@ -380,7 +403,7 @@ def cudnn_rnn_params_size(
     InvalidArgument: an input is not a scalar. TensorFlow's GPU kernel serves only S =
     int32.
 
-    opwright brings kernels for CPU and XLA.
+    Gradient: none registered. opwright brings kernels for CPU and XLA.
 
     `CudnnRNNParamsSize.create` in the current scope, with CudnnRNNParamsSize.Options as
     keywords.
@@ -429,7 +452,28 @@ def cudnn_rnn_params_size(
     fast_path_error = None
     _result: Output[US]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_layers) is EagerTensor
+                or type(num_layers) is int
+                and -2147483648 <= num_layers <= 2147483647
+                or fits(TInt32, num_layers)
+            )
+            and (
+                type(num_units) is EagerTensor
+                or type(num_units) is int
+                and -2147483648 <= num_units <= 2147483647
+                or fits(TInt32, num_units)
+            )
+            and (
+                type(input_size) is EagerTensor
+                or type(input_size) is int
+                and -2147483648 <= input_size <= 2147483647
+                or fits(TInt32, input_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CudnnRNNParamsSize",

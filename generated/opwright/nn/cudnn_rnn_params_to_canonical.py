@@ -10,28 +10,24 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TFloating,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
     from typing_extensions import Self
 
 __all__ = [
@@ -84,7 +80,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
     With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
     give matrices [num_units, 0] in its place.
 
-    opwright brings kernels for CPU and XLA.
+    Gradient: none registered. opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -225,7 +221,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
         With `skip_input` the first layer's W_ih has no columns: opwright's kernels take
         and give matrices [num_units, 0] in its place.
 
-        opwright brings kernels for CPU and XLA.
+        Gradient: none registered. opwright brings kernels for CPU and XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -279,7 +275,28 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_layers) is EagerTensor
+                    or type(num_layers) is int
+                    and -2147483648 <= num_layers <= 2147483647
+                    or fits(TInt32, num_layers)
+                )
+                and (
+                    type(num_units) is EagerTensor
+                    or type(num_units) is int
+                    and -2147483648 <= num_units <= 2147483647
+                    or fits(TInt32, num_units)
+                )
+                and (
+                    type(input_size) is EagerTensor
+                    or type(input_size) is int
+                    and -2147483648 <= input_size <= 2147483647
+                    or fits(TInt32, input_size)
+                )
+            ):
                 op.weights, op.biases = execute(
                     context[CURRENT],
                     "CudnnRNNParamsToCanonical",
@@ -358,7 +375,7 @@ def cudnn_rnn_params_to_canonical(
     With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
     give matrices [num_units, 0] in its place.
 
-    opwright brings kernels for CPU and XLA.
+    Gradient: none registered. opwright brings kernels for CPU and XLA.
 
     `CudnnRNNParamsToCanonical.create` in the current scope, with
     CudnnRNNParamsToCanonical.Options as keywords.
@@ -413,7 +430,28 @@ def cudnn_rnn_params_to_canonical(
     fast_path_error = None
     _result: CudnnRNNParamsToCanonicalOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_layers) is EagerTensor
+                or type(num_layers) is int
+                and -2147483648 <= num_layers <= 2147483647
+                or fits(TInt32, num_layers)
+            )
+            and (
+                type(num_units) is EagerTensor
+                or type(num_units) is int
+                and -2147483648 <= num_units <= 2147483647
+                or fits(TInt32, num_units)
+            )
+            and (
+                type(input_size) is EagerTensor
+                or type(input_size) is int
+                and -2147483648 <= input_size <= 2147483647
+                or fits(TInt32, input_size)
+            )
+        ):
             _result = CudnnRNNParamsToCanonicalOutputs._make(
                 execute(
                     context[CURRENT],

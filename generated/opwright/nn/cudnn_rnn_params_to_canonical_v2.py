@@ -10,28 +10,24 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TFloating,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TFloating
     from typing_extensions import Self
 
 __all__ = [
@@ -89,7 +85,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
     With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
     give matrices [num_units, 0] in its place.
 
-    opwright brings kernels for CPU and XLA.
+    Gradient: none registered. opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -251,7 +247,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
         With `skip_input` the first layer's W_ih has no columns: opwright's kernels take
         and give matrices [num_units, 0] in its place.
 
-        opwright brings kernels for CPU and XLA.
+        Gradient: none registered. opwright brings kernels for CPU and XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -310,7 +306,28 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_layers) is EagerTensor
+                    or type(num_layers) is int
+                    and -2147483648 <= num_layers <= 2147483647
+                    or fits(TInt32, num_layers)
+                )
+                and (
+                    type(num_units) is EagerTensor
+                    or type(num_units) is int
+                    and -2147483648 <= num_units <= 2147483647
+                    or fits(TInt32, num_units)
+                )
+                and (
+                    type(input_size) is EagerTensor
+                    or type(input_size) is int
+                    and -2147483648 <= input_size <= 2147483647
+                    or fits(TInt32, input_size)
+                )
+            ):
                 op.weights, op.biases = execute(
                     context[CURRENT],
                     "CudnnRNNParamsToCanonicalV2",
@@ -400,7 +417,7 @@ def cudnn_rnn_params_to_canonical_v2(
     With `skip_input` the first layer's W_ih has no columns: opwright's kernels take and
     give matrices [num_units, 0] in its place.
 
-    opwright brings kernels for CPU and XLA.
+    Gradient: none registered. opwright brings kernels for CPU and XLA.
 
     `CudnnRNNParamsToCanonicalV2.create` in the current scope, with
     CudnnRNNParamsToCanonicalV2.Options as keywords.
@@ -459,7 +476,28 @@ def cudnn_rnn_params_to_canonical_v2(
     fast_path_error = None
     _result: CudnnRNNParamsToCanonicalV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_layers) is EagerTensor
+                or type(num_layers) is int
+                and -2147483648 <= num_layers <= 2147483647
+                or fits(TInt32, num_layers)
+            )
+            and (
+                type(num_units) is EagerTensor
+                or type(num_units) is int
+                and -2147483648 <= num_units <= 2147483647
+                or fits(TInt32, num_units)
+            )
+            and (
+                type(input_size) is EagerTensor
+                or type(input_size) is int
+                and -2147483648 <= input_size <= 2147483647
+                or fits(TInt32, input_size)
+            )
+        ):
             _result = CudnnRNNParamsToCanonicalV2Outputs._make(
                 execute(
                     context[CURRENT],

@@ -104,7 +104,7 @@ class CudnnRNNV2(Op, Generic[T]):
     argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
     CudnnRNNParamsSize.
 
-    Stateful. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -295,7 +295,7 @@ class CudnnRNNV2(Op, Generic[T]):
         every argument; TensorFlow's GPU kernel never checks the length of `params`:
         take it from CudnnRNNParamsSize.
 
-        Stateful. opwright brings kernels for CPU and XLA.
+        Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -468,7 +468,7 @@ def cudnn_rnn_v2(
     argument; TensorFlow's GPU kernel never checks the length of `params`: take it from
     CudnnRNNParamsSize.
 
-    Stateful. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
     `CudnnRNNV2.create` in the current scope, with CudnnRNNV2.Options as keywords.
 

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         SameOperand,
         TFloating,
         TInt8,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -118,7 +120,7 @@ class CudnnRNNV3(Op, Generic[T]):
     CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that it only
     gets to know when it runs: it cuts them to the range.
 
-    Stateful. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -347,7 +349,7 @@ class CudnnRNNV3(Op, Generic[T]):
         take it from CudnnRNNParamsSize. A program that XLA compiled cannot refuse
         lengths that it only gets to know when it runs: it cuts them to the range.
 
-        Stateful. opwright brings kernels for CPU and XLA.
+        Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -435,7 +437,16 @@ class CudnnRNNV3(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sequence_lengths) is EagerTensor
+                    or type(sequence_lengths) is int
+                    and -2147483648 <= sequence_lengths <= 2147483647
+                    or fits(TInt32, sequence_lengths)
+                )
+            ):
                 (
                     op.output,
                     op.output_h,
@@ -561,7 +572,7 @@ def cudnn_rnn_v3(
     CudnnRNNParamsSize. A program that XLA compiled cannot refuse lengths that it only
     gets to know when it runs: it cuts them to the range.
 
-    Stateful. opwright brings kernels for CPU and XLA.
+    Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
     `CudnnRNNV3.create` in the current scope, with CudnnRNNV3.Options as keywords.
 
@@ -645,7 +656,16 @@ def cudnn_rnn_v3(
     fast_path_error = None
     _result: CudnnRNNV3Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sequence_lengths) is EagerTensor
+                or type(sequence_lengths) is int
+                and -2147483648 <= sequence_lengths <= 2147483647
+                or fits(TInt32, sequence_lengths)
+            )
+        ):
             _result = CudnnRNNV3Outputs._make(
                 execute(
                     context[CURRENT],

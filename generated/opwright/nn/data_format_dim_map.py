@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -58,6 +61,8 @@ class DataFormatDimMap(TensorOp[T]):
 
     The formats have to be of 4 or of 5 different letters each. Numbers out of range are
     not refused and mean nothing. DataFormatVecPermute moves sizes.
+
+    Gradient: none registered.
 
     `T`: int32 or int64.
 
@@ -121,6 +126,8 @@ class DataFormatDimMap(TensorOp[T]):
         The formats have to be of 4 or of 5 different letters each. Numbers out of range
         are not refused and mean nothing. DataFormatVecPermute moves sizes.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -145,7 +152,16 @@ class DataFormatDimMap(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is EagerTensor
+                    or type(x) is int
+                    and -2147483648 <= x <= 2147483647
+                    or fits(TInt32, x)
+                )
+            ):
                 op.y = execute(
                     context[CURRENT],
                     "DataFormatDimMap",
@@ -191,6 +207,8 @@ def data_format_dim_map(
     The formats have to be of 4 or of 5 different letters each. Numbers out of range are
     not refused and mean nothing. DataFormatVecPermute moves sizes.
 
+    Gradient: none registered.
+
     `DataFormatDimMap.create` in the current scope, with DataFormatDimMap.Options as
     keywords.
 
@@ -216,7 +234,16 @@ def data_format_dim_map(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is EagerTensor
+                or type(x) is int
+                and -2147483648 <= x <= 2147483647
+                or fits(TInt32, x)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DataFormatDimMap",

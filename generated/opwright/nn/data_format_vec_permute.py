@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -59,6 +62,8 @@ class DataFormatVecPermute(TensorOp[T]):
     Other sizes are refused, where formats of 5 letters want 5 or 3. The formats have to
     be of 4 or of 5 different letters, the same in both. DataFormatDimMap translates
     numbers of axes.
+
+    Gradient: none registered.
 
     `T`: int32 or int64.
 
@@ -125,6 +130,8 @@ class DataFormatVecPermute(TensorOp[T]):
         have to be of 4 or of 5 different letters, the same in both. DataFormatDimMap
         translates numbers of axes.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -150,7 +157,16 @@ class DataFormatVecPermute(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is EagerTensor
+                    or type(x) is int
+                    and -2147483648 <= x <= 2147483647
+                    or fits(TInt32, x)
+                )
+            ):
                 op.y = execute(
                     context[CURRENT],
                     "DataFormatVecPermute",
@@ -197,6 +213,8 @@ def data_format_vec_permute(
     be of 4 or of 5 different letters, the same in both. DataFormatDimMap translates
     numbers of axes.
 
+    Gradient: none registered.
+
     `DataFormatVecPermute.create` in the current scope, with
     DataFormatVecPermute.Options as keywords.
 
@@ -223,7 +241,16 @@ def data_format_vec_permute(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is EagerTensor
+                or type(x) is int
+                and -2147483648 <= x <= 2147483647
+                or fits(TInt32, x)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DataFormatVecPermute",

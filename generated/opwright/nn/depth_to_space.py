@@ -53,6 +53,8 @@ class DepthToSpace(TensorOp[T]):
 
     SpaceToDepth is the inverse. On the CPU, `NHWC` is the format that works.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `n block_size*h block_size*w c if data_format == "NHWC" else n c
             block_size*h block_size*w if data_format == "NCHW" else n c block_size*h
@@ -117,6 +119,8 @@ class DepthToSpace(TensorOp[T]):
         Channels that b^2 does not divide are refused.
 
         SpaceToDepth is the inverse. On the CPU, `NHWC` is the format that works.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -197,6 +201,8 @@ def depth_to_space(
     does not divide are refused.
 
     SpaceToDepth is the inverse. On the CPU, `NHWC` is the format that works.
+
+    Gradient: registered.
 
     `DepthToSpace.create` in the current scope, with DepthToSpace.Options as keywords.
 

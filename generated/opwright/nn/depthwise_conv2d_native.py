@@ -70,6 +70,8 @@ class DepthwiseConv2dNative(TensorOp[T]):
     refused, but oneDNN takes both, for all but double, and XLA takes dilations;
     tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -166,6 +168,8 @@ class DepthwiseConv2dNative(TensorOp[T]):
         On the CPU, strides of rows and columns that differ, and dilations other than 1,
         are refused, but oneDNN takes both, for all but double, and XLA takes dilations;
         tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -279,6 +283,8 @@ def depthwise_conv2d_native(
     On the CPU, strides of rows and columns that differ, and dilations other than 1, are
     refused, but oneDNN takes both, for all but double, and XLA takes dilations;
     tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
+
+    Gradient: registered.
 
     `DepthwiseConv2dNative.create` in the current scope, with
     DepthwiseConv2dNative.Options as keywords.

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloating,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -71,6 +73,8 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
     DepthwiseConv2dNative would not give is refused. On the CPU, dilations other than 1
     fail, and strides of rows and columns that differ do too, but for oneDNN, which is
     not for double.
+
+    Gradient: registered.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -165,6 +169,8 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
         other than 1 fail, and strides of rows and columns that differ do too, but for
         oneDNN, which is not for double.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -218,7 +224,16 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(filter_sizes) is EagerTensor
+                    or type(filter_sizes) is int
+                    and -2147483648 <= filter_sizes <= 2147483647
+                    or fits(TInt32, filter_sizes)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "DepthwiseConv2dNativeBackpropFilter",
@@ -283,6 +298,8 @@ def depthwise_conv2d_native_backprop_filter(
     fail, and strides of rows and columns that differ do too, but for oneDNN, which is
     not for double.
 
+    Gradient: registered.
+
     `DepthwiseConv2dNativeBackpropFilter.create` in the current scope, with
     DepthwiseConv2dNativeBackpropFilter.Options as keywords.
 
@@ -333,7 +350,16 @@ def depthwise_conv2d_native_backprop_filter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(filter_sizes) is EagerTensor
+                or type(filter_sizes) is int
+                and -2147483648 <= filter_sizes <= 2147483647
+                or fits(TInt32, filter_sizes)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DepthwiseConv2dNativeBackpropFilter",

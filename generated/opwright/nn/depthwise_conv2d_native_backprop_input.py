@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloating,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -70,6 +72,8 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
     `out_backprop` that DepthwiseConv2dNative would not give is refused. On the CPU,
     dilations other than 1 fail, and strides of rows and columns that differ do too, but
     for oneDNN, which is not for double.
+
+    Gradient: registered.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -164,6 +168,8 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
         CPU, dilations other than 1 fail, and strides of rows and columns that differ do
         too, but for oneDNN, which is not for double.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -218,7 +224,16 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input_sizes) is EagerTensor
+                    or type(input_sizes) is int
+                    and -2147483648 <= input_sizes <= 2147483647
+                    or fits(TInt32, input_sizes)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "DepthwiseConv2dNativeBackpropInput",
@@ -282,6 +297,8 @@ def depthwise_conv2d_native_backprop_input(
     dilations other than 1 fail, and strides of rows and columns that differ do too, but
     for oneDNN, which is not for double.
 
+    Gradient: registered.
+
     `DepthwiseConv2dNativeBackpropInput.create` in the current scope, with
     DepthwiseConv2dNativeBackpropInput.Options as keywords.
 
@@ -333,7 +350,16 @@ def depthwise_conv2d_native_backprop_input(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input_sizes) is EagerTensor
+                or type(input_sizes) is int
+                and -2147483648 <= input_sizes <= 2147483647
+                or fits(TInt32, input_sizes)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DepthwiseConv2dNativeBackpropInput",

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -63,6 +65,8 @@ class Dilation2D(TensorOp[T]):
     number comes out. Sums of integers wrap around.
 
     Channels come last, and are as many in both, or the call is refused.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -116,6 +120,8 @@ class Dilation2D(TensorOp[T]):
 
         Channels come last, and are as many in both, or the call is refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -147,7 +153,16 @@ class Dilation2D(TensorOp[T]):
         op: Dilation2D[U] = new(Dilation2D)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(filter) is EagerTensor
+                    or type(filter) is int
+                    and 0 <= filter <= 127
+                    or fit_pair(None, input, filter)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Dilation2D",
@@ -198,6 +213,8 @@ def dilation2d(
 
     Channels come last, and are as many in both, or the call is refused.
 
+    Gradient: registered.
+
     `Dilation2D.create` in the current scope.
 
     Args:
@@ -231,7 +248,16 @@ def dilation2d(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(filter) is EagerTensor
+                or type(filter) is int
+                and 0 <= filter <= 127
+                or fit_pair(None, input, filter)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Dilation2D",

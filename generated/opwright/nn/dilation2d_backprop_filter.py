@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -56,6 +58,8 @@ class Dilation2DBackpropFilter(TensorOp[T]):
     largest sum, the first of equal ones, and they add up.
 
     An `out_backprop` that Dilation2D would not give is refused.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -105,6 +109,8 @@ class Dilation2DBackpropFilter(TensorOp[T]):
 
         An `out_backprop` that Dilation2D would not give is refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -139,7 +145,14 @@ class Dilation2DBackpropFilter(TensorOp[T]):
         op: Dilation2DBackpropFilter[U] = new(Dilation2DBackpropFilter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(filter) is type(out_backprop) is EagerTensor
+                    or fit_together(None, input, filter, out_backprop)
+                )
+            ):
                 op.filter_backprop = execute(
                     context[CURRENT],
                     "Dilation2DBackpropFilter",
@@ -184,6 +197,8 @@ def dilation2d_backprop_filter(
 
     An `out_backprop` that Dilation2D would not give is refused.
 
+    Gradient: none registered.
+
     `Dilation2DBackpropFilter.create` in the current scope.
 
     Args:
@@ -219,7 +234,14 @@ def dilation2d_backprop_filter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(filter) is type(out_backprop) is EagerTensor
+                or fit_together(None, input, filter, out_backprop)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Dilation2DBackpropFilter",

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -57,6 +59,8 @@ class Dilation2DBackpropInput(TensorOp[T]):
     share it.
 
     An `out_backprop` that Dilation2D would not give is refused.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -107,6 +111,8 @@ class Dilation2DBackpropInput(TensorOp[T]):
 
         An `out_backprop` that Dilation2D would not give is refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -141,7 +147,14 @@ class Dilation2DBackpropInput(TensorOp[T]):
         op: Dilation2DBackpropInput[U] = new(Dilation2DBackpropInput)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(filter) is type(out_backprop) is EagerTensor
+                    or fit_together(None, input, filter, out_backprop)
+                )
+            ):
                 op.in_backprop = execute(
                     context[CURRENT],
                     "Dilation2DBackpropInput",
@@ -187,6 +200,8 @@ def dilation2d_backprop_input(
 
     An `out_backprop` that Dilation2D would not give is refused.
 
+    Gradient: none registered.
+
     `Dilation2DBackpropInput.create` in the current scope.
 
     Args:
@@ -222,7 +237,14 @@ def dilation2d_backprop_input(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(filter) is type(out_backprop) is EagerTensor
+                or fit_together(None, input, filter, out_backprop)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Dilation2DBackpropInput",

@@ -46,6 +46,8 @@ class Elu(TensorOp[T]):
     lose digits: float32 from about -3e-8 on give 0. XLA keeps them, as Expm1 does. nan
     stays nan. Selu scales the same curve so that deep networks normalize themselves.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -81,6 +83,8 @@ class Elu(TensorOp[T]):
         negative numbers lose digits: float32 from about -3e-8 on give 0. XLA keeps
         them, as Expm1 does. nan stays nan. Selu scales the same curve so that deep
         networks normalize themselves.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -122,6 +126,8 @@ def elu(
     2015). The kernel for the CPU takes 1 from exp(x), so that small negative numbers
     lose digits: float32 from about -3e-8 on give 0. XLA keeps them, as Expm1 does. nan
     stays nan. Selu scales the same curve so that deep networks normalize themselves.
+
+    Gradient: registered.
 
     `Elu.create` in the current scope.
 

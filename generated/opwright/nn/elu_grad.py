@@ -52,6 +52,8 @@ class EluGrad(TensorOp[T]):
     exponential has to be computed again. It is what came out of Elu that goes in here,
     unlike with ReluGrad. Where it is nan, the gradient passes unchanged.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -88,6 +90,8 @@ class EluGrad(TensorOp[T]):
         For negative inputs exp(x), the slope, is what Elu gave plus 1, so that no
         exponential has to be computed again. It is what came out of Elu that goes in
         here, unlike with ReluGrad. Where it is nan, the gradient passes unchanged.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -135,6 +139,8 @@ def elu_grad(
     For negative inputs exp(x), the slope, is what Elu gave plus 1, so that no
     exponential has to be computed again. It is what came out of Elu that goes in here,
     unlike with ReluGrad. Where it is nan, the gradient passes unchanged.
+
+    Gradient: registered.
 
     `EluGrad.create` in the current scope.
 

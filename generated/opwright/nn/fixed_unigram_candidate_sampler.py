@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,7 +28,7 @@ from typing_extensions import NamedTuple, Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -79,7 +82,7 @@ class FixedUnigramCandidateSampler(Op):
     LearnedUnigramCandidateSampler counts frequencies on the way;
     LogUniformCandidateSampler needs none.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         sampled_candidates: int64, `num_sampled`. Classes that were drawn.
@@ -228,7 +231,7 @@ class FixedUnigramCandidateSampler(Op):
         LearnedUnigramCandidateSampler counts frequencies on the way;
         LogUniformCandidateSampler needs none.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -279,7 +282,16 @@ class FixedUnigramCandidateSampler(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(true_classes) is EagerTensor
+                    or type(true_classes) is int
+                    and -9223372036854775808 <= true_classes <= 9223372036854775807
+                    or fits(TInt64, true_classes)
+                )
+            ):
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
@@ -378,7 +390,7 @@ def fixed_unigram_candidate_sampler(
     LearnedUnigramCandidateSampler counts frequencies on the way;
     LogUniformCandidateSampler needs none.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `FixedUnigramCandidateSampler.create` in the current scope, with
     FixedUnigramCandidateSampler.Options as keywords.
@@ -428,7 +440,16 @@ def fixed_unigram_candidate_sampler(
     fast_path_error = None
     _result: FixedUnigramCandidateSamplerOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(true_classes) is EagerTensor
+                or type(true_classes) is int
+                and -9223372036854775808 <= true_classes <= 9223372036854775807
+                or fits(TInt64, true_classes)
+            )
+        ):
             _result = FixedUnigramCandidateSamplerOutputs._make(
                 execute(
                     context[CURRENT],

@@ -75,6 +75,8 @@ class FractionalAvgPool(Op, Generic[T]):
     Means of integers are cut off towards 0. Channels come last. A ratio below 1, one of
     batch or channels that is not 1, and one that leaves nothing are refused.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32 or int64.
 
     Attributes:
@@ -182,6 +184,8 @@ class FractionalAvgPool(Op, Generic[T]):
         Means of integers are cut off towards 0. Channels come last. A ratio below 1,
         one of batch or channels that is not 1, and one that leaves nothing are refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -285,6 +289,8 @@ def fractional_avg_pool(
 
     Means of integers are cut off towards 0. Channels come last. A ratio below 1, one of
     batch or channels that is not 1, and one that leaves nothing are refused.
+
+    Gradient: registered.
 
     `FractionalAvgPool.create` in the current scope, with FractionalAvgPool.Options as
     keywords.

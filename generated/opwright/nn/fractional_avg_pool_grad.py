@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TIndex,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -59,6 +61,8 @@ class FractionalAvgPoolGrad(TensorOp[T]):
     evenly over it; where windows overlap, the parts add up. Cuts that reach beyond the
     image count as its border; negative ones are refused, and so are fewer of them than
     `out_backprop` has windows. Parts of integers are cut off towards 0.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32 or int64.
 
@@ -127,6 +131,8 @@ class FractionalAvgPoolGrad(TensorOp[T]):
         the image count as its border; negative ones are refused, and so are fewer of
         them than `out_backprop` has windows. Parts of integers are cut off towards 0.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -159,7 +165,34 @@ class FractionalAvgPoolGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(orig_input_tensor_shape) is EagerTensor
+                    or type(orig_input_tensor_shape) is int
+                    and -9223372036854775808
+                    <= orig_input_tensor_shape
+                    <= 9223372036854775807
+                    or fits(TInt64, orig_input_tensor_shape)
+                )
+                and (
+                    type(row_pooling_sequence) is EagerTensor
+                    or type(row_pooling_sequence) is int
+                    and -9223372036854775808
+                    <= row_pooling_sequence
+                    <= 9223372036854775807
+                    or fits(TInt64, row_pooling_sequence)
+                )
+                and (
+                    type(col_pooling_sequence) is EagerTensor
+                    or type(col_pooling_sequence) is int
+                    and -9223372036854775808
+                    <= col_pooling_sequence
+                    <= 9223372036854775807
+                    or fits(TInt64, col_pooling_sequence)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "FractionalAvgPoolGrad",
@@ -209,6 +242,8 @@ def fractional_avg_pool_grad(
     image count as its border; negative ones are refused, and so are fewer of them than
     `out_backprop` has windows. Parts of integers are cut off towards 0.
 
+    Gradient: none registered.
+
     `FractionalAvgPoolGrad.create` in the current scope, with
     FractionalAvgPoolGrad.Options as keywords.
 
@@ -242,7 +277,30 @@ def fractional_avg_pool_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(orig_input_tensor_shape) is EagerTensor
+                or type(orig_input_tensor_shape) is int
+                and -9223372036854775808
+                <= orig_input_tensor_shape
+                <= 9223372036854775807
+                or fits(TInt64, orig_input_tensor_shape)
+            )
+            and (
+                type(row_pooling_sequence) is EagerTensor
+                or type(row_pooling_sequence) is int
+                and -9223372036854775808 <= row_pooling_sequence <= 9223372036854775807
+                or fits(TInt64, row_pooling_sequence)
+            )
+            and (
+                type(col_pooling_sequence) is EagerTensor
+                or type(col_pooling_sequence) is int
+                and -9223372036854775808 <= col_pooling_sequence <= 9223372036854775807
+                or fits(TInt64, col_pooling_sequence)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "FractionalAvgPoolGrad",

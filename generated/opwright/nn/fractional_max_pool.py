@@ -78,6 +78,8 @@ class FractionalMaxPool(Op, Generic[T]):
     channels that is not 1, and one that leaves nothing are refused. A nan never wins.
     FractionalAvgPool takes means.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32 or int64.
 
     Attributes:
@@ -188,6 +190,8 @@ class FractionalMaxPool(Op, Generic[T]):
         one of batch or channels that is not 1, and one that leaves nothing are refused.
         A nan never wins. FractionalAvgPool takes means.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -294,6 +298,8 @@ def fractional_max_pool(
     than the random order of steps. Channels come last. A ratio below 1, one of batch or
     channels that is not 1, and one that leaves nothing are refused. A nan never wins.
     FractionalAvgPool takes means.
+
+    Gradient: registered.
 
     `FractionalMaxPool.create` in the current scope, with FractionalMaxPool.Options as
     keywords.

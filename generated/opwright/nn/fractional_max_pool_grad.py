@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_together,
+    fits,
     flags,
     graphs,
     new,
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TIndex,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -61,6 +64,8 @@ class FractionalMaxPoolGrad(TensorOp[T]):
     and adds up where overlapping windows share it. The first of equal maxima gets it.
     Maxima are looked for again: an `orig_output` that does not fit `orig_input` and the
     cuts is refused.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32 or int64.
 
@@ -132,6 +137,8 @@ class FractionalMaxPoolGrad(TensorOp[T]):
         gets it. Maxima are looked for again: an `orig_output` that does not fit
         `orig_input` and the cuts is refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -166,7 +173,33 @@ class FractionalMaxPoolGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pooling_sequence) is EagerTensor
+                    or type(row_pooling_sequence) is int
+                    and -9223372036854775808
+                    <= row_pooling_sequence
+                    <= 9223372036854775807
+                    or fits(TInt64, row_pooling_sequence)
+                )
+                and (
+                    type(col_pooling_sequence) is EagerTensor
+                    or type(col_pooling_sequence) is int
+                    and -9223372036854775808
+                    <= col_pooling_sequence
+                    <= 9223372036854775807
+                    or fits(TInt64, col_pooling_sequence)
+                )
+                and (
+                    type(orig_input)
+                    is type(orig_output)
+                    is type(out_backprop)
+                    is EagerTensor
+                    or fit_together(None, orig_input, orig_output, out_backprop)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "FractionalMaxPoolGrad",
@@ -219,6 +252,8 @@ def fractional_max_pool_grad(
     Maxima are looked for again: an `orig_output` that does not fit `orig_input` and the
     cuts is refused.
 
+    Gradient: none registered.
+
     `FractionalMaxPoolGrad.create` in the current scope, with
     FractionalMaxPoolGrad.Options as keywords.
 
@@ -254,7 +289,29 @@ def fractional_max_pool_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pooling_sequence) is EagerTensor
+                or type(row_pooling_sequence) is int
+                and -9223372036854775808 <= row_pooling_sequence <= 9223372036854775807
+                or fits(TInt64, row_pooling_sequence)
+            )
+            and (
+                type(col_pooling_sequence) is EagerTensor
+                or type(col_pooling_sequence) is int
+                and -9223372036854775808 <= col_pooling_sequence <= 9223372036854775807
+                or fits(TInt64, col_pooling_sequence)
+            )
+            and (
+                type(orig_input)
+                is type(orig_output)
+                is type(out_backprop)
+                is EagerTensor
+                or fit_together(None, orig_input, orig_output, out_backprop)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "FractionalMaxPoolGrad",

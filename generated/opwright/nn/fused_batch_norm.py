@@ -80,6 +80,8 @@ class FusedBatchNorm(Op, Generic[T]):
     float32, FusedBatchNormV3 has one output more for cuDNN. Sizes that do not fit the
     channels are refused.
 
+    Gradient: registered.
+
     `T`: float32.
 
     Attributes:
@@ -207,6 +209,8 @@ class FusedBatchNorm(Op, Generic[T]):
         float32, FusedBatchNormV3 has one output more for cuDNN. Sizes that do not fit
         the channels are refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -332,6 +336,8 @@ def fused_batch_norm(
     All is of one dtype. FusedBatchNormV2 takes half or bfloat16 with statistics in
     float32, FusedBatchNormV3 has one output more for cuDNN. Sizes that do not fit the
     channels are refused.
+
+    Gradient: registered.
 
     `FusedBatchNorm.create` in the current scope, with FusedBatchNorm.Options as
     keywords.

@@ -76,6 +76,8 @@ class FusedBatchNormGrad(Op, Generic[T]):
     in training; outside of it the statistics are constants, and both means are left
     out. Sizes that do not fit the channels are refused.
 
+    Gradient: registered.
+
     `T`: float32.
 
     Attributes:
@@ -183,6 +185,8 @@ class FusedBatchNormGrad(Op, Generic[T]):
 
         in training; outside of it the statistics are constants, and both means are left
         out. Sizes that do not fit the channels are refused.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -296,6 +300,8 @@ def fused_batch_norm_grad(
 
     in training; outside of it the statistics are constants, and both means are left
     out. Sizes that do not fit the channels are refused.
+
+    Gradient: registered.
 
     `FusedBatchNormGrad.create` in the current scope, with FusedBatchNormGrad.Options as
     keywords.

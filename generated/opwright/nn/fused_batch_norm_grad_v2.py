@@ -86,6 +86,8 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
     out. It is FusedBatchNormGrad with statistics in float32 beside `x` of any float
     dtype.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16 or float32.
 
     `U`: float32.
@@ -196,6 +198,8 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
         in training; outside of it the statistics are constants, and both means are left
         out. It is FusedBatchNormGrad with statistics in float32 beside `x` of any float
         dtype.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -310,6 +314,8 @@ def fused_batch_norm_grad_v2(
     in training; outside of it the statistics are constants, and both means are left
     out. It is FusedBatchNormGrad with statistics in float32 beside `x` of any float
     dtype.
+
+    Gradient: registered.
 
     `FusedBatchNormGradV2.create` in the current scope, with
     FusedBatchNormGradV2.Options as keywords.

@@ -86,6 +86,8 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
     in training; outside of it the statistics are constants, and both means are left
     out. It is FusedBatchNormGradV2 with what cuDNN kept, which the CPU does not read.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16 or float32.
 
     `U`: float32.
@@ -202,6 +204,8 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
         in training; outside of it the statistics are constants, and both means are left
         out. It is FusedBatchNormGradV2 with what cuDNN kept, which the CPU does not
         read.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -322,6 +326,8 @@ def fused_batch_norm_grad_v3(
 
     in training; outside of it the statistics are constants, and both means are left
     out. It is FusedBatchNormGradV2 with what cuDNN kept, which the CPU does not read.
+
+    Gradient: registered.
 
     `FusedBatchNormGradV3.create` in the current scope, with
     FusedBatchNormGradV3.Options as keywords.

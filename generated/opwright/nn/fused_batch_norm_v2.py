@@ -83,6 +83,8 @@ class FusedBatchNormV2(Op, Generic[T, U]):
     FusedBatchNormV3 has one output more for cuDNN, and is what TensorFlow's Python code
     calls.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16 or float32.
 
     `U`: float32.
@@ -211,6 +213,8 @@ class FusedBatchNormV2(Op, Generic[T, U]):
         FusedBatchNormV3 has one output more for cuDNN, and is what TensorFlow's Python
         code calls.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -335,6 +339,8 @@ def fused_batch_norm_v2(
     It is FusedBatchNorm with a dtype of its own for `x`, such as half or bfloat16.
     FusedBatchNormV3 has one output more for cuDNN, and is what TensorFlow's Python code
     calls.
+
+    Gradient: registered.
 
     `FusedBatchNormV2.create` in the current scope, with FusedBatchNormV2.Options as
     keywords.

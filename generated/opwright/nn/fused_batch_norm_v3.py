@@ -85,6 +85,8 @@ class FusedBatchNormV3(Op, Generic[T, U]):
     statistics in training, and by oneDNN outside of it, too. FusedBatchNormGradV3 is
     the gradient. tf.nn.batch_normalization does it from single ops.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16 or float32.
 
     `U`: bfloat16 or float32.
@@ -225,6 +227,8 @@ class FusedBatchNormV3(Op, Generic[T, U]):
         it, too. FusedBatchNormGradV3 is the gradient. tf.nn.batch_normalization does it
         from single ops.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -358,6 +362,8 @@ def fused_batch_norm_v3(
     Sizes that do not fit the channels are refused. An empty batch gives nan for the
     statistics in training, and by oneDNN outside of it, too. FusedBatchNormGradV3 is
     the gradient. tf.nn.batch_normalization does it from single ops.
+
+    Gradient: registered.
 
     `FusedBatchNormV3.create` in the current scope, with FusedBatchNormV3.Options as
     keywords.

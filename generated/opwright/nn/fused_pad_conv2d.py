@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloating,
-        TInt32,
     )
 
 __all__ = ["FusedPadConv2D", "fused_pad_conv2d"]
@@ -59,6 +61,8 @@ class FusedPadConv2D(TensorOp[T]):
 
     Paddings of the batch and of the channels other than 0 are refused, and so are those
     that mirror more than there is.
+
+    Gradient: none registered.
 
     `T`: float16, bfloat16, float32 or float64.
 
@@ -111,6 +115,8 @@ class FusedPadConv2D(TensorOp[T]):
         Paddings of the batch and of the channels other than 0 are refused, and so are
         those that mirror more than there is.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -147,7 +153,16 @@ class FusedPadConv2D(TensorOp[T]):
         op: FusedPadConv2D[U] = new(FusedPadConv2D)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(paddings) is EagerTensor
+                    or type(paddings) is int
+                    and -2147483648 <= paddings <= 2147483647
+                    or fits(TInt32, paddings)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "FusedPadConv2D",
@@ -194,6 +209,8 @@ def fused_pad_conv2d(
     Paddings of the batch and of the channels other than 0 are refused, and so are those
     that mirror more than there is.
 
+    Gradient: none registered.
+
     `FusedPadConv2D.create` in the current scope.
 
     Args:
@@ -232,7 +249,16 @@ def fused_pad_conv2d(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(paddings) is EagerTensor
+                or type(paddings) is int
+                and -2147483648 <= paddings <= 2147483647
+                or fits(TInt32, paddings)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "FusedPadConv2D",

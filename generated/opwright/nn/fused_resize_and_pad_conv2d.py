@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
         TFloat16,
         TFloat32,
         TFloat64,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -69,6 +71,8 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
 
     Paddings of the batch and of the channels other than 0 are refused, and so are those
     that mirror more than there is.
+
+    Gradient: none registered.
 
     `T`: float16, float32 or float64.
 
@@ -148,6 +152,8 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
         Paddings of the batch and of the channels other than 0 are refused, and so are
         those that mirror more than there is.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -192,7 +198,22 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+                and (
+                    type(paddings) is EagerTensor
+                    or type(paddings) is int
+                    and -2147483648 <= paddings <= 2147483647
+                    or fits(TInt32, paddings)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "FusedResizeAndPadConv2D",
@@ -253,6 +274,8 @@ def fused_resize_and_pad_conv2d(
     Paddings of the batch and of the channels other than 0 are refused, and so are those
     that mirror more than there is.
 
+    Gradient: none registered.
+
     `FusedResizeAndPadConv2D.create` in the current scope, with
     FusedResizeAndPadConv2D.Options as keywords.
 
@@ -298,7 +321,22 @@ def fused_resize_and_pad_conv2d(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+            and (
+                type(paddings) is EagerTensor
+                or type(paddings) is int
+                and -2147483648 <= paddings <= 2147483647
+                or fits(TInt32, paddings)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "FusedResizeAndPadConv2D",

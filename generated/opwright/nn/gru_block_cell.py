@@ -69,6 +69,8 @@ class GRUBlockCell(Op, Generic[T]):
     (Cho et al., 2014); in CudnnRNNV3 it acts behind, so that weights of one do not fit
     the other. Sizes that do not fit are refused.
 
+    Gradient: none registered.
+
     `T`: float32.
 
     Attributes:
@@ -131,6 +133,8 @@ class GRUBlockCell(Op, Generic[T]):
         The reset gate acts in front of the product with `w_c`, as in the first paper on
         it (Cho et al., 2014); in CudnnRNNV3 it acts behind, so that weights of one do
         not fit the other. Sizes that do not fit are refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,6 +209,8 @@ def gru_block_cell(
     The reset gate acts in front of the product with `w_c`, as in the first paper on it
     (Cho et al., 2014); in CudnnRNNV3 it acts behind, so that weights of one do not fit
     the other. Sizes that do not fit are refused.
+
+    Gradient: none registered.
 
     `GRUBlockCell.create` in the current scope.
 

@@ -72,6 +72,8 @@ class GRUBlockCellGrad(Op, Generic[T]):
     and those of the biases are sums over the batch, all of which is left to the caller.
     Sizes that do not fit are refused.
 
+    Gradient: none registered.
+
     `T`: float32.
 
     Attributes:
@@ -142,6 +144,8 @@ class GRUBlockCellGrad(Op, Generic[T]):
 
         and those of the biases are sums over the batch, all of which is left to the
         caller. Sizes that do not fit are refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -228,6 +232,8 @@ def gru_block_cell_grad(
 
     and those of the biases are sums over the batch, all of which is left to the caller.
     Sizes that do not fit are refused.
+
+    Gradient: none registered.
 
     `GRUBlockCellGrad.create` in the current scope.
 

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TBool,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -56,6 +59,8 @@ class InTopK(TensorOp[TBool]):
     does a target that is no class.
 
     InTopKV2 takes `k` as an input.
+
+    Gradient: none registered.
 
     `T`: int32 or int64.
 
@@ -99,6 +104,8 @@ class InTopK(TensorOp[TBool]):
 
         InTopKV2 takes `k` as an input.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -123,7 +130,16 @@ class InTopK(TensorOp[TBool]):
         op: InTopK = new(InTopK)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(targets) is EagerTensor
+                    or type(targets) is int
+                    and -2147483648 <= targets <= 2147483647
+                    or fits(TInt32, targets)
+                )
+            ):
                 op.precision = execute(
                     context[CURRENT], "InTopK", None, predictions, targets, "k", k
                 )
@@ -154,6 +170,8 @@ def in_top_k(
 
     InTopKV2 takes `k` as an input.
 
+    Gradient: none registered.
+
     `InTopK.create` in the current scope.
 
     Args:
@@ -179,7 +197,16 @@ def in_top_k(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(targets) is EagerTensor
+                or type(targets) is int
+                and -2147483648 <= targets <= 2147483647
+                or fits(TInt32, targets)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "InTopK", name, predictions, targets, "k", k
             )

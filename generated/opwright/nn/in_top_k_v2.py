@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TBool,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -57,6 +60,8 @@ class InTopKV2(TensorOp[TBool]):
     does a target that is no class.
 
     It differs from InTopK in that `k` may be computed.
+
+    Gradient: none registered.
 
     `T`: int32 or int64.
 
@@ -104,6 +109,8 @@ class InTopKV2(TensorOp[TBool]):
 
         It differs from InTopK in that `k` may be computed.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,7 +135,14 @@ class InTopKV2(TensorOp[TBool]):
         op: InTopKV2 = new(InTopKV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(targets) is type(k) is EagerTensor
+                    or fit_pair(TInt32, targets, k)
+                )
+            ):
                 op.precision = execute(
                     context[CURRENT], "InTopKV2", None, predictions, targets, k
                 )
@@ -159,6 +173,8 @@ def in_top_k_v2(
 
     It differs from InTopK in that `k` may be computed.
 
+    Gradient: none registered.
+
     `InTopKV2.create` in the current scope.
 
     Args:
@@ -184,7 +200,13 @@ def in_top_k_v2(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(targets) is type(k) is EagerTensor or fit_pair(TInt32, targets, k)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "InTopKV2", name, predictions, targets, k
             )

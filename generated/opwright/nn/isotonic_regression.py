@@ -66,6 +66,8 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
     each run. Negate input and output for rows that never go down. Soft ranking and
     sorting are made of it (Blondel et al., 2020).
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
 
@@ -126,6 +128,8 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
         right, in linear time. `segments` numbers the runs, so the gradient is a mean
         over each run. Negate input and output for rows that never go down. Soft ranking
         and sorting are made of it (Blondel et al., 2020).
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -207,6 +211,8 @@ def isotonic_regression(
     right, in linear time. `segments` numbers the runs, so the gradient is a mean over
     each run. Negate input and output for rows that never go down. Soft ranking and
     sorting are made of it (Blondel et al., 2020).
+
+    Gradient: registered.
 
     `IsotonicRegression.create` in the current scope.
 

@@ -43,6 +43,8 @@ class KthOrderStatistic(TensorOp[TFloat32]):
 
     TopKV2 and NthElement run anywhere.
 
+    Gradient: none registered.
+
     Attributes:
         output: float32, `m`. The element of each row.
 
@@ -76,6 +78,8 @@ class KthOrderStatistic(TensorOp[TFloat32]):
         one found.
 
         TopKV2 and NthElement run anywhere.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,6 +124,8 @@ def kth_order_statistic(
     numbers keep theirs. Fewer than `k` elements are larger than the one found.
 
     TopKV2 and NthElement run anywhere.
+
+    Gradient: none registered.
 
     `KthOrderStatistic.create` in the current scope.
 

@@ -43,6 +43,8 @@ class L2Loss(TensorOp[T]):
     without a root, so that the gradient is `t` itself: the usual penalty on weights. An
     empty tensor gives 0. EuclideanNorm takes the root, and can go along axes.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -75,6 +77,8 @@ class L2Loss(TensorOp[T]):
         without a root, so that the gradient is `t` itself: the usual penalty on
         weights. An empty tensor gives 0. EuclideanNorm takes the root, and can go along
         axes.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -111,6 +115,8 @@ def l2_loss(t: Operand[U], *, name: str | None = None, **_unknown: Never) -> Out
 
     without a root, so that the gradient is `t` itself: the usual penalty on weights. An
     empty tensor gives 0. EuclideanNorm takes the root, and can go along axes.
+
+    Gradient: registered.
 
     `L2Loss.create` in the current scope.
 

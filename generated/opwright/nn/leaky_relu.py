@@ -47,6 +47,8 @@ class LeakyRelu(TensorOp[T]):
     Unlike with Relu, a unit whose inputs are all negative still gets a gradient. Elu
     and Selu bend smoothly to a bound instead.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -100,6 +102,8 @@ class LeakyRelu(TensorOp[T]):
         Unlike with Relu, a unit whose inputs are all negative still gets a gradient.
         Elu and Selu bend smoothly to a bound instead.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -151,6 +155,8 @@ def leaky_relu(
 
     Unlike with Relu, a unit whose inputs are all negative still gets a gradient. Elu
     and Selu bend smoothly to a bound instead.
+
+    Gradient: registered.
 
     `LeakyRelu.create` in the current scope, with LeakyRelu.Options as keywords.
 

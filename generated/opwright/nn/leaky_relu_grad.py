@@ -55,6 +55,8 @@ class LeakyReluGrad(TensorOp[T]):
     At 0 the slope counts as `alpha`. What LeakyRelu gave serves as `features` just as
     well, as long as `alpha` is positive.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -109,6 +111,8 @@ class LeakyReluGrad(TensorOp[T]):
 
         At 0 the slope counts as `alpha`. What LeakyRelu gave serves as `features` just
         as well, as long as `alpha` is positive.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -171,6 +175,8 @@ def leaky_relu_grad(
 
     At 0 the slope counts as `alpha`. What LeakyRelu gave serves as `features` just as
     well, as long as `alpha` is positive.
+
+    Gradient: registered.
 
     `LeakyReluGrad.create` in the current scope, with LeakyReluGrad.Options as keywords.
 

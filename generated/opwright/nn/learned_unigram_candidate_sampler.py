@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -23,7 +26,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -69,7 +72,7 @@ class LearnedUnigramCandidateSampler(Op):
     FixedUnigramCandidateSampler has frequencies from the start;
     LogUniformCandidateSampler needs none.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         sampled_candidates: int64, `num_sampled`. Classes that were drawn.
@@ -155,7 +158,7 @@ class LearnedUnigramCandidateSampler(Op):
         FixedUnigramCandidateSampler has frequencies from the start;
         LogUniformCandidateSampler needs none.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,7 +196,16 @@ class LearnedUnigramCandidateSampler(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(true_classes) is EagerTensor
+                    or type(true_classes) is int
+                    and -9223372036854775808 <= true_classes <= 9223372036854775807
+                    or fits(TInt64, true_classes)
+                )
+            ):
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
@@ -266,7 +278,7 @@ def learned_unigram_candidate_sampler(
     FixedUnigramCandidateSampler has frequencies from the start;
     LogUniformCandidateSampler needs none.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `LearnedUnigramCandidateSampler.create` in the current scope, with
     LearnedUnigramCandidateSampler.Options as keywords.
@@ -304,7 +316,16 @@ def learned_unigram_candidate_sampler(
     fast_path_error = None
     _result: LearnedUnigramCandidateSamplerOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(true_classes) is EagerTensor
+                or type(true_classes) is int
+                and -9223372036854775808 <= true_classes <= 9223372036854775807
+                or fits(TInt64, true_classes)
+            )
+        ):
             _result = LearnedUnigramCandidateSamplerOutputs._make(
                 execute(
                     context[CURRENT],

@@ -45,6 +45,8 @@ class LogSoftmax(TensorOp[T]):
     have their logarithm. A scalar is refused. SoftmaxCrossEntropyWithLogits makes a
     loss of it.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -79,6 +81,8 @@ class LogSoftmax(TensorOp[T]):
         first, so that nothing overflows, and probabilities too small for Softmax to
         show still have their logarithm. A scalar is refused.
         SoftmaxCrossEntropyWithLogits makes a loss of it.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -121,6 +125,8 @@ def log_softmax(
     so that nothing overflows, and probabilities too small for Softmax to show still
     have their logarithm. A scalar is refused. SoftmaxCrossEntropyWithLogits makes a
     loss of it.
+
+    Gradient: registered.
 
     `LogSoftmax.create` in the current scope.
 

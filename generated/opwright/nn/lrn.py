@@ -64,6 +64,8 @@ class LRN(TensorOp[T]):
 
     Newer networks normalize batches instead, with FusedBatchNormV3.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16 or float32.
 
     Attributes:
@@ -140,6 +142,8 @@ class LRN(TensorOp[T]):
         depth_radius + 1 for that.
 
         Newer networks normalize batches instead, with FusedBatchNormV3.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -227,6 +231,8 @@ def lrn(
     that.
 
     Newer networks normalize batches instead, with FusedBatchNormV3.
+
+    Gradient: registered.
 
     `LRN.create` in the current scope, with LRN.Options as keywords.
 

@@ -65,6 +65,8 @@ class LRNGrad(TensorOp[T]):
 
     The options have to be those of LRN. Shapes that differ are refused.
 
+    Gradient: none registered.
+
     `T`: float16, bfloat16 or float32.
 
     Attributes:
@@ -147,6 +149,8 @@ class LRNGrad(TensorOp[T]):
                 g[k] * y[k] / norm[k]
 
         The options have to be those of LRN. Shapes that differ are refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -237,6 +241,8 @@ def lrn_grad(
             g[k] * y[k] / norm[k]
 
     The options have to be those of LRN. Shapes that differ are refused.
+
+    Gradient: none registered.
 
     `LRNGrad.create` in the current scope, with LRNGrad.Options as keywords.
 

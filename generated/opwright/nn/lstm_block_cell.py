@@ -88,6 +88,8 @@ class LSTMBlockCell(Op, Generic[T]):
     Sizes that do not fit are refused, but for those of the peephole weights, which the
     kernel does not look at: shorter ones are read past their end.
 
+    Gradient: none registered.
+
     `T`: float16 or float32.
 
     Attributes:
@@ -208,6 +210,8 @@ class LSTMBlockCell(Op, Generic[T]):
         GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
         Sizes that do not fit are refused, but for those of the peephole weights, which
         the kernel does not look at: shorter ones are read past their end.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -333,6 +337,8 @@ def lstm_block_cell(
     GRUBlockCell has a cell with fewer gates, and CudnnRNNV3 runs stacks of layers.
     Sizes that do not fit are refused, but for those of the peephole weights, which the
     kernel does not look at: shorter ones are read past their end.
+
+    Gradient: none registered.
 
     `LSTMBlockCell.create` in the current scope, with LSTMBlockCell.Options as keywords.
 

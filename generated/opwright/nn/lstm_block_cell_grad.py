@@ -84,6 +84,8 @@ class LSTMBlockCellGrad(Op, Generic[T]):
     which is left to the caller. Sizes that do not fit are refused, but for those of the
     peephole weights, which the kernel does not look at.
 
+    Gradient: none registered.
+
     `T`: float16 or float32.
 
     Attributes:
@@ -173,6 +175,8 @@ class LSTMBlockCellGrad(Op, Generic[T]):
 
         which is left to the caller. Sizes that do not fit are refused, but for those of
         the peephole weights, which the kernel does not look at.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -313,6 +317,8 @@ def lstm_block_cell_grad(
 
     which is left to the caller. Sizes that do not fit are refused, but for those of the
     peephole weights, which the kernel does not look at.
+
+    Gradient: none registered.
 
     `LSTMBlockCellGrad.create` in the current scope.
 

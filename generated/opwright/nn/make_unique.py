@@ -43,6 +43,8 @@ class MakeUnique(TensorOp[TFloat32]):
     It is what lets TopKUnique find positions. TopKWithUnique does both; other devices
     have no kernel.
 
+    Gradient: none registered.
+
     Attributes:
         output: float32, `m n`. The same rows, slightly changed.
 
@@ -76,6 +78,8 @@ class MakeUnique(TensorOp[TFloat32]):
 
         It is what lets TopKUnique find positions. TopKWithUnique does both; other
         devices have no kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -118,6 +122,8 @@ def make_unique(
 
     It is what lets TopKUnique find positions. TopKWithUnique does both; other devices
     have no kernel.
+
+    Gradient: none registered.
 
     `MakeUnique.create` in the current scope.
 

@@ -74,6 +74,8 @@ class MaxPool(TensorOp[T]):
     channels. MaxPoolV2 takes sizes and strides as inputs, MaxPoolWithArgmax tells where
     the maxima are, AvgPool takes means.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8, uint16
     or qint8.
 
@@ -159,6 +161,8 @@ class MaxPool(TensorOp[T]):
         works if it is along them alone, its stride is as large as the window, and that
         divides the channels. MaxPoolV2 takes sizes and strides as inputs,
         MaxPoolWithArgmax tells where the maxima are, AvgPool takes means.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -268,6 +272,8 @@ def max_pool(
     it is along them alone, its stride is as large as the window, and that divides the
     channels. MaxPoolV2 takes sizes and strides as inputs, MaxPoolWithArgmax tells where
     the maxima are, AvgPool takes means.
+
+    Gradient: registered.
 
     `MaxPool.create` in the current scope, with MaxPool.Options as keywords.
 

@@ -65,6 +65,8 @@ class MaxPool3D(TensorOp[T]):
 
     A window with sizes other than 1 along the batch or the channels is refused.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16 or float32.
 
     Attributes:
@@ -137,6 +139,8 @@ class MaxPool3D(TensorOp[T]):
         finite number.
 
         A window with sizes other than 1 along the batch or the channels is refused.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -234,6 +238,8 @@ def max_pool3d(
     does a nan, and a window of nothing but nan and -inf gives the lowest finite number.
 
     A window with sizes other than 1 along the batch or the channels is refused.
+
+    Gradient: registered.
 
     `MaxPool3D.create` in the current scope, with MaxPool3D.Options as keywords.
 

@@ -67,6 +67,8 @@ class MaxPool3DGrad(TensorOp[T]):
     what MaxPool3D gave loses gradients. Shapes that MaxPool3D would not give are
     refused.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16 or float32.
 
     `TInput`: float16, bfloat16 or float32.
@@ -141,6 +143,8 @@ class MaxPool3DGrad(TensorOp[T]):
         the CPU, what equals `orig_output` counts as the maximum, so an `orig_output`
         that is not what MaxPool3D gave loses gradients. Shapes that MaxPool3D would not
         give are refused.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -249,6 +253,8 @@ def max_pool3d_grad(
     what equals `orig_output` counts as the maximum, so an `orig_output` that is not
     what MaxPool3D gave loses gradients. Shapes that MaxPool3D would not give are
     refused.
+
+    Gradient: registered.
 
     `MaxPool3DGrad.create` in the current scope, with MaxPool3DGrad.Options as keywords.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -61,6 +63,8 @@ class MaxPool3DGradGrad(TensorOp[T]):
     MaxPool3DGrad moves each gradient to where the maximum of its window is. Turned
     around, this op picks from `grad` what lies at the maxima. Shapes that do not go
     together are refused.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -136,6 +140,8 @@ class MaxPool3DGradGrad(TensorOp[T]):
         around, this op picks from `grad` what lies at the maxima. Shapes that do not go
         together are refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -185,7 +191,14 @@ class MaxPool3DGradGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(orig_input) is type(orig_output) is type(grad) is EagerTensor
+                    or fit_together(None, orig_input, orig_output, grad)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MaxPool3DGradGrad",
@@ -241,6 +254,8 @@ def max_pool3d_grad_grad(
     around, this op picks from `grad` what lies at the maxima. Shapes that do not go
     together are refused.
 
+    Gradient: registered.
+
     `MaxPool3DGradGrad.create` in the current scope, with MaxPool3DGradGrad.Options as
     keywords.
 
@@ -290,7 +305,14 @@ def max_pool3d_grad_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(orig_input) is type(orig_output) is type(grad) is EagerTensor
+                or fit_together(None, orig_input, orig_output, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MaxPool3DGradGrad",

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TFloat32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -64,6 +67,8 @@ class MaxPoolGrad(TensorOp[T]):
     Shapes that MaxPool would not give are refused, and so are windows along the
     channels. MaxPoolGradV2 takes sizes and strides as inputs, MaxPoolGradWithArgmax
     goes by places that were kept.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -149,6 +154,8 @@ class MaxPoolGrad(TensorOp[T]):
         channels. MaxPoolGradV2 takes sizes and strides as inputs, MaxPoolGradWithArgmax
         goes by places that were kept.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -202,7 +209,14 @@ class MaxPoolGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(orig_input) is type(orig_output) is type(grad) is EagerTensor
+                    or fit_together(TFloat32, orig_input, orig_output, grad)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MaxPoolGrad",
@@ -266,6 +280,8 @@ def max_pool_grad(
     channels. MaxPoolGradV2 takes sizes and strides as inputs, MaxPoolGradWithArgmax
     goes by places that were kept.
 
+    Gradient: registered.
+
     `MaxPoolGrad.create` in the current scope, with MaxPoolGrad.Options as keywords.
 
     Args:
@@ -316,7 +332,14 @@ def max_pool_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(orig_input) is type(orig_output) is type(grad) is EagerTensor
+                or fit_together(TFloat32, orig_input, orig_output, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MaxPoolGrad",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -67,6 +69,8 @@ class MaxPoolGradGrad(TensorOp[T]):
     `orig_output`, such as one of nan, gives 0. Shapes that do not go together are
     refused, and so are windows along the batch or the channels. MaxPoolGradGradV2 takes
     sizes and strides as inputs.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -147,6 +151,8 @@ class MaxPoolGradGrad(TensorOp[T]):
         refused, and so are windows along the batch or the channels. MaxPoolGradGradV2
         takes sizes and strides as inputs.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -194,7 +200,14 @@ class MaxPoolGradGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(orig_input) is type(orig_output) is type(grad) is EagerTensor
+                    or fit_together(None, orig_input, orig_output, grad)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MaxPoolGradGrad",
@@ -256,6 +269,8 @@ def max_pool_grad_grad(
     refused, and so are windows along the batch or the channels. MaxPoolGradGradV2 takes
     sizes and strides as inputs.
 
+    Gradient: registered.
+
     `MaxPoolGradGrad.create` in the current scope, with MaxPoolGradGrad.Options as
     keywords.
 
@@ -303,7 +318,14 @@ def max_pool_grad_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(orig_input) is type(orig_output) is type(grad) is EagerTensor
+                or fit_together(None, orig_input, orig_output, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MaxPoolGradGrad",

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameOperand,
-        TInt32,
         TReal,
     )
     from typing_extensions import Self
@@ -64,6 +67,8 @@ class MaxPoolGradGradV2(TensorOp[T]):
 
     Shapes that do not go together are refused, and so are windows along the batch or
     the channels.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -144,6 +149,8 @@ class MaxPoolGradGradV2(TensorOp[T]):
         Shapes that do not go together are refused, and so are windows along the batch
         or the channels.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -190,7 +197,26 @@ class MaxPoolGradGradV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(ksize) is EagerTensor
+                    or type(ksize) is int
+                    and -2147483648 <= ksize <= 2147483647
+                    or fits(TInt32, ksize)
+                )
+                and (
+                    type(strides) is EagerTensor
+                    or type(strides) is int
+                    and -2147483648 <= strides <= 2147483647
+                    or fits(TInt32, strides)
+                )
+                and (
+                    type(orig_input) is type(orig_output) is type(grad) is EagerTensor
+                    or fit_together(None, orig_input, orig_output, grad)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MaxPoolGradGradV2",
@@ -243,6 +269,8 @@ def max_pool_grad_grad_v2(
     Shapes that do not go together are refused, and so are windows along the batch or
     the channels.
 
+    Gradient: none registered.
+
     `MaxPoolGradGradV2.create` in the current scope, with MaxPoolGradGradV2.Options as
     keywords.
 
@@ -290,7 +318,26 @@ def max_pool_grad_grad_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(ksize) is EagerTensor
+                or type(ksize) is int
+                and -2147483648 <= ksize <= 2147483647
+                or fits(TInt32, ksize)
+            )
+            and (
+                type(strides) is EagerTensor
+                or type(strides) is int
+                and -2147483648 <= strides <= 2147483647
+                or fits(TInt32, strides)
+            )
+            and (
+                type(orig_input) is type(orig_output) is type(grad) is EagerTensor
+                or fit_together(None, orig_input, orig_output, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MaxPoolGradGradV2",

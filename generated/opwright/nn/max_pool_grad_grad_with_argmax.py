@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -68,6 +70,8 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
 
     which is what MaxPoolGradWithArgmax does, turned around. MaxPoolGradGrad does it
     where places were not kept.
+
+    Gradient: none registered.
 
     `Targmax`: int32 or int64.
 
@@ -143,6 +147,8 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
         which is what MaxPoolGradWithArgmax does, turned around. MaxPoolGradGrad does it
         where places were not kept.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -182,7 +188,16 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(grad) is EagerTensor
+                    or type(grad) is int
+                    and 0 <= grad <= 127
+                    or fit_pair(None, input, grad)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MaxPoolGradGradWithArgmax",
@@ -241,6 +256,8 @@ def max_pool_grad_grad_with_argmax(
     which is what MaxPoolGradWithArgmax does, turned around. MaxPoolGradGrad does it
     where places were not kept.
 
+    Gradient: none registered.
+
     `MaxPoolGradGradWithArgmax.create` in the current scope, with
     MaxPoolGradGradWithArgmax.Options as keywords.
 
@@ -280,7 +297,16 @@ def max_pool_grad_grad_with_argmax(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(grad) is EagerTensor
+                or type(grad) is int
+                and 0 <= grad <= 127
+                or fit_pair(None, input, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MaxPoolGradGradWithArgmax",

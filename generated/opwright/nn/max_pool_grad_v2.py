@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TFloat32,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameOperand,
-        TInt32,
         TReal,
     )
     from typing_extensions import Self
@@ -59,6 +63,8 @@ class MaxPoolGradV2(TensorOp[T]):
     `grad` goes to the place in its window where the maximum is, the first of several on
     the CPU, and adds up where windows share it. Shapes that MaxPoolV2 would not give
     are refused, and so are windows along the channels.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -134,6 +140,8 @@ class MaxPoolGradV2(TensorOp[T]):
         several on the CPU, and adds up where windows share it. Shapes that MaxPoolV2
         would not give are refused, and so are windows along the channels.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,7 +188,26 @@ class MaxPoolGradV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(ksize) is EagerTensor
+                    or type(ksize) is int
+                    and -2147483648 <= ksize <= 2147483647
+                    or fits(TInt32, ksize)
+                )
+                and (
+                    type(strides) is EagerTensor
+                    or type(strides) is int
+                    and -2147483648 <= strides <= 2147483647
+                    or fits(TInt32, strides)
+                )
+                and (
+                    type(orig_input) is type(orig_output) is type(grad) is EagerTensor
+                    or fit_together(TFloat32, orig_input, orig_output, grad)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MaxPoolGradV2",
@@ -230,6 +257,8 @@ def max_pool_grad_v2(
     the CPU, and adds up where windows share it. Shapes that MaxPoolV2 would not give
     are refused, and so are windows along the channels.
 
+    Gradient: registered.
+
     `MaxPoolGradV2.create` in the current scope, with MaxPoolGradV2.Options as keywords.
 
     Args:
@@ -276,7 +305,26 @@ def max_pool_grad_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(ksize) is EagerTensor
+                or type(ksize) is int
+                and -2147483648 <= ksize <= 2147483647
+                or fits(TInt32, ksize)
+            )
+            and (
+                type(strides) is EagerTensor
+                or type(strides) is int
+                and -2147483648 <= strides <= 2147483647
+                or fits(TInt32, strides)
+            )
+            and (
+                type(orig_input) is type(orig_output) is type(grad) is EagerTensor
+                or fit_together(TFloat32, orig_input, orig_output, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MaxPoolGradV2",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -66,6 +68,8 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
     Places are not to be trusted to anyone: one outside of `input` ends the process on
     the CPU, and is left out on GPUs. `include_batch_in_index` has to be what it was in
     MaxPoolWithArgmax.
+
+    Gradient: none registered.
 
     `Targmax`: int32 or int64.
 
@@ -141,6 +145,8 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
         on the CPU, and is left out on GPUs. `include_batch_in_index` has to be what it
         was in MaxPoolWithArgmax.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -181,7 +187,16 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(grad) is EagerTensor
+                    or type(grad) is int
+                    and 0 <= grad <= 127
+                    or fit_pair(None, input, grad)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MaxPoolGradWithArgmax",
@@ -240,6 +255,8 @@ def max_pool_grad_with_argmax(
     the CPU, and is left out on GPUs. `include_batch_in_index` has to be what it was in
     MaxPoolWithArgmax.
 
+    Gradient: none registered.
+
     `MaxPoolGradWithArgmax.create` in the current scope, with
     MaxPoolGradWithArgmax.Options as keywords.
 
@@ -280,7 +297,16 @@ def max_pool_grad_with_argmax(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(grad) is EagerTensor
+                or type(grad) is int
+                and 0 <= grad <= 127
+                or fit_pair(None, input, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MaxPoolGradWithArgmax",

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloating,
-        TInt32,
         TQint8,
         TSigned,
         TUint8,
@@ -72,6 +74,8 @@ class MaxPoolV2(TensorOp[T]):
     Windows along the batch are refused. On the CPU a window along the channels works if
     it is along them alone, its stride is as large as the window, and that divides the
     channels. MaxPool also knows explicit paddings.
+
+    Gradient: registered.
 
     `T`: float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8, uint16
     or qint8.
@@ -154,6 +158,8 @@ class MaxPoolV2(TensorOp[T]):
         works if it is along them alone, its stride is as large as the window, and that
         divides the channels. MaxPool also knows explicit paddings.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -193,7 +199,22 @@ class MaxPoolV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(ksize) is EagerTensor
+                    or type(ksize) is int
+                    and -2147483648 <= ksize <= 2147483647
+                    or fits(TInt32, ksize)
+                )
+                and (
+                    type(strides) is EagerTensor
+                    or type(strides) is int
+                    and -2147483648 <= strides <= 2147483647
+                    or fits(TInt32, strides)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MaxPoolV2",
@@ -247,6 +268,8 @@ def max_pool_v2(
     it is along them alone, its stride is as large as the window, and that divides the
     channels. MaxPool also knows explicit paddings.
 
+    Gradient: registered.
+
     `MaxPoolV2.create` in the current scope, with MaxPoolV2.Options as keywords.
 
     Args:
@@ -286,7 +309,22 @@ def max_pool_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(ksize) is EagerTensor
+                or type(ksize) is int
+                and -2147483648 <= ksize <= 2147483647
+                or fits(TInt32, ksize)
+            )
+            and (
+                type(strides) is EagerTensor
+                or type(strides) is int
+                and -2147483648 <= strides <= 2147483647
+                or fits(TInt32, strides)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MaxPoolV2",

@@ -83,6 +83,8 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
     rows or columns too is refused. A nan counts there only where it is the first of its
     window. MaxPool does it without the places.
 
+    Gradient: registered.
+
     `Targmax`: int32 or int64.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
@@ -190,6 +192,8 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         along the channels is passed over, and so is a window along them alone, while
         one along rows or columns too is refused. A nan counts there only where it is
         the first of its window. MaxPool does it without the places.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -321,6 +325,8 @@ def max_pool_with_argmax(
     the channels is passed over, and so is a window along them alone, while one along
     rows or columns too is refused. A nan counts there only where it is the first of its
     window. MaxPool does it without the places.
+
+    Gradient: registered.
 
     `MaxPoolWithArgmax.create` in the current scope, with MaxPoolWithArgmax.Options as
     keywords.

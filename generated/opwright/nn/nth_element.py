@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -23,7 +26,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TInt32, TReal
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TReal
     from typing_extensions import Self
 
 __all__ = ["NthElement", "nth_element"]
@@ -52,6 +55,8 @@ class NthElement(TensorOp[T]):
 
     A nan compares with nothing: in a row that holds one, any element may come out. `n`
     below 0, or not below the size of a row, is refused, and so is a scalar `input`.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -116,6 +121,8 @@ class NthElement(TensorOp[T]):
         `n` below 0, or not below the size of a row, is refused, and so is a scalar
         `input`.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -142,7 +149,16 @@ class NthElement(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(n) is EagerTensor
+                    or type(n) is int
+                    and -2147483648 <= n <= 2147483647
+                    or fits(TInt32, n)
+                )
+            ):
                 op.values = execute(
                     context[CURRENT],
                     "NthElement",
@@ -182,6 +198,8 @@ def nth_element(
     A nan compares with nothing: in a row that holds one, any element may come out. `n`
     below 0, or not below the size of a row, is refused, and so is a scalar `input`.
 
+    Gradient: registered.
+
     `NthElement.create` in the current scope, with NthElement.Options as keywords.
 
     Args:
@@ -208,7 +226,16 @@ def nth_element(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(n) is EagerTensor
+                or type(n) is int
+                and -2147483648 <= n <= 2147483647
+                or fits(TInt32, n)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "NthElement",

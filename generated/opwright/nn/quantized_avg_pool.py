@@ -68,6 +68,8 @@ class QuantizedAvgPool(Op, Generic[T]):
     A window along the batch is refused, one along the channels gives empty tensors.
     AvgPool does it for floats.
 
+    Gradient: none registered.
+
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
     Attributes:
@@ -123,6 +125,8 @@ class QuantizedAvgPool(Op, Generic[T]):
         windows stick out, with `SAME`, what is outside does not count. Channels come
         last. A window along the batch is refused, one along the channels gives empty
         tensors. AvgPool does it for floats.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,6 +210,8 @@ def quantized_avg_pool(
     windows stick out, with `SAME`, what is outside does not count. Channels come last.
     A window along the batch is refused, one along the channels gives empty tensors.
     AvgPool does it for floats.
+
+    Gradient: none registered.
 
     `QuantizedAvgPool.create` in the current scope.
 

@@ -11,6 +11,7 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -88,6 +90,8 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
     without the factor gamma unless `scale_after_normalization` is set. Each input has a
     range of its own; the outcome is in 32 bits, with the range that they stand for. A
     single channel is refused. For floats, FusedBatchNormV3 does it.
+
+    Gradient: none registered.
 
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
@@ -174,6 +178,8 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
         has a range of its own; the outcome is in 32 bits, with the range that they
         stand for. A single channel is refused. For floats, FusedBatchNormV3 does it.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -233,7 +239,19 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(t)
+                    is type(m)
+                    is type(v)
+                    is type(beta)
+                    is type(gamma)
+                    is EagerTensor
+                    or fit_together(None, t, m, v, beta, gamma)
+                )
+            ):
                 op.result, op.result_min, op.result_max = execute(
                     context[CURRENT],
                     "QuantizedBatchNormWithGlobalNormalization",
@@ -329,6 +347,8 @@ def quantized_batch_norm_with_global_normalization(
     range of its own; the outcome is in 32 bits, with the range that they stand for. A
     single channel is refused. For floats, FusedBatchNormV3 does it.
 
+    Gradient: none registered.
+
     `QuantizedBatchNormWithGlobalNormalization.create` in the current scope.
 
     Args:
@@ -382,7 +402,19 @@ def quantized_batch_norm_with_global_normalization(
     fast_path_error = None
     _result: QuantizedBatchNormWithGlobalNormalizationOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(t)
+                is type(m)
+                is type(v)
+                is type(beta)
+                is type(gamma)
+                is EagerTensor
+                or fit_together(None, t, m, v, beta, gamma)
+            )
+        ):
             _result = QuantizedBatchNormWithGlobalNormalizationOutputs._make(
                 execute(
                     context[CURRENT],

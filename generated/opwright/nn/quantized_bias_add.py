@@ -72,6 +72,8 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
     the sum, and the range of that comes out. A bias of another size than the last axis,
     and bounds that are no scalars, are refused. BiasAdd does it for floats.
 
+    Gradient: none registered.
+
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
     `T2`: qint8, quint8, qint32, qint16 or quint16.
@@ -138,6 +140,8 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
         for the sum, and the range of that comes out. A bias of another size than the
         last axis, and bounds that are no scalars, are refused. BiasAdd does it for
         floats.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -224,6 +228,8 @@ def quantized_bias_add(
     The two have ranges of their own; both are brought to the same scale, with room for
     the sum, and the range of that comes out. A bias of another size than the last axis,
     and bounds that are no scalars, are refused. BiasAdd does it for floats.
+
+    Gradient: none registered.
 
     `QuantizedBiasAdd.create` in the current scope.
 

@@ -93,6 +93,8 @@ class QuantizedConv2D(Op, Generic[OutType]):
     in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty
     tensors.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
@@ -229,6 +231,8 @@ class QuantizedConv2D(Op, Generic[OutType]):
         which asks for a constant as `filter`: so it works in a tf.function, and is
         refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give
         empty tensors.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -391,6 +395,8 @@ def quantized_conv2d(
     which asks for a constant as `filter`: so it works in a tf.function, and is refused
     in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty
     tensors.
+
+    Gradient: none registered.
 
     `QuantizedConv2D.create` in the current scope, with QuantizedConv2D.Options as
     keywords.

@@ -91,6 +91,8 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
     succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
     its own.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
@@ -228,6 +230,8 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
         tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager
         calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a
         kernel of its own.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -392,6 +396,8 @@ def quantized_conv2d_and_relu(
     tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls
     succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
     its own.
+
+    Gradient: none registered.
 
     `QuantizedConv2DAndRelu.create` in the current scope, with
     QuantizedConv2DAndRelu.Options as keywords.

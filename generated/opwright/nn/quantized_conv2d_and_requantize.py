@@ -94,6 +94,8 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
     succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
     its own.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
@@ -240,6 +242,8 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
         tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager
         calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a
         kernel of its own.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -426,6 +430,8 @@ def quantized_conv2d_and_requantize(
     tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls
     succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
     its own.
+
+    Gradient: none registered.
 
     `QuantizedConv2DAndRequantize.create` in the current scope, with
     QuantizedConv2DAndRequantize.Options as keywords.

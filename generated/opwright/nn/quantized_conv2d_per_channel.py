@@ -93,6 +93,8 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
     its own. Each filter has a range of its own, which keeps more digits where filters
     differ in size.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
@@ -223,6 +225,8 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a
         kernel of its own. Each filter has a range of its own, which keeps more digits
         where filters differ in size.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -379,6 +383,8 @@ def quantized_conv2d_per_channel(
     succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
     its own. Each filter has a range of its own, which keeps more digits where filters
     differ in size.
+
+    Gradient: none registered.
 
     `QuantizedConv2DPerChannel.create` in the current scope, with
     QuantizedConv2DPerChannel.Options as keywords.

@@ -102,6 +102,8 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
     succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
     its own.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
@@ -254,6 +256,8 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
         tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager
         calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a
         kernel of its own.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -449,6 +453,8 @@ def quantized_conv2d_with_bias_and_relu_and_requantize(
     tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls
     succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
     its own.
+
+    Gradient: none registered.
 
     `QuantizedConv2DWithBiasAndReluAndRequantize.create` in the current scope, with
     QuantizedConv2DWithBiasAndReluAndRequantize.Options as keywords.

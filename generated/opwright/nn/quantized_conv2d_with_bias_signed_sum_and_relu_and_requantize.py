@@ -110,6 +110,8 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
     with a quint8 filter has a kernel of its own. The summand is signed, other than in
     QuantizedConv2DWithBiasSumAndReluAndRequantize.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
@@ -278,6 +280,8 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
         TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors.
         QuantizedConv2D with a quint8 filter has a kernel of its own. The summand is
         signed, other than in QuantizedConv2DWithBiasSumAndReluAndRequantize.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -496,6 +500,8 @@ def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
     TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
     with a quint8 filter has a kernel of its own. The summand is signed, other than in
     QuantizedConv2DWithBiasSumAndReluAndRequantize.
+
+    Gradient: none registered.
 
     `QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.create` in the current scope,
     with QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.Options as keywords.

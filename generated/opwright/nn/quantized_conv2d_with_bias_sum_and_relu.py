@@ -95,6 +95,8 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
     TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
     with a quint8 filter has a kernel of its own.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
@@ -240,6 +242,8 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
         in eager code, and in a tf.function it may end the process. With
         TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors.
         QuantizedConv2D with a quint8 filter has a kernel of its own.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -428,6 +432,8 @@ def quantized_conv2d_with_bias_sum_and_relu(
     eager code, and in a tf.function it may end the process. With
     TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
     with a quint8 filter has a kernel of its own.
+
+    Gradient: none registered.
 
     `QuantizedConv2DWithBiasSumAndRelu.create` in the current scope, with
     QuantizedConv2DWithBiasSumAndRelu.Options as keywords.

@@ -110,6 +110,8 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
     with a quint8 filter has a kernel of its own. The summand is unsigned;
     QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
@@ -277,6 +279,8 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
         TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors.
         QuantizedConv2D with a quint8 filter has a kernel of its own. The summand is
         unsigned; QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -495,6 +499,8 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
     TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors. QuantizedConv2D
     with a quint8 filter has a kernel of its own. The summand is unsigned;
     QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
+
+    Gradient: none registered.
 
     `QuantizedConv2DWithBiasSumAndReluAndRequantize.create` in the current scope, with
     QuantizedConv2DWithBiasSumAndReluAndRequantize.Options as keywords.

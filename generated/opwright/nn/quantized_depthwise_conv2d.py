@@ -90,6 +90,8 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
     succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
     its own.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
@@ -219,6 +221,8 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
         tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager
         calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a
         kernel of its own.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -374,6 +378,8 @@ def quantized_depthwise_conv2d(
     tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls
     succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
     its own.
+
+    Gradient: none registered.
 
     `QuantizedDepthwiseConv2D.create` in the current scope, with
     QuantizedDepthwiseConv2D.Options as keywords.

@@ -105,6 +105,8 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
     succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
     its own.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
@@ -259,6 +261,8 @@ class QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType])
         tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager
         calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a
         kernel of its own.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -456,6 +460,8 @@ def quantized_depthwise_conv2d_with_bias_and_relu_and_requantize(
     tf.function, and is refused in eager code. With TF_ENABLE_ONEDNN_OPTS=0 eager calls
     succeed and give empty tensors. QuantizedConv2D with a quint8 filter has a kernel of
     its own.
+
+    Gradient: none registered.
 
     `QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.create` in the current scope,
     with QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize.Options as keywords.

@@ -80,6 +80,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
     `given_y_max` say, with the rest cut off. A range whose lower end is not below its
     upper end is refused.
 
+    Gradient: none registered.
+
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
     Attributes:
@@ -193,6 +195,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
         `given_y_min` and `given_y_max` say, with the rest cut off. A range whose lower
         end is not below its upper end is refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -298,6 +302,8 @@ def quantized_instance_norm(
     one that it has, at least `min_separation` wide, or that which `given_y_min` and
     `given_y_max` say, with the rest cut off. A range whose lower end is not below its
     upper end is refused.
+
+    Gradient: none registered.
 
     `QuantizedInstanceNorm.create` in the current scope, with
     QuantizedInstanceNorm.Options as keywords.

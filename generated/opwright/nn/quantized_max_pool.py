@@ -67,6 +67,8 @@ class QuantizedMaxPool(Op, Generic[T]):
     Channels come last. Windows along the batch or the channels are refused. MaxPool
     does it for floats.
 
+    Gradient: none registered.
+
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
     Attributes:
@@ -121,6 +123,8 @@ class QuantizedMaxPool(Op, Generic[T]):
         on the integers themselves, so that the range stays what it was. Padding never
         wins. Channels come last. Windows along the batch or the channels are refused.
         MaxPool does it for floats.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -203,6 +207,8 @@ def quantized_max_pool(
     on the integers themselves, so that the range stays what it was. Padding never wins.
     Channels come last. Windows along the batch or the channels are refused. MaxPool
     does it for floats.
+
+    Gradient: none registered.
 
     `QuantizedMaxPool.create` in the current scope.
 

@@ -66,6 +66,8 @@ class QuantizedRelu(Op, Generic[OutType]):
     and the range stays what it was. QuantizedRelu6 has an upper bound as well, Relu is
     for floats.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `out_type`: qint8, quint8, qint32, qint16 or quint16.
@@ -140,6 +142,8 @@ class QuantizedRelu(Op, Generic[OutType]):
         in the numbers that the integers stand for: those below the integer of 0 become
         it, and the range stays what it was. QuantizedRelu6 has an upper bound as well,
         Relu is for floats.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -233,6 +237,8 @@ def quantized_relu(
     in the numbers that the integers stand for: those below the integer of 0 become it,
     and the range stays what it was. QuantizedRelu6 has an upper bound as well, Relu is
     for floats.
+
+    Gradient: none registered.
 
     `QuantizedRelu.create` in the current scope.
 

@@ -66,6 +66,8 @@ class QuantizedRelu6(Op, Generic[OutType]):
     of 6, and the range stays what it was. QuantizedRelu has no upper bound, Relu6 is
     for floats.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `out_type`: qint8, quint8, qint32, qint16 or quint16.
@@ -141,6 +143,8 @@ class QuantizedRelu6(Op, Generic[OutType]):
         in the numbers that the integers stand for: those outside become the integer of
         0 or of 6, and the range stays what it was. QuantizedRelu has no upper bound,
         Relu6 is for floats.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -234,6 +238,8 @@ def quantized_relu6(
     in the numbers that the integers stand for: those outside become the integer of 0 or
     of 6, and the range stays what it was. QuantizedRelu has no upper bound, Relu6 is
     for floats.
+
+    Gradient: none registered.
 
     `QuantizedRelu6.create` in the current scope.
 

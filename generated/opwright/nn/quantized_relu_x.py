@@ -66,6 +66,8 @@ class QuantizedReluX(Op, Generic[OutType]):
     in the numbers that the integers stand for. No TensorFlow package has a kernel for
     it: QuantizedRelu6 has the bound 6, and QuantizedRelu none.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `out_type`: qint8, quint8, qint32, qint16 or quint16.
@@ -143,6 +145,8 @@ class QuantizedReluX(Op, Generic[OutType]):
 
         in the numbers that the integers stand for. No TensorFlow package has a kernel
         for it: QuantizedRelu6 has the bound 6, and QuantizedRelu none.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -239,6 +243,8 @@ def quantized_relu_x(
 
     in the numbers that the integers stand for. No TensorFlow package has a kernel for
     it: QuantizedRelu6 has the bound 6, and QuantizedRelu none.
+
+    Gradient: none registered.
 
     `QuantizedReluX.create` in the current scope.
 

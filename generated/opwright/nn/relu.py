@@ -48,6 +48,8 @@ class Relu(TensorOp[T]):
     qint8 goes through a kernel for GPUs alone, which wants a number of elements that 4
     divides.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32, uint64 or qint8.
 
@@ -85,6 +87,8 @@ class Relu(TensorOp[T]):
 
         qint8 goes through a kernel for GPUs alone, which wants a number of elements
         that 4 divides.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,6 +132,8 @@ def relu(
 
     qint8 goes through a kernel for GPUs alone, which wants a number of elements that 4
     divides.
+
+    Gradient: registered.
 
     `Relu.create` in the current scope.
 

@@ -44,6 +44,8 @@ class Relu6(TensorOp[T]):
     networks for phones rely on. A nan stays nan. Relu has no upper bound, ClipByValue
     any two.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
 
@@ -77,6 +79,8 @@ class Relu6(TensorOp[T]):
         The upper bound keeps the numbers in a range that few bits can resolve, which
         networks for phones rely on. A nan stays nan. Relu has no upper bound,
         ClipByValue any two.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,6 +120,8 @@ def relu6(
     The upper bound keeps the numbers in a range that few bits can resolve, which
     networks for phones rely on. A nan stays nan. Relu has no upper bound, ClipByValue
     any two.
+
+    Gradient: registered.
 
     `Relu6.create` in the current scope.
 

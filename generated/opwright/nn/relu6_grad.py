@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -52,6 +54,8 @@ class Relu6Grad(TensorOp[T]):
     where the slope is 0, as it is multiplied by it. What Relu6 gave serves as
     `features` just as well.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
 
@@ -89,6 +93,8 @@ class Relu6Grad(TensorOp[T]):
         nan where the slope is 0, as it is multiplied by it. What Relu6 gave serves as
         `features` just as well.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -109,7 +115,16 @@ class Relu6Grad(TensorOp[T]):
         op: Relu6Grad[U] = new(Relu6Grad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(gradients) is type(features) is EagerTensor
+                    or type(features) is int
+                    and 0 <= features <= 127
+                    or fit_pair(None, gradients, features)
+                )
+            ):
                 op.backprops = execute(
                     context[CURRENT], "Relu6Grad", None, gradients, features
                 )
@@ -135,6 +150,8 @@ def relu6_grad(
     where the slope is 0, as it is multiplied by it. What Relu6 gave serves as
     `features` just as well.
 
+    Gradient: registered.
+
     `Relu6Grad.create` in the current scope.
 
     Args:
@@ -157,7 +174,16 @@ def relu6_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(gradients) is type(features) is EagerTensor
+                or type(features) is int
+                and 0 <= features <= 127
+                or fit_pair(None, gradients, features)
+            )
+        ):
             _result = execute(context[CURRENT], "Relu6Grad", name, gradients, features)
             return _result
     except Exception as error:

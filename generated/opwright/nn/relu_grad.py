@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -53,6 +55,8 @@ class ReluGrad(TensorOp[T]):
     just as well, since it is positive at the same places; that is what gradients of
     TensorFlow pass, so that the input of Relu need not be kept.
 
+    Gradient: registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
 
@@ -91,6 +95,8 @@ class ReluGrad(TensorOp[T]):
         `features` just as well, since it is positive at the same places; that is what
         gradients of TensorFlow pass, so that the input of Relu need not be kept.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -111,7 +117,16 @@ class ReluGrad(TensorOp[T]):
         op: ReluGrad[U] = new(ReluGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(gradients) is type(features) is EagerTensor
+                    or type(features) is int
+                    and 0 <= features <= 127
+                    or fit_pair(None, gradients, features)
+                )
+            ):
                 op.backprops = execute(
                     context[CURRENT], "ReluGrad", None, gradients, features
                 )
@@ -138,6 +153,8 @@ def relu_grad(
     just as well, since it is positive at the same places; that is what gradients of
     TensorFlow pass, so that the input of Relu need not be kept.
 
+    Gradient: registered.
+
     `ReluGrad.create` in the current scope.
 
     Args:
@@ -160,7 +177,16 @@ def relu_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(gradients) is type(features) is EagerTensor
+                or type(features) is int
+                and 0 <= features <= 127
+                or fit_pair(None, gradients, features)
+            )
+        ):
             _result = execute(context[CURRENT], "ReluGrad", name, gradients, features)
             return _result
     except Exception as error:

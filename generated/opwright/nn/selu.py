@@ -46,6 +46,8 @@ class Selu(TensorOp[T]):
     2017), if weights start with variance 1 / inputs and dropout is of the kind that
     keeps both. Elu is the curve without the scale.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -80,6 +82,8 @@ class Selu(TensorOp[T]):
         numbers mean 0 and variance 1 are a fixed point from layer to layer (Klambauer
         et al., 2017), if weights start with variance 1 / inputs and dropout is of the
         kind that keeps both. Elu is the curve without the scale.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -121,6 +125,8 @@ def selu(
     mean 0 and variance 1 are a fixed point from layer to layer (Klambauer et al.,
     2017), if weights start with variance 1 / inputs and dropout is of the kind that
     keeps both. Elu is the curve without the scale.
+
+    Gradient: registered.
 
     `Selu.create` in the current scope.
 

@@ -52,6 +52,8 @@ class SeluGrad(TensorOp[T]):
     with the scale and alpha of Selu. As with EluGrad it is what came out of the
     activation that goes in here.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -88,6 +90,8 @@ class SeluGrad(TensorOp[T]):
 
         with the scale and alpha of Selu. As with EluGrad it is what came out of the
         activation that goes in here.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -135,6 +139,8 @@ def selu_grad(
 
     with the scale and alpha of Selu. As with EluGrad it is what came out of the
     activation that goes in here.
+
+    Gradient: registered.
 
     `SeluGrad.create` in the current scope.
 

@@ -50,6 +50,8 @@ class Softmax(TensorOp[T]):
     probabilities, and SoftmaxCrossEntropyWithLogits computes the loss and its gradient
     at once.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -89,6 +91,8 @@ class Softmax(TensorOp[T]):
         Do not take the logarithm of the outcome: LogSoftmax keeps the digits of small
         probabilities, and SoftmaxCrossEntropyWithLogits computes the loss and its
         gradient at once.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,6 +140,8 @@ def softmax(
     Do not take the logarithm of the outcome: LogSoftmax keeps the digits of small
     probabilities, and SoftmaxCrossEntropyWithLogits computes the loss and its gradient
     at once.
+
+    Gradient: registered.
 
     `Softmax.create` in the current scope.
 

@@ -70,6 +70,8 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
     a score is -inf, even a label of 0 there makes the loss nan.
     SparseSoftmaxCrossEntropyWithLogits takes the number of the one right class instead.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -120,6 +122,8 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         Where a score is -inf, even a label of 0 there makes the loss nan.
         SparseSoftmaxCrossEntropyWithLogits takes the number of the one right class
         instead.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -184,6 +188,8 @@ def softmax_cross_entropy_with_logits(
     cross-entropy: nothing checks it. Inputs that broadcast to a matrix are taken. Where
     a score is -inf, even a label of 0 there makes the loss nan.
     SparseSoftmaxCrossEntropyWithLogits takes the number of the one right class instead.
+
+    Gradient: registered.
 
     `SoftmaxCrossEntropyWithLogits.create` in the current scope.
 

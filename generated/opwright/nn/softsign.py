@@ -43,6 +43,8 @@ class Softsign(TensorOp[T]):
     It has the shape of Tanh, and comes close to its bounds far more slowly: at 10 Tanh
     is 1 within rounding of float32 and this 0.909. An infinite element gives nan.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -75,6 +77,8 @@ class Softsign(TensorOp[T]):
         It has the shape of Tanh, and comes close to its bounds far more slowly: at 10
         Tanh is 1 within rounding of float32 and this 0.909. An infinite element gives
         nan.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -114,6 +118,8 @@ def softsign(
 
     It has the shape of Tanh, and comes close to its bounds far more slowly: at 10 Tanh
     is 1 within rounding of float32 and this 0.909. An infinite element gives nan.
+
+    Gradient: registered.
 
     `Softsign.create` in the current scope.
 

@@ -50,6 +50,8 @@ class SoftsignGrad(TensorOp[T]):
 
     It is what went into Softsign that it takes, not what came out.
 
+    Gradient: none registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     Attributes:
@@ -83,6 +85,8 @@ class SoftsignGrad(TensorOp[T]):
           backprops = gradients / (1 + abs(features))^2
 
         It is what went into Softsign that it takes, not what came out.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -127,6 +131,8 @@ def softsign_grad(
       backprops = gradients / (1 + abs(features))^2
 
     It is what went into Softsign that it takes, not what came out.
+
+    Gradient: none registered.
 
     `SoftsignGrad.create` in the current scope.
 

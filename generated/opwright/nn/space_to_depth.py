@@ -53,6 +53,8 @@ class SpaceToDepth(TensorOp[T]):
 
     DepthToSpace is the inverse. On the CPU, `NHWC` is the format that works.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `n h w c*block_size*block_size if data_format == "NHWC" else n
             c*block_size*block_size h w if data_format == "NCHW" else n
@@ -116,6 +118,8 @@ class SpaceToDepth(TensorOp[T]):
         `block_size` does not divide are refused.
 
         DepthToSpace is the inverse. On the CPU, `NHWC` is the format that works.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -195,6 +199,8 @@ def space_to_depth(
     `block_size` does not divide are refused.
 
     DepthToSpace is the inverse. On the CPU, `NHWC` is the format that works.
+
+    Gradient: registered.
 
     `SpaceToDepth.create` in the current scope, with SpaceToDepth.Options as keywords.
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -73,6 +76,8 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
     gradient are nan. So there is no number that stands for no label: multiply the
     losses by weights.
 
+    Gradient: registered.
+
     `T`: float16, bfloat16, float32 or float64.
 
     `Tlabels`: int32 or int64.
@@ -127,6 +132,8 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         gradient are nan. So there is no number that stands for no label: multiply the
         losses by weights.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -158,7 +165,16 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(labels) is EagerTensor
+                    or type(labels) is int
+                    and -9223372036854775808 <= labels <= 9223372036854775807
+                    or fits(TInt64, labels)
+                )
+            ):
                 op.loss, op.backprop = execute(
                     context[CURRENT],
                     "SparseSoftmaxCrossEntropyWithLogits",
@@ -194,6 +210,8 @@ def sparse_softmax_cross_entropy_with_logits(
     gradient are nan. So there is no number that stands for no label: multiply the
     losses by weights.
 
+    Gradient: registered.
+
     `SparseSoftmaxCrossEntropyWithLogits.create` in the current scope.
 
     Args:
@@ -225,7 +243,16 @@ def sparse_softmax_cross_entropy_with_logits(
     fast_path_error = None
     _result: SparseSoftmaxCrossEntropyWithLogitsOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(labels) is EagerTensor
+                or type(labels) is int
+                and -9223372036854775808 <= labels <= 9223372036854775807
+                or fits(TInt64, labels)
+            )
+        ):
             _result = SparseSoftmaxCrossEntropyWithLogitsOutputs._make(
                 execute(
                     context[CURRENT],

@@ -58,7 +58,7 @@ class TopK(Op, Generic[T]):
     Only graphs of GraphDef versions before 7 may have it, and this TensorFlow has no
     kernel that would run them. Take TopKV2, whose `k` may be computed.
 
-    TopK was removed in GraphDef version 7. Use TopKV2 instead.
+    TopK was removed in GraphDef version 7. Use TopKV2 instead. Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -123,7 +123,8 @@ class TopK(Op, Generic[T]):
         Only graphs of GraphDef versions before 7 may have it, and this TensorFlow has
         no kernel that would run them. Take TopKV2, whose `k` may be computed.
 
-        TopK was removed in GraphDef version 7. Use TopKV2 instead.
+        TopK was removed in GraphDef version 7. Use TopKV2 instead. Gradient:
+        registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -189,7 +190,7 @@ def top_k(
     Only graphs of GraphDef versions before 7 may have it, and this TensorFlow has no
     kernel that would run them. Take TopKV2, whose `k` may be computed.
 
-    TopK was removed in GraphDef version 7. Use TopKV2 instead.
+    TopK was removed in GraphDef version 7. Use TopKV2 instead. Gradient: registered.
 
     `TopK.create` in the current scope, with TopK.Options as keywords.
 

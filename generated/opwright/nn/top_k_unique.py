@@ -51,6 +51,8 @@ class TopKUnique(Op):
     Other devices have no kernel: TopKV2 runs anywhere. TopKWithUnique makes elements
     different first.
 
+    Gradient: none registered.
+
     Attributes:
         topk: float32, `m k`. The largest different numbers of each row, largest first.
         topk_indices: int32, `m k`. Their positions.
@@ -90,6 +92,8 @@ class TopKUnique(Op):
 
         Other devices have no kernel: TopKV2 runs anywhere. TopKWithUnique makes
         elements different first.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -139,6 +143,8 @@ def top_k_unique(
 
     Other devices have no kernel: TopKV2 runs anywhere. TopKWithUnique makes elements
     different first.
+
+    Gradient: none registered.
 
     `TopKUnique.create` in the current scope.
 

@@ -9,6 +9,7 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -19,6 +20,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -74,6 +76,8 @@ class TopKV2(Op, Generic[T, IndexType]):
 
     `k` larger than a row is refused, and so is a negative one. NthElement gives the
     k-th alone and does less work; ApproxTopK may miss some, and is much faster on TPUs.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -169,6 +173,8 @@ class TopKV2(Op, Generic[T, IndexType]):
         k-th alone and does less work; ApproxTopK may miss some, and is much faster on
         TPUs.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -197,7 +203,16 @@ class TopKV2(Op, Generic[T, IndexType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(k) is EagerTensor
+                    or type(k) is int
+                    and -2147483648 <= k <= 2147483647
+                    or fits(TInt32, k)
+                )
+            ):
                 op.values, op.indices = execute(
                     context[CURRENT],
                     "TopKV2",
@@ -266,6 +281,8 @@ def top_k_v2(
     `k` larger than a row is refused, and so is a negative one. NthElement gives the
     k-th alone and does less work; ApproxTopK may miss some, and is much faster on TPUs.
 
+    Gradient: registered.
+
     `TopKV2.create` in the current scope, with TopKV2.Options as keywords.
 
     Args:
@@ -294,7 +311,16 @@ def top_k_v2(
     fast_path_error = None
     _result: TopKV2Outputs[U, UIndexType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(k) is EagerTensor
+                or type(k) is int
+                and -2147483648 <= k <= 2147483647
+                or fits(TInt32, k)
+            )
+        ):
             _result = TopKV2Outputs._make(
                 execute(
                     context[CURRENT],

@@ -51,6 +51,8 @@ class TopKWithUnique(Op):
     Other devices have no kernel: TopKV2 runs anywhere, and gives the elements as they
     are.
 
+    Gradient: none registered.
+
     Attributes:
         topk: float32, `m k`. The largest numbers of each row, largest first, with their
             lowest bits replaced.
@@ -91,6 +93,8 @@ class TopKWithUnique(Op):
 
         Other devices have no kernel: TopKV2 runs anywhere, and gives the elements as
         they are.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -140,6 +144,8 @@ def top_k_with_unique(
 
     Other devices have no kernel: TopKV2 runs anywhere, and gives the elements as they
     are.
+
+    Gradient: none registered.
 
     `TopKWithUnique.create` in the current scope.
 

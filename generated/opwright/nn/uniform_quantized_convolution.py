@@ -11,15 +11,19 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -36,7 +40,6 @@ if TYPE_CHECKING:
         SameOperand,
         StringLike,
         TFloat32,
-        TInt32,
         TQint8,
         TQint32,
     )
@@ -98,6 +101,8 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
     Only `rhs` may have scales along an axis, that of output features; the output may
     follow it. Conv2D does it for floats, UniformQuantizedConvolutionHybrid takes a
     float `lhs`.
+
+    Gradient: none registered.
 
     `Tin`: qint8.
 
@@ -281,6 +286,8 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
         may follow it. Conv2D does it for floats, UniformQuantizedConvolutionHybrid
         takes a float `lhs`.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -357,7 +364,34 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lhs_zero_points) is EagerTensor
+                    or type(lhs_zero_points) is int
+                    and -2147483648 <= lhs_zero_points <= 2147483647
+                    or fits(TInt32, lhs_zero_points)
+                )
+                and (
+                    type(rhs_zero_points) is EagerTensor
+                    or type(rhs_zero_points) is int
+                    and -2147483648 <= rhs_zero_points <= 2147483647
+                    or fits(TInt32, rhs_zero_points)
+                )
+                and (
+                    type(output_zero_points) is EagerTensor
+                    or type(output_zero_points) is int
+                    and -2147483648 <= output_zero_points <= 2147483647
+                    or fits(TInt32, output_zero_points)
+                )
+                and (
+                    type(lhs) is type(rhs) is EagerTensor
+                    or type(rhs) is int
+                    and 0 <= rhs <= 127
+                    or fit_pair(None, lhs, rhs)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UniformQuantizedConvolution",
@@ -499,6 +533,8 @@ def uniform_quantized_convolution(
     follow it. Conv2D does it for floats, UniformQuantizedConvolutionHybrid takes a
     float `lhs`.
 
+    Gradient: none registered.
+
     `UniformQuantizedConvolution.create` in the current scope, with
     UniformQuantizedConvolution.Options as keywords.
 
@@ -572,7 +608,34 @@ def uniform_quantized_convolution(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lhs_zero_points) is EagerTensor
+                or type(lhs_zero_points) is int
+                and -2147483648 <= lhs_zero_points <= 2147483647
+                or fits(TInt32, lhs_zero_points)
+            )
+            and (
+                type(rhs_zero_points) is EagerTensor
+                or type(rhs_zero_points) is int
+                and -2147483648 <= rhs_zero_points <= 2147483647
+                or fits(TInt32, rhs_zero_points)
+            )
+            and (
+                type(output_zero_points) is EagerTensor
+                or type(output_zero_points) is int
+                and -2147483648 <= output_zero_points <= 2147483647
+                or fits(TInt32, output_zero_points)
+            )
+            and (
+                type(lhs) is type(rhs) is EagerTensor
+                or type(rhs) is int
+                and 0 <= rhs <= 127
+                or fit_pair(None, lhs, rhs)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UniformQuantizedConvolution",

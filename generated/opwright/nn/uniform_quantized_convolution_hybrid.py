@@ -11,15 +11,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         TFloat32,
-        TInt32,
         TQint8,
     )
     from typing_extensions import Self
@@ -85,6 +87,8 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
     convolution is that of XLA: strides, paddings, dilations of both sides, groups, and
     an order of axes that `dimension_numbers` describes. UniformQuantizedConvolution
     takes integers on both sides.
+
+    Gradient: none registered.
 
     `Tlhs`: float32.
 
@@ -238,6 +242,8 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
         sides, groups, and an order of axes that `dimension_numbers` describes.
         UniformQuantizedConvolution takes integers on both sides.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -301,7 +307,16 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(rhs_zero_points) is EagerTensor
+                    or type(rhs_zero_points) is int
+                    and -2147483648 <= rhs_zero_points <= 2147483647
+                    or fits(TInt32, rhs_zero_points)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UniformQuantizedConvolutionHybrid",
@@ -399,6 +414,8 @@ def uniform_quantized_convolution_hybrid(
     an order of axes that `dimension_numbers` describes. UniformQuantizedConvolution
     takes integers on both sides.
 
+    Gradient: none registered.
+
     `UniformQuantizedConvolutionHybrid.create` in the current scope, with
     UniformQuantizedConvolutionHybrid.Options as keywords.
 
@@ -457,7 +474,16 @@ def uniform_quantized_convolution_hybrid(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(rhs_zero_points) is EagerTensor
+                or type(rhs_zero_points) is int
+                and -2147483648 <= rhs_zero_points <= 2147483647
+                or fits(TInt32, rhs_zero_points)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UniformQuantizedConvolutionHybrid",

@@ -57,7 +57,7 @@ class CalibrationStatisticsSaver(Op):
     histogram. Numbers of inputs or of methods that do not go with those of the ids are
     refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -96,7 +96,7 @@ class CalibrationStatisticsSaver(Op):
         the histogram. Numbers of inputs or of methods that do not go with those of the
         ids are refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -170,7 +170,7 @@ def calibration_statistics_saver(
     histogram. Numbers of inputs or of methods that do not go with those of the ids are
     refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `CalibrationStatisticsSaver.create` in the current scope: the operation in a graph,
     None eagerly.

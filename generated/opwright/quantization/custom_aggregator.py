@@ -55,6 +55,8 @@ class CustomAggregator(Op):
     It measures the least and the largest element and, where bins are asked for, a
     histogram. CalibrationStatisticsSaver collects the outputs over all samples.
 
+    Gradient: none registered.
+
     Attributes:
         output: float32, `*x`. `input`, as it is.
         min: float32, `scalar`. Its least element; inf if there is none.
@@ -151,6 +153,8 @@ class CustomAggregator(Op):
         for, a histogram. CalibrationStatisticsSaver collects the outputs over all
         samples.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -242,6 +246,8 @@ def custom_aggregator(
     The quantizer puts it where it wants to know ranges, and runs the model on samples.
     It measures the least and the largest element and, where bins are asked for, a
     histogram. CalibrationStatisticsSaver collects the outputs over all samples.
+
+    Gradient: none registered.
 
     `CustomAggregator.create` in the current scope, with CustomAggregator.Options as
     keywords.

@@ -75,6 +75,8 @@ class Dequantize(TensorOp[Dtype]):
     With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone, or of
     SCALED for 8 bits by oneDNN. SCALED does not serve qint32.
 
+    Gradient: none registered.
+
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
     `dtype`: bfloat16 or float32.
@@ -188,6 +190,8 @@ class Dequantize(TensorOp[Dtype]):
 
         With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone,
         or of SCALED for 8 bits by oneDNN. SCALED does not serve qint32.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -318,6 +322,8 @@ def dequantize(
 
     With an `axis` MIN_FIRST is refused, and bfloat16 comes of MIN_COMBINED alone, or of
     SCALED for 8 bits by oneDNN. SCALED does not serve qint32.
+
+    Gradient: none registered.
 
     `Dequantize.create` in the current scope, with Dequantize.Options as keywords.
 

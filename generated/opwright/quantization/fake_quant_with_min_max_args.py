@@ -58,6 +58,8 @@ class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
     0 is its end. FakeQuantWithMinMaxVars takes the range as inputs, which can be
     trained.
 
+    Gradient: registered.
+
     Attributes:
         outputs: float32, `*x`. `inputs`, rounded and cut off to the range.
 
@@ -137,6 +139,8 @@ class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
         `min` must be below `max`, or the call is refused; a range without 0 is moved
         until 0 is its end. FakeQuantWithMinMaxVars takes the range as inputs, which can
         be trained.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -226,6 +230,8 @@ def fake_quant_with_min_max_args(
     `min` must be below `max`, or the call is refused; a range without 0 is moved until
     0 is its end. FakeQuantWithMinMaxVars takes the range as inputs, which can be
     trained.
+
+    Gradient: registered.
 
     `FakeQuantWithMinMaxArgs.create` in the current scope, with
     FakeQuantWithMinMaxArgs.Options as keywords.

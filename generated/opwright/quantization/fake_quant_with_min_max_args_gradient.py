@@ -49,6 +49,8 @@ class FakeQuantWithMinMaxArgsGradient(TensorOp[TFloat32]):
     with the range that was moved so that 0 stays exactly 0. Rounding itself has slope 0
     nearly everywhere; it is passed as if it were not there.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         backprops: float32, `*x`. Gradients for what it took.
 
@@ -124,6 +126,8 @@ class FakeQuantWithMinMaxArgsGradient(TensorOp[TFloat32]):
 
         with the range that was moved so that 0 stays exactly 0. Rounding itself has
         slope 0 nearly everywhere; it is passed as if it were not there.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -208,6 +212,8 @@ def fake_quant_with_min_max_args_gradient(
 
     with the range that was moved so that 0 stays exactly 0. Rounding itself has slope 0
     nearly everywhere; it is passed as if it were not there.
+
+    Gradient: declared not differentiable.
 
     `FakeQuantWithMinMaxArgsGradient.create` in the current scope, with
     FakeQuantWithMinMaxArgsGradient.Options as keywords.

@@ -56,6 +56,8 @@ class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
     which nobody checks: one above 0, say, is moved down to begin at 0, and equal ends
     give nan. FakeQuantWithMinMaxVarsPerChannel has a range for each channel.
 
+    Gradient: registered.
+
     Attributes:
         outputs: float32, `*x`. `inputs`, rounded and cut off to the range.
 
@@ -128,6 +130,8 @@ class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
         between, which nobody checks: one above 0, say, is moved down to begin at 0, and
         equal ends give nan. FakeQuantWithMinMaxVarsPerChannel has a range for each
         channel.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -208,6 +212,8 @@ def fake_quant_with_min_max_vars(
     and 0 gives zeros. Other ranges have to have `min` below `max` and 0 in between,
     which nobody checks: one above 0, say, is moved down to begin at 0, and equal ends
     give nan. FakeQuantWithMinMaxVarsPerChannel has a range for each channel.
+
+    Gradient: registered.
 
     `FakeQuantWithMinMaxVars.create` in the current scope, with
     FakeQuantWithMinMaxVars.Options as keywords.

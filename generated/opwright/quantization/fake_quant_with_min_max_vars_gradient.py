@@ -63,6 +63,8 @@ class FakeQuantWithMinMaxVarsGradient(Op):
     range where what it cuts off would help. For a range of 0 and 0 all gradients pass,
     and the range gets none.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         backprops_wrt_input: float32, `*x`. Gradients for `inputs`.
         backprop_wrt_min: float32, `scalar`. Gradient for `min`.
@@ -142,6 +144,8 @@ class FakeQuantWithMinMaxVarsGradient(Op):
         with the range that was moved so that 0 stays exactly 0. So training widens the
         range where what it cuts off would help. For a range of 0 and 0 all gradients
         pass, and the range gets none.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -228,6 +232,8 @@ def fake_quant_with_min_max_vars_gradient(
     with the range that was moved so that 0 stays exactly 0. So training widens the
     range where what it cuts off would help. For a range of 0 and 0 all gradients pass,
     and the range gets none.
+
+    Gradient: declared not differentiable.
 
     `FakeQuantWithMinMaxVarsGradient.create` in the current scope, with
     FakeQuantWithMinMaxVarsGradient.Options as keywords.

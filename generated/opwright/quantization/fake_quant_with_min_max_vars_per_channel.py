@@ -59,6 +59,8 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
     FakeQuantWithMinMaxVars. Ranges of another size than the channels are refused. `min`
     has to be below `max`, or both 0, which is not checked.
 
+    Gradient: registered.
+
     Attributes:
         outputs: float32, `*x c`. `inputs`, rounded and cut off to the ranges.
 
@@ -132,6 +134,8 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
         whose channels differ much in size, lose less that way than with
         FakeQuantWithMinMaxVars. Ranges of another size than the channels are refused.
         `min` has to be below `max`, or both 0, which is not checked.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -214,6 +218,8 @@ def fake_quant_with_min_max_vars_per_channel(
     whose channels differ much in size, lose less that way than with
     FakeQuantWithMinMaxVars. Ranges of another size than the channels are refused. `min`
     has to be below `max`, or both 0, which is not checked.
+
+    Gradient: registered.
 
     `FakeQuantWithMinMaxVarsPerChannel.create` in the current scope, with
     FakeQuantWithMinMaxVarsPerChannel.Options as keywords.

@@ -66,6 +66,8 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
     with the ranges that were moved so that 0 stays exactly 0. For a range of 0 and 0
     all gradients pass, and the range gets none.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         backprops_wrt_input: float32, `*x c`. Gradients for `inputs`.
         backprop_wrt_min: float32, `c`. Gradients for `min`.
@@ -146,6 +148,8 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
 
         with the ranges that were moved so that 0 stays exactly 0. For a range of 0 and
         0 all gradients pass, and the range gets none.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -236,6 +240,8 @@ def fake_quant_with_min_max_vars_per_channel_gradient(
 
     with the ranges that were moved so that 0 stays exactly 0. For a range of 0 and 0
     all gradients pass, and the range gets none.
+
+    Gradient: declared not differentiable.
 
     `FakeQuantWithMinMaxVarsPerChannelGradient.create` in the current scope, with
     FakeQuantWithMinMaxVarsPerChannelGradient.Options as keywords.

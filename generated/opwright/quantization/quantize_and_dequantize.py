@@ -57,7 +57,7 @@ class QuantizeAndDequantize(TensorOp[T]):
     inside of it.
 
     QuantizeAndDequantize was removed in GraphDef version 22. Replaced by
-    QuantizeAndDequantizeV2. Use QuantizeAndDequantizeV4.
+    QuantizeAndDequantizeV2. Use QuantizeAndDequantizeV4. Gradient: registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -159,7 +159,7 @@ class QuantizeAndDequantize(TensorOp[T]):
         only inside of it.
 
         QuantizeAndDequantize was removed in GraphDef version 22. Replaced by
-        QuantizeAndDequantizeV2. Use QuantizeAndDequantizeV4.
+        QuantizeAndDequantizeV2. Use QuantizeAndDequantizeV4. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -254,7 +254,7 @@ def quantize_and_dequantize(
     inside of it.
 
     QuantizeAndDequantize was removed in GraphDef version 22. Replaced by
-    QuantizeAndDequantizeV2. Use QuantizeAndDequantizeV4.
+    QuantizeAndDequantizeV2. Use QuantizeAndDequantizeV4. Gradient: registered.
 
     `QuantizeAndDequantize.create` in the current scope, with
     QuantizeAndDequantize.Options as keywords.

@@ -75,6 +75,8 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
     In TensorFlow 2.21, kernels refuse any range that is given along an `axis`; XLA and
     QuantizeAndDequantizeV3 take it.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -199,6 +201,8 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
         integers. In TensorFlow 2.21, kernels refuse any range that is given along an
         `axis`; XLA and QuantizeAndDequantizeV3 take it.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -312,6 +316,8 @@ def quantize_and_dequantize_v2(
     refused, and so are numbers of bits other than 1 to 61, or 62 for unsigned integers.
     In TensorFlow 2.21, kernels refuse any range that is given along an `axis`; XLA and
     QuantizeAndDequantizeV3 take it.
+
+    Gradient: registered.
 
     `QuantizeAndDequantizeV2.create` in the current scope, with
     QuantizeAndDequantizeV2.Options as keywords.

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloating,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -68,6 +70,8 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
     choice of rounding. Integers in the middle are rounded to the even one. A range
     whose lower end is above the upper one is refused, and so are numbers of bits other
     than 1 to 61, or 62 for unsigned integers. The gradient passes everything as it is.
+
+    Gradient: registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -163,6 +167,8 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
         other than 1 to 61, or 62 for unsigned integers. The gradient passes everything
         as it is.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -197,7 +203,16 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_bits) is EagerTensor
+                    or type(num_bits) is int
+                    and -2147483648 <= num_bits <= 2147483647
+                    or fits(TInt32, num_bits)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "QuantizeAndDequantizeV3",
@@ -261,6 +276,8 @@ def quantize_and_dequantize_v3(
     whose lower end is above the upper one is refused, and so are numbers of bits other
     than 1 to 61, or 62 for unsigned integers. The gradient passes everything as it is.
 
+    Gradient: registered.
+
     `QuantizeAndDequantizeV3.create` in the current scope, with
     QuantizeAndDequantizeV3.Options as keywords.
 
@@ -295,7 +312,16 @@ def quantize_and_dequantize_v3(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_bits) is EagerTensor
+                or type(num_bits) is int
+                and -2147483648 <= num_bits <= 2147483647
+                or fits(TInt32, num_bits)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "QuantizeAndDequantizeV3",

@@ -69,6 +69,8 @@ class QuantizeAndDequantizeV4(TensorOp[T]):
     one is refused. In TensorFlow 2.21, kernels refuse any range that is given along an
     `axis`; XLA and QuantizeAndDequantizeV3 take it.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -187,6 +189,8 @@ class QuantizeAndDequantizeV4(TensorOp[T]):
         refuse any range that is given along an `axis`; XLA and QuantizeAndDequantizeV3
         take it.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -294,6 +298,8 @@ def quantize_and_dequantize_v4(
     which is 0 where something was cut off. A range whose lower end is above the upper
     one is refused. In TensorFlow 2.21, kernels refuse any range that is given along an
     `axis`; XLA and QuantizeAndDequantizeV3 take it.
+
+    Gradient: registered.
 
     `QuantizeAndDequantizeV4.create` in the current scope, with
     QuantizeAndDequantizeV4.Options as keywords.

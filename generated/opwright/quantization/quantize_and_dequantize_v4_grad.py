@@ -69,6 +69,8 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
     The range gets gradients of zeros: it is not trained this way.
     FakeQuantWithMinMaxVars has a range that is.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -140,6 +142,8 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
 
         The range gets gradients of zeros: it is not trained this way.
         FakeQuantWithMinMaxVars has a range that is.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -220,6 +224,8 @@ def quantize_and_dequantize_v4_grad(
 
     The range gets gradients of zeros: it is not trained this way.
     FakeQuantWithMinMaxVars has a range that is.
+
+    Gradient: registered.
 
     `QuantizeAndDequantizeV4Grad.create` in the current scope, with
     QuantizeAndDequantizeV4Grad.Options as keywords.

@@ -71,6 +71,8 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
     Requantize takes one that calibration found. An empty `input` gives a range without
     meaning.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `out_type`: qint8, quint8, qint32, qint16 or quint16.
@@ -122,6 +124,8 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
         Requantize in one. Nothing is cut off, but the range is another at each call;
         Requantize takes one that calibration found. An empty `input` gives a range
         without meaning.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,6 +197,8 @@ def quantize_down_and_shrink_range(
     Requantize in one. Nothing is cut off, but the range is another at each call;
     Requantize takes one that calibration found. An empty `input` gives a range without
     meaning.
+
+    Gradient: none registered.
 
     `QuantizeDownAndShrinkRange.create` in the current scope.
 

@@ -80,6 +80,8 @@ class QuantizeV2(Op, Generic[T]):
     end above the upper one is refused, and so is MIN_FIRST with an `axis`. A nan
     becomes the lowest integer. QuantizeAndDequantizeV4 does both at once.
 
+    Gradient: none registered.
+
     `T`: qint8, quint8, qint32, qint16 or quint16.
 
     Attributes:
@@ -209,6 +211,8 @@ class QuantizeV2(Op, Generic[T]):
         A lower end above the upper one is refused, and so is MIN_FIRST with an `axis`.
         A nan becomes the lowest integer. QuantizeAndDequantizeV4 does both at once.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -327,6 +331,8 @@ def quantize_v2(
     than what was asked for: it always holds 0, and empty ranges are widened. A lower
     end above the upper one is refused, and so is MIN_FIRST with an `axis`. A nan
     becomes the lowest integer. QuantizeAndDequantizeV4 does both at once.
+
+    Gradient: none registered.
 
     `QuantizeV2.create` in the current scope, with QuantizeV2.Options as keywords.
 

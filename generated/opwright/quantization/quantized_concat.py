@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TType,
     )
 
@@ -64,6 +68,8 @@ class QuantizedConcat(Op, Generic[T]):
     Tensors of different ranges are brought to one that holds them all, from 0 or less,
     and joined along `concat_dim`. Sizes along other axes have to be the same. ConcatV2
     joins floats.
+
+    Gradient: none registered.
 
     `N`: at least 2.
 
@@ -117,6 +123,8 @@ class QuantizedConcat(Op, Generic[T]):
         less, and joined along `concat_dim`. Sizes along other axes have to be the same.
         ConcatV2 joins floats.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -151,7 +159,17 @@ class QuantizedConcat(Op, Generic[T]):
         op: QuantizedConcat[U] = new(QuantizedConcat)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(concat_dim) is EagerTensor
+                    or type(concat_dim) is int
+                    and -2147483648 <= concat_dim <= 2147483647
+                    or fits(TInt32, concat_dim)
+                )
+                and (all_tensors(values) or fit_together(None, values))
+            ):
                 op.output, op.output_min, op.output_max = execute(
                     context[CURRENT],
                     "QuantizedConcat",
@@ -184,6 +202,8 @@ def quantized_concat(
     Tensors of different ranges are brought to one that holds them all, from 0 or less,
     and joined along `concat_dim`. Sizes along other axes have to be the same. ConcatV2
     joins floats.
+
+    Gradient: none registered.
 
     `QuantizedConcat.create` in the current scope.
 
@@ -221,7 +241,17 @@ def quantized_concat(
     fast_path_error = None
     _result: QuantizedConcatOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(concat_dim) is EagerTensor
+                or type(concat_dim) is int
+                and -2147483648 <= concat_dim <= 2147483647
+                or fits(TInt32, concat_dim)
+            )
+            and (all_tensors(values) or fit_together(None, values))
+        ):
             _result = QuantizedConcatOutputs._make(
                 execute(
                     context[CURRENT],

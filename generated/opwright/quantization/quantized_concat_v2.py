@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -66,6 +71,8 @@ class QuantizedConcatV2(Op, Generic[T]):
     The tensors are joined along `axis`, with a range that holds those of all. In
     TensorFlow's packages the kernel is a place holder, for graph rewriting to exchange
     for one of oneDNN's: QuantizedConcat has a kernel of its own. ConcatV2 joins floats.
+
+    Gradient: none registered.
 
     `N`: at least 2.
 
@@ -122,6 +129,8 @@ class QuantizedConcatV2(Op, Generic[T]):
         exchange for one of oneDNN's: QuantizedConcat has a kernel of its own. ConcatV2
         joins floats.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -155,7 +164,17 @@ class QuantizedConcatV2(Op, Generic[T]):
         op: QuantizedConcatV2[U] = new(QuantizedConcatV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(values) or fit_together(None, values))
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -2147483648 <= axis <= 2147483647
+                    or fits(TInt32, axis)
+                )
+            ):
                 op.output, op.output_min, op.output_max = execute(
                     context[CURRENT],
                     "QuantizedConcatV2",
@@ -188,6 +207,8 @@ def quantized_concat_v2(
     The tensors are joined along `axis`, with a range that holds those of all. In
     TensorFlow's packages the kernel is a place holder, for graph rewriting to exchange
     for one of oneDNN's: QuantizedConcat has a kernel of its own. ConcatV2 joins floats.
+
+    Gradient: none registered.
 
     `QuantizedConcatV2.create` in the current scope.
 
@@ -223,7 +244,17 @@ def quantized_concat_v2(
     fast_path_error = None
     _result: QuantizedConcatV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(values) or fit_together(None, values))
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -2147483648 <= axis <= 2147483647
+                or fits(TInt32, axis)
+            )
+        ):
             _result = QuantizedConcatV2Outputs._make(
                 execute(
                     context[CURRENT],

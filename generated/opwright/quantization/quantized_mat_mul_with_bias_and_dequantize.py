@@ -85,6 +85,8 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
     one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op succeeds and
     gives an empty tensor. MatMul does it for floats.
 
+    Gradient: none registered.
+
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
     `T2`: qint8, quint8, qint32, qint16 or quint16.
@@ -193,6 +195,8 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
         In TensorFlow's packages the kernel is a place holder, which oneDNN exchanges
         for one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op
         succeeds and gives an empty tensor. MatMul does it for floats.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -327,6 +331,8 @@ def quantized_mat_mul_with_bias_and_dequantize(
     In TensorFlow's packages the kernel is a place holder, which oneDNN exchanges for
     one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op succeeds and
     gives an empty tensor. MatMul does it for floats.
+
+    Gradient: none registered.
 
     `QuantizedMatMulWithBiasAndDequantize.create` in the current scope, with
     QuantizedMatMulWithBiasAndDequantize.Options as keywords.

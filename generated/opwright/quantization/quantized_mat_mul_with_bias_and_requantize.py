@@ -96,6 +96,8 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
     one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op succeeds and
     gives empty tensors. MatMul does it for floats.
 
+    Gradient: none registered.
+
     `T1`: qint8, quint8, qint32, qint16 or quint16.
 
     `T2`: qint8, quint8, qint32, qint16 or quint16.
@@ -248,6 +250,8 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         In TensorFlow's packages the kernel is a place holder, which oneDNN exchanges
         for one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op
         succeeds and gives empty tensors. MatMul does it for floats.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -428,6 +432,8 @@ def quantized_mat_mul_with_bias_and_requantize(
     In TensorFlow's packages the kernel is a place holder, which oneDNN exchanges for
     one of its own, in eager code too. With TF_ENABLE_ONEDNN_OPTS=0 the op succeeds and
     gives empty tensors. MatMul does it for floats.
+
+    Gradient: none registered.
 
     `QuantizedMatMulWithBiasAndRequantize.create` in the current scope, with
     QuantizedMatMulWithBiasAndRequantize.Options as keywords.

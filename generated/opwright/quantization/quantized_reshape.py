@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -64,6 +67,8 @@ class QuantizedReshape(Op, Generic[T]):
     and the range is what it was. One size of `shape` may be -1, which is then computed.
     A number of elements that differs is refused.
 
+    Gradient: none registered.
+
     `Tshape`: int32 or int64.
 
     Attributes:
@@ -113,6 +118,8 @@ class QuantizedReshape(Op, Generic[T]):
         integers, and the range is what it was. One size of `shape` may be -1, which is
         then computed. A number of elements that differs is refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,7 +147,16 @@ class QuantizedReshape(Op, Generic[T]):
         op: QuantizedReshape[U] = new(QuantizedReshape)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+            ):
                 op.output, op.output_min, op.output_max = execute(
                     context[CURRENT],
                     "QuantizedReshape",
@@ -174,6 +190,8 @@ def quantized_reshape(
     and the range is what it was. One size of `shape` may be -1, which is then computed.
     A number of elements that differs is refused.
 
+    Gradient: none registered.
+
     `QuantizedReshape.create` in the current scope.
 
     Args:
@@ -202,7 +220,16 @@ def quantized_reshape(
     fast_path_error = None
     _result: QuantizedReshapeOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+        ):
             _result = QuantizedReshapeOutputs._make(
                 execute(
                     context[CURRENT],

@@ -59,6 +59,8 @@ class RequantizationRange(Op):
     so that Requantize can store them in 8 bits. QuantizeDownAndShrinkRange does both at
     once. An empty `input` gives a range without meaning.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     Attributes:
@@ -104,6 +106,8 @@ class RequantizationRange(Op):
 
         so that Requantize can store them in 8 bits. QuantizeDownAndShrinkRange does
         both at once. An empty `input` gives a range without meaning.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -162,6 +166,8 @@ def requantization_range(
 
     so that Requantize can store them in 8 bits. QuantizeDownAndShrinkRange does both at
     once. An empty `input` gives a range without meaning.
+
+    Gradient: none registered.
 
     `RequantizationRange.create` in the current scope.
 

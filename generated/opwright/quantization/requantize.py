@@ -69,6 +69,8 @@ class Requantize(Op, Generic[OutType]):
     is more than 256 times the requested one, integers near the ends give anything.
     Equal ends give 0 for all. A lower end above 0, or above the upper one, is refused.
 
+    Gradient: none registered.
+
     `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `out_type`: qint8, quint8, qint32, qint16 or quint16.
@@ -127,6 +129,8 @@ class Requantize(Op, Generic[OutType]):
         `input` is more than 256 times the requested one, integers near the ends give
         anything. Equal ends give 0 for all. A lower end above 0, or above the upper
         one, is refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,6 +210,8 @@ def requantize(
     For quint8 the kernel counts in 64 bits, which overflow: where the range of `input`
     is more than 256 times the requested one, integers near the ends give anything.
     Equal ends give 0 for all. A lower end above 0, or above the upper one, is refused.
+
+    Gradient: none registered.
 
     `Requantize.create` in the current scope.
 

@@ -9,15 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TQint8,
         TQint32,
         TQuint8,
@@ -66,6 +68,8 @@ class UniformDequantize(TensorOp[Tout]):
     `quantization_axis`. It is the inverse of UniformQuantize, but for what that
     rounded. Scales that are not above 0 are refused; whether integers and zero points
     lie within the limits is not looked at.
+
+    Gradient: none registered.
 
     `Tin`: qint8, quint8 or qint32.
 
@@ -139,6 +143,8 @@ class UniformDequantize(TensorOp[Tout]):
         rounded. Scales that are not above 0 are refused; whether integers and zero
         points lie within the limits is not looked at.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -173,7 +179,16 @@ class UniformDequantize(TensorOp[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(zero_points) is EagerTensor
+                    or type(zero_points) is int
+                    and -2147483648 <= zero_points <= 2147483647
+                    or fits(TInt32, zero_points)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UniformDequantize",
@@ -232,6 +247,8 @@ def uniform_dequantize(
     rounded. Scales that are not above 0 are refused; whether integers and zero points
     lie within the limits is not looked at.
 
+    Gradient: none registered.
+
     `UniformDequantize.create` in the current scope, with UniformDequantize.Options as
     keywords.
 
@@ -266,7 +283,16 @@ def uniform_dequantize(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(zero_points) is EagerTensor
+                or type(zero_points) is int
+                and -2147483648 <= zero_points <= 2147483647
+                or fits(TInt32, zero_points)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UniformDequantize",

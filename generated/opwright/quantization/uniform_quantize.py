@@ -9,15 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TQint8,
         TQint32,
         TQuint8,
@@ -66,6 +68,8 @@ class UniformQuantize(TensorOp[Tout]):
     `quantization_axis`. Halves are rounded up. Scales have to be above 0, which is not
     checked, and nan, and quotients that 32 bits cannot hold, become the lowest integer.
     UniformDequantize turns integers back, QuantizeV2 takes a range in place of both.
+
+    Gradient: none registered.
 
     `Tin`: float32.
 
@@ -140,6 +144,8 @@ class UniformQuantize(TensorOp[Tout]):
         integer. UniformDequantize turns integers back, QuantizeV2 takes a range in
         place of both.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,7 +181,16 @@ class UniformQuantize(TensorOp[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(zero_points) is EagerTensor
+                    or type(zero_points) is int
+                    and -2147483648 <= zero_points <= 2147483647
+                    or fits(TInt32, zero_points)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UniformQuantize",
@@ -234,6 +249,8 @@ def uniform_quantize(
     checked, and nan, and quotients that 32 bits cannot hold, become the lowest integer.
     UniformDequantize turns integers back, QuantizeV2 takes a range in place of both.
 
+    Gradient: none registered.
+
     `UniformQuantize.create` in the current scope, with UniformQuantize.Options as
     keywords.
 
@@ -269,7 +286,16 @@ def uniform_quantize(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(zero_points) is EagerTensor
+                or type(zero_points) is int
+                and -2147483648 <= zero_points <= 2147483647
+                or fits(TInt32, zero_points)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UniformQuantize",

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloat32,
-        TInt32,
         TQint32,
     )
     from typing_extensions import Self
@@ -63,6 +66,8 @@ class UniformQuantizedClipByValue(TensorOp[T]):
 
     on the integers, since the bounds have the scale and zero point of `operand`.
     ClipByValue does it for floats.
+
+    Gradient: none registered.
 
     `T`: qint32.
 
@@ -135,6 +140,8 @@ class UniformQuantizedClipByValue(TensorOp[T]):
         on the integers, since the bounds have the scale and zero point of `operand`.
         ClipByValue does it for floats.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -174,7 +181,20 @@ class UniformQuantizedClipByValue(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(zero_points) is EagerTensor
+                    or type(zero_points) is int
+                    and -2147483648 <= zero_points <= 2147483647
+                    or fits(TInt32, zero_points)
+                )
+                and (
+                    type(operand) is type(min) is type(max) is EagerTensor
+                    or fit_together(None, operand, min, max)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UniformQuantizedClipByValue",
@@ -231,6 +251,8 @@ def uniform_quantized_clip_by_value(
     on the integers, since the bounds have the scale and zero point of `operand`.
     ClipByValue does it for floats.
 
+    Gradient: none registered.
+
     `UniformQuantizedClipByValue.create` in the current scope, with
     UniformQuantizedClipByValue.Options as keywords.
 
@@ -270,7 +292,20 @@ def uniform_quantized_clip_by_value(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(zero_points) is EagerTensor
+                or type(zero_points) is int
+                and -2147483648 <= zero_points <= 2147483647
+                or fits(TInt32, zero_points)
+            )
+            and (
+                type(operand) is type(min) is type(max) is EagerTensor
+                or fit_together(None, operand, min, max)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UniformQuantizedClipByValue",

@@ -11,15 +11,19 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TFloat32,
-        TInt32,
         TQint8,
         TQint32,
     )
@@ -80,6 +83,8 @@ class UniformQuantizedDot(TensorOp[Tout]):
 
     Products are added up in 32 bits. `rhs` may have a scale for each column, and the
     output with it. UniformQuantizedDotHybrid takes a float `lhs`, MatMul floats alone.
+
+    Gradient: none registered.
 
     `Tin`: qint8.
 
@@ -191,6 +196,8 @@ class UniformQuantizedDot(TensorOp[Tout]):
         the output with it. UniformQuantizedDotHybrid takes a float `lhs`, MatMul floats
         alone.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -242,7 +249,34 @@ class UniformQuantizedDot(TensorOp[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lhs_zero_points) is EagerTensor
+                    or type(lhs_zero_points) is int
+                    and -2147483648 <= lhs_zero_points <= 2147483647
+                    or fits(TInt32, lhs_zero_points)
+                )
+                and (
+                    type(rhs_zero_points) is EagerTensor
+                    or type(rhs_zero_points) is int
+                    and -2147483648 <= rhs_zero_points <= 2147483647
+                    or fits(TInt32, rhs_zero_points)
+                )
+                and (
+                    type(output_zero_points) is EagerTensor
+                    or type(output_zero_points) is int
+                    and -2147483648 <= output_zero_points <= 2147483647
+                    or fits(TInt32, output_zero_points)
+                )
+                and (
+                    type(lhs) is type(rhs) is EagerTensor
+                    or type(rhs) is int
+                    and 0 <= rhs <= 127
+                    or fit_pair(None, lhs, rhs)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UniformQuantizedDot",
@@ -345,6 +379,8 @@ def uniform_quantized_dot(
     Products are added up in 32 bits. `rhs` may have a scale for each column, and the
     output with it. UniformQuantizedDotHybrid takes a float `lhs`, MatMul floats alone.
 
+    Gradient: none registered.
+
     `UniformQuantizedDot.create` in the current scope, with UniformQuantizedDot.Options
     as keywords.
 
@@ -396,7 +432,34 @@ def uniform_quantized_dot(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lhs_zero_points) is EagerTensor
+                or type(lhs_zero_points) is int
+                and -2147483648 <= lhs_zero_points <= 2147483647
+                or fits(TInt32, lhs_zero_points)
+            )
+            and (
+                type(rhs_zero_points) is EagerTensor
+                or type(rhs_zero_points) is int
+                and -2147483648 <= rhs_zero_points <= 2147483647
+                or fits(TInt32, rhs_zero_points)
+            )
+            and (
+                type(output_zero_points) is EagerTensor
+                or type(output_zero_points) is int
+                and -2147483648 <= output_zero_points <= 2147483647
+                or fits(TInt32, output_zero_points)
+            )
+            and (
+                type(lhs) is type(rhs) is EagerTensor
+                or type(rhs) is int
+                and 0 <= rhs <= 127
+                or fit_pair(None, lhs, rhs)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UniformQuantizedDot",

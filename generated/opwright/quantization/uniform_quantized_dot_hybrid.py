@@ -9,15 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TQint8,
     )
     from typing_extensions import Self
@@ -72,6 +74,8 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
     Scales that are not above 0 are refused, and so is an axis other than -1 and 1;
     whether integers and zero points lie within the limits of `rhs` is not looked at.
     UniformQuantizedDot takes integers on both sides, MatMul floats.
+
+    Gradient: none registered.
 
     `Tlhs`: float32.
 
@@ -154,6 +158,8 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
         whether integers and zero points lie within the limits of `rhs` is not looked
         at. UniformQuantizedDot takes integers on both sides, MatMul floats.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -189,7 +195,16 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(rhs_zero_points) is EagerTensor
+                    or type(rhs_zero_points) is int
+                    and -2147483648 <= rhs_zero_points <= 2147483647
+                    or fits(TInt32, rhs_zero_points)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UniformQuantizedDotHybrid",
@@ -255,6 +270,8 @@ def uniform_quantized_dot_hybrid(
     whether integers and zero points lie within the limits of `rhs` is not looked at.
     UniformQuantizedDot takes integers on both sides, MatMul floats.
 
+    Gradient: none registered.
+
     `UniformQuantizedDotHybrid.create` in the current scope, with
     UniformQuantizedDotHybrid.Options as keywords.
 
@@ -291,7 +308,16 @@ def uniform_quantized_dot_hybrid(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(rhs_zero_points) is EagerTensor
+                or type(rhs_zero_points) is int
+                and -2147483648 <= rhs_zero_points <= 2147483647
+                or fits(TInt32, rhs_zero_points)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UniformQuantizedDotHybrid",

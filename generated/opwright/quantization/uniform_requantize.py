@@ -9,15 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TQint8,
         TQint32,
     )
@@ -72,6 +74,8 @@ class UniformRequantize(TensorOp[Tout]):
     such as from the 32 bits of products to 8. Halves are rounded up. Each side has one
     scale and zero point, or one for each slice along its axis; where both have several,
     the axis must be the same.
+
+    Gradient: none registered.
 
     `Tin`: qint8 or qint32.
 
@@ -162,6 +166,8 @@ class UniformRequantize(TensorOp[Tout]):
         one scale and zero point, or one for each slice along its axis; where both have
         several, the axis must be the same.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -206,7 +212,22 @@ class UniformRequantize(TensorOp[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input_zero_points) is EagerTensor
+                    or type(input_zero_points) is int
+                    and -2147483648 <= input_zero_points <= 2147483647
+                    or fits(TInt32, input_zero_points)
+                )
+                and (
+                    type(output_zero_points) is EagerTensor
+                    or type(output_zero_points) is int
+                    and -2147483648 <= output_zero_points <= 2147483647
+                    or fits(TInt32, output_zero_points)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UniformRequantize",
@@ -283,6 +304,8 @@ def uniform_requantize(
     scale and zero point, or one for each slice along its axis; where both have several,
     the axis must be the same.
 
+    Gradient: none registered.
+
     `UniformRequantize.create` in the current scope, with UniformRequantize.Options as
     keywords.
 
@@ -328,7 +351,22 @@ def uniform_requantize(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input_zero_points) is EagerTensor
+                or type(input_zero_points) is int
+                and -2147483648 <= input_zero_points <= 2147483647
+                or fits(TInt32, input_zero_points)
+            )
+            and (
+                type(output_zero_points) is EagerTensor
+                or type(output_zero_points) is int
+                and -2147483648 <= output_zero_points <= 2147483647
+                or fits(TInt32, output_zero_points)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UniformRequantize",

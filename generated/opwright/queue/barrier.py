@@ -62,7 +62,7 @@ class Barrier(TensorOp[TString]):
     refused: a queue before the barrier can hold back what comes in. The handle is a
     reference, so that barriers exist in graphs and sessions alone.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: reference to string, `2`. The barrier, as the names of its container and
@@ -153,7 +153,7 @@ class Barrier(TensorOp[TString]):
         are refused: a queue before the barrier can hold back what comes in. The handle
         is a reference, so that barriers exist in graphs and sessions alone.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -252,7 +252,7 @@ def barrier(
     refused: a queue before the barrier can hold back what comes in. The handle is a
     reference, so that barriers exist in graphs and sessions alone.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Barrier.create` in the current scope, with Barrier.Options as keywords.
 

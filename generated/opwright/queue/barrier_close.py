@@ -46,6 +46,8 @@ class BarrierClose(Op):
     With `cancel_pending_enqueues` incomplete entries are dropped, and every insertion
     fails. Closing a second time is refused, but for one that adds this option.
 
+    Gradient: none registered.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     pairs = opwright.queue.barrier([tf.int32], shapes=[[]])
@@ -101,6 +103,8 @@ class BarrierClose(Op):
         With `cancel_pending_enqueues` incomplete entries are dropped, and every
         insertion fails. Closing a second time is refused, but for one that adds this
         option.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,6 +171,8 @@ def barrier_close(
 
     With `cancel_pending_enqueues` incomplete entries are dropped, and every insertion
     fails. Closing a second time is refused, but for one that adds this option.
+
+    Gradient: none registered.
 
     `BarrierClose.create` in the current scope, with BarrierClose.Options as keywords:
     the operation in a graph, None eagerly.

@@ -38,6 +38,8 @@ class BarrierIncompleteSize(TensorOp[TInt32]):
     An entry is there from the first BarrierInsertMany with its key on, and incomplete
     until each of its components has come. BarrierReadySize counts the complete ones.
 
+    Gradient: none registered.
+
     Attributes:
         size: int32, `scalar`. How many entries lack at least one component.
 
@@ -71,6 +73,8 @@ class BarrierIncompleteSize(TensorOp[TInt32]):
         An entry is there from the first BarrierInsertMany with its key on, and
         incomplete until each of its components has come. BarrierReadySize counts the
         complete ones.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -114,6 +118,8 @@ def barrier_incomplete_size(
 
     An entry is there from the first BarrierInsertMany with its key on, and incomplete
     until each of its components has come. BarrierReadySize counts the complete ones.
+
+    Gradient: none registered.
 
     `BarrierIncompleteSize.create` in the current scope.
 

@@ -58,6 +58,8 @@ class BarrierInsertMany(Op):
     and another dtype or shape than the barrier's. Once BarrierClose was called new keys
     are refused, while entries that have begun can be completed.
 
+    Gradient: none registered.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     pairs = opwright.queue.barrier([tf.int32, tf.string], shapes=[[], []])
@@ -98,6 +100,8 @@ class BarrierInsertMany(Op):
         barrier half changed; so are an index that is out of range, values without
         elements, and another dtype or shape than the barrier's. Once BarrierClose was
         called new keys are refused, while entries that have begun can be completed.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -163,6 +167,8 @@ def barrier_insert_many(
     barrier half changed; so are an index that is out of range, values without elements,
     and another dtype or shape than the barrier's. Once BarrierClose was called new keys
     are refused, while entries that have begun can be completed.
+
+    Gradient: none registered.
 
     `BarrierInsertMany.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -38,6 +38,8 @@ class BarrierReadySize(TensorOp[TInt32]):
     These are the ones that BarrierTakeMany could take out now. BarrierIncompleteSize
     counts those that lack a component. Other ops that run meanwhile may change either.
 
+    Gradient: none registered.
+
     Attributes:
         size: int32, `scalar`. How many entries have all of their components.
 
@@ -71,6 +73,8 @@ class BarrierReadySize(TensorOp[TInt32]):
         These are the ones that BarrierTakeMany could take out now.
         BarrierIncompleteSize counts those that lack a component. Other ops that run
         meanwhile may change either.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -112,6 +116,8 @@ def barrier_ready_size(
 
     These are the ones that BarrierTakeMany could take out now. BarrierIncompleteSize
     counts those that lack a component. Other ops that run meanwhile may change either.
+
+    Gradient: none registered.
 
     `BarrierReadySize.create` in the current scope.
 

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TInt64,
         TString,
         TensorOperand,
@@ -72,6 +74,8 @@ class BarrierTakeMany(Op):
     entries that could still be completed are not waited for.
 
     `wait_for_incomplete` has no effect, and a `timeout_ms` other than -1 is refused.
+
+    Gradient: none registered.
 
     Attributes:
         indices: int64, `_found`. For each entry, at which insertion its key came in
@@ -167,6 +171,8 @@ class BarrierTakeMany(Op):
         `wait_for_incomplete` has no effect, and a `timeout_ms` other than -1 is
         refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -206,7 +212,16 @@ class BarrierTakeMany(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_elements) is EagerTensor
+                    or type(num_elements) is int
+                    and -2147483648 <= num_elements <= 2147483647
+                    or fits(TInt32, num_elements)
+                )
+            ):
                 op.indices, op.keys, op.values = execute(
                     context[CURRENT],
                     "BarrierTakeMany",
@@ -265,6 +280,8 @@ def barrier_take_many(
 
     `wait_for_incomplete` has no effect, and a `timeout_ms` other than -1 is refused.
 
+    Gradient: none registered.
+
     `BarrierTakeMany.create` in the current scope, with BarrierTakeMany.Options as
     keywords.
 
@@ -305,7 +322,16 @@ def barrier_take_many(
     fast_path_error = None
     _result: BarrierTakeManyOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_elements) is EagerTensor
+                or type(num_elements) is int
+                and -2147483648 <= num_elements <= 2147483647
+                or fits(TInt32, num_elements)
+            )
+        ):
             _result = BarrierTakeManyOutputs._make(
                 execute(
                     context[CURRENT],

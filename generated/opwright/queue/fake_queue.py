@@ -40,7 +40,7 @@ class FakeQueue(TensorOp[TString]):
     that an old part of a graph can work with a queue of today. It moves no elements:
     both handles are of the same queue. There is no need for it in new programs.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: reference to string, `2`. The same queue, as the names of its container
@@ -78,7 +78,7 @@ class FakeQueue(TensorOp[TString]):
         moves no elements: both handles are of the same queue. There is no need for it
         in new programs.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,7 +123,7 @@ def fake_queue(
     that an old part of a graph can work with a queue of today. It moves no elements:
     both handles are of the same queue. There is no need for it in new programs.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `FakeQueue.create` in the current scope.
 

@@ -64,7 +64,7 @@ class FIFOQueue(TensorOp[TString]):
     `component_types`, are refused; so is another queue of the same name with other
     components or another capacity.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: reference to string, `2`. The queue, as the name of its container and
@@ -157,7 +157,7 @@ class FIFOQueue(TensorOp[TString]):
         `component_types`, are refused; so is another queue of the same name with other
         components or another capacity.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -259,7 +259,7 @@ def fifo_queue(
     `component_types`, are refused; so is another queue of the same name with other
     components or another capacity.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `FIFOQueue.create` in the current scope, with FIFOQueue.Options as keywords.
 

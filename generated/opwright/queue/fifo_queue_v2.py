@@ -66,7 +66,7 @@ class FIFOQueueV2(TensorOp[TResource]):
     `component_types`, are refused; so is another queue of the same name with other
     components or another capacity.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. The queue, for the ops whose names begin with Queue
@@ -157,7 +157,7 @@ class FIFOQueueV2(TensorOp[TResource]):
         `component_types`, are refused; so is another queue of the same name with other
         components or another capacity.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -257,7 +257,7 @@ def fifo_queue_v2(
     `component_types`, are refused; so is another queue of the same name with other
     components or another capacity.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `FIFOQueueV2.create` in the current scope, with FIFOQueueV2.Options as keywords.
 

@@ -51,7 +51,7 @@ class MapIncompleteSize(TensorOp[TInt32]):
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
     `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         size: int32, `scalar`. How many entries lack at least one component.
@@ -136,7 +136,7 @@ class MapIncompleteSize(TensorOp[TInt32]):
         same map, and whichever runs first makes it, with its `dtypes`, `capacity` and
         `memory_limit`. So give the same to all.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -230,7 +230,7 @@ def map_incomplete_size(
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
     `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MapIncompleteSize.create` in the current scope, with MapIncompleteSize.Options as
     keywords.

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    TInt64,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -34,8 +38,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         StringLike,
-        TInt32,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -71,7 +73,7 @@ class MapStage(Op):
     a key that is complete a second entry is dropped without a word. Dtypes are not
     compared, and more `indices` than `values` not noticed.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `fake_dtypes`: at least 1 value.
 
@@ -167,7 +169,7 @@ class MapStage(Op):
         already; of a key that is complete a second entry is dropped without a word.
         Dtypes are not compared, and more `indices` than `values` not noticed.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,7 +208,22 @@ class MapStage(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(key) is EagerTensor
+                    or type(key) is int
+                    and -9223372036854775808 <= key <= 9223372036854775807
+                    or fits(TInt64, key)
+                )
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "MapStage",
@@ -274,7 +291,7 @@ def map_stage(
     a key that is complete a second entry is dropped without a word. Dtypes are not
     compared, and more `indices` than `values` not noticed.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MapStage.create` in the current scope, with MapStage.Options as keywords: the
     operation in a graph, None eagerly.
@@ -313,7 +330,22 @@ def map_stage(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(key) is EagerTensor
+                or type(key) is int
+                and -9223372036854775808 <= key <= 9223372036854775807
+                or fits(TInt64, key)
+            )
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "MapStage",

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringLike,
-        TInt32,
         TInt64,
     )
     from typing_extensions import Self
@@ -70,7 +72,7 @@ class MapUnstageNoKey(Op):
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
     `memory_limit`. So give the same to all. MapUnstage takes an entry by its key.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         key: int64, `scalar`. Key of the entry.
@@ -165,7 +167,7 @@ class MapUnstageNoKey(Op):
         same map, and whichever runs first makes it, with its `dtypes`, `capacity` and
         `memory_limit`. So give the same to all. MapUnstage takes an entry by its key.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,7 +208,16 @@ class MapUnstageNoKey(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.key, op.values = execute(
                     context[CURRENT],
                     "MapUnstageNoKey",
@@ -267,7 +278,7 @@ def map_unstage_no_key(
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
     `memory_limit`. So give the same to all. MapUnstage takes an entry by its key.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MapUnstageNoKey.create` in the current scope, with MapUnstageNoKey.Options as
     keywords.
@@ -307,7 +318,16 @@ def map_unstage_no_key(
     fast_path_error = None
     _result: MapUnstageNoKeyOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = MapUnstageNoKeyOutputs._make(
                 execute(
                     context[CURRENT],

@@ -51,7 +51,7 @@ class OrderedMapClear(Op):
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
     `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> queue, pair = opwright.queue, [tf.int32, tf.int32]
@@ -129,7 +129,7 @@ class OrderedMapClear(Op):
         same map, and whichever runs first makes it, with its `dtypes`, `capacity` and
         `memory_limit`. So give the same to all.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -220,7 +220,7 @@ def ordered_map_clear(
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
     `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OrderedMapClear.create` in the current scope, with OrderedMapClear.Options as
     keywords: the operation in a graph, None eagerly.

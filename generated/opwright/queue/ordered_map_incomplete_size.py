@@ -53,7 +53,7 @@ class OrderedMapIncompleteSize(TensorOp[TInt32]):
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
     `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         size: int32, `scalar`. How many entries lack at least one component.
@@ -138,7 +138,7 @@ class OrderedMapIncompleteSize(TensorOp[TInt32]):
         same map, and whichever runs first makes it, with its `dtypes`, `capacity` and
         `memory_limit`. So give the same to all.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -232,7 +232,7 @@ def ordered_map_incomplete_size(
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
     `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OrderedMapIncompleteSize.create` in the current scope, with
     OrderedMapIncompleteSize.Options as keywords.

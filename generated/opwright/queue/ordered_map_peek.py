@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    TInt64,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,8 +36,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringLike,
-        TInt32,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -65,7 +67,7 @@ class OrderedMapPeek(Op):
     `memory_limit`, a peek counts the bytes as if they had been taken out, so that more
     fits in afterwards than should; once the count falls below 0, nothing does.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         values: list of tensors of `dtypes`, `...`. The components, as they were staged.
@@ -160,7 +162,7 @@ class OrderedMapPeek(Op):
         a `memory_limit`, a peek counts the bytes as if they had been taken out, so that
         more fits in afterwards than should; once the count falls below 0, nothing does.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -202,7 +204,22 @@ class OrderedMapPeek(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(key) is EagerTensor
+                    or type(key) is int
+                    and -9223372036854775808 <= key <= 9223372036854775807
+                    or fits(TInt64, key)
+                )
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.values = execute(
                     context[CURRENT],
                     "OrderedMapPeek",
@@ -266,7 +283,7 @@ def ordered_map_peek(
     `memory_limit`, a peek counts the bytes as if they had been taken out, so that more
     fits in afterwards than should; once the count falls below 0, nothing does.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OrderedMapPeek.create` in the current scope, with OrderedMapPeek.Options as
     keywords.
@@ -307,7 +324,22 @@ def ordered_map_peek(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(key) is EagerTensor
+                or type(key) is int
+                and -9223372036854775808 <= key <= 9223372036854775807
+                or fits(TInt64, key)
+            )
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "OrderedMapPeek",

@@ -52,7 +52,7 @@ class OrderedMapSize(TensorOp[TInt32]):
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
     `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         size: int32, `scalar`. How many entries are complete.
@@ -138,7 +138,7 @@ class OrderedMapSize(TensorOp[TInt32]):
         same map, and whichever runs first makes it, with its `dtypes`, `capacity` and
         `memory_limit`. So give the same to all.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -233,7 +233,7 @@ def ordered_map_size(
     map, and whichever runs first makes it, with its `dtypes`, `capacity` and
     `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OrderedMapSize.create` in the current scope, with OrderedMapSize.Options as
     keywords.

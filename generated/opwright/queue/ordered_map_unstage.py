@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    TInt64,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -34,8 +38,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringLike,
-        TInt32,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -68,7 +70,7 @@ class OrderedMapUnstage(Op):
     leaves the entry where it is, OrderedMapUnstageNoKey takes the one of the smallest
     key.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         values: list of tensors of `dtypes`, `...`. The components, as they were staged.
@@ -164,7 +166,7 @@ class OrderedMapUnstage(Op):
         OrderedMapPeek leaves the entry where it is, OrderedMapUnstageNoKey takes the
         one of the smallest key.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,7 +208,22 @@ class OrderedMapUnstage(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(key) is EagerTensor
+                    or type(key) is int
+                    and -9223372036854775808 <= key <= 9223372036854775807
+                    or fits(TInt64, key)
+                )
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.values = execute(
                     context[CURRENT],
                     "OrderedMapUnstage",
@@ -271,7 +288,7 @@ def ordered_map_unstage(
     leaves the entry where it is, OrderedMapUnstageNoKey takes the one of the smallest
     key.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OrderedMapUnstage.create` in the current scope, with OrderedMapUnstage.Options as
     keywords.
@@ -312,7 +329,22 @@ def ordered_map_unstage(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(key) is EagerTensor
+                or type(key) is int
+                and -9223372036854775808 <= key <= 9223372036854775807
+                or fits(TInt64, key)
+            )
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "OrderedMapUnstage",

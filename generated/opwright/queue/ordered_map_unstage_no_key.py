@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringLike,
-        TInt32,
         TInt64,
     )
     from typing_extensions import Self
@@ -75,7 +77,7 @@ class OrderedMapUnstageNoKey(Op):
     `memory_limit`. So give the same to all. OrderedMapUnstage takes an entry by its
     key.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         key: int64, `scalar`. Key of the entry.
@@ -171,7 +173,7 @@ class OrderedMapUnstageNoKey(Op):
         `memory_limit`. So give the same to all. OrderedMapUnstage takes an entry by its
         key.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -212,7 +214,16 @@ class OrderedMapUnstageNoKey(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.key, op.values = execute(
                     context[CURRENT],
                     "OrderedMapUnstageNoKey",
@@ -274,7 +285,7 @@ def ordered_map_unstage_no_key(
     `memory_limit`. So give the same to all. OrderedMapUnstage takes an entry by its
     key.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OrderedMapUnstageNoKey.create` in the current scope, with
     OrderedMapUnstageNoKey.Options as keywords.
@@ -314,7 +325,16 @@ def ordered_map_unstage_no_key(
     fast_path_error = None
     _result: OrderedMapUnstageNoKeyOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = OrderedMapUnstageNoKeyOutputs._make(
                 execute(
                     context[CURRENT],

@@ -68,7 +68,7 @@ class PaddingFIFOQueue(TensorOp[TString]):
     refused; so is another queue of the same name with other components or another
     capacity.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: reference to string, `2`. The queue, as the name of its container and
@@ -165,7 +165,7 @@ class PaddingFIFOQueue(TensorOp[TString]):
         are refused; so is another queue of the same name with other components or
         another capacity.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -269,7 +269,7 @@ def padding_fifo_queue(
     refused; so is another queue of the same name with other components or another
     capacity.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `PaddingFIFOQueue.create` in the current scope, with PaddingFIFOQueue.Options as
     keywords.

@@ -67,7 +67,7 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
     refused; so is another queue of the same name with other components or another
     capacity.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. The queue, for the ops whose names begin with Queue
@@ -162,7 +162,7 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
         are refused; so is another queue of the same name with other components or
         another capacity.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -265,7 +265,7 @@ def padding_fifo_queue_v2(
     refused; so is another queue of the same name with other components or another
     capacity.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `PaddingFIFOQueueV2.create` in the current scope, with PaddingFIFOQueueV2.Options as
     keywords.

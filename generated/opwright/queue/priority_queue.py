@@ -66,7 +66,7 @@ class PriorityQueue(TensorOp[TString]):
     There must be a shape for each component but the priority, and at least one such
     component; all else is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: reference to string, `2`. The queue, as the name of its container and
@@ -161,7 +161,7 @@ class PriorityQueue(TensorOp[TString]):
         There must be a shape for each component but the priority, and at least one such
         component; all else is refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -264,7 +264,7 @@ def priority_queue(
     There must be a shape for each component but the priority, and at least one such
     component; all else is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `PriorityQueue.create` in the current scope, with PriorityQueue.Options as keywords.
 

@@ -67,7 +67,7 @@ class PriorityQueueV2(TensorOp[TResource]):
     There must be a shape for each component but the priority, and at least one such
     component; all else is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. The queue, for the ops whose names begin with Queue
@@ -160,7 +160,7 @@ class PriorityQueueV2(TensorOp[TResource]):
         There must be a shape for each component but the priority, and at least one such
         component; all else is refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -261,7 +261,7 @@ def priority_queue_v2(
     There must be a shape for each component but the priority, and at least one such
     component; all else is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `PriorityQueueV2.create` in the current scope, with PriorityQueueV2.Options as
     keywords.

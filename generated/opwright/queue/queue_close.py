@@ -50,6 +50,8 @@ class QueueClose(Op):
     of them have found room. With `cancel_pending_enqueues` they fail instead, at once.
     Closing a closed queue is refused without this option, and changes nothing with it.
 
+    Gradient: declared not differentiable.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     queue = opwright.queue.fifo_queue([tf.int32])
@@ -107,6 +109,8 @@ class QueueClose(Op):
         all of them have found room. With `cancel_pending_enqueues` they fail instead,
         at once. Closing a closed queue is refused without this option, and changes
         nothing with it.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -176,6 +180,8 @@ def queue_close(
     Enqueues that wait already go first: the queue is closed, and this op done, once all
     of them have found room. With `cancel_pending_enqueues` they fail instead, at once.
     Closing a closed queue is refused without this option, and changes nothing with it.
+
+    Gradient: declared not differentiable.
 
     `QueueClose.create` in the current scope, with QueueClose.Options as keywords: the
     operation in a graph, None eagerly.

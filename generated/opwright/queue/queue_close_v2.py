@@ -47,7 +47,7 @@ class QueueCloseV2(Op):
     of them have found room. With `cancel_pending_enqueues` they fail instead, at once.
     Closing a closed queue is refused without this option, and changes nothing with it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> queue = tf.queue.FIFOQueue(10, [tf.int32])
@@ -103,7 +103,7 @@ class QueueCloseV2(Op):
         at once. Closing a closed queue is refused without this option, and changes
         nothing with it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -169,7 +169,7 @@ def queue_close_v2(
     of them have found room. With `cancel_pending_enqueues` they fail instead, at once.
     Closing a closed queue is refused without this option, and changes nothing with it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `QueueCloseV2.create` in the current scope, with QueueCloseV2.Options as keywords:
     the operation in a graph, None eagerly.

@@ -59,6 +59,8 @@ class QueueDequeue(Op):
     `component_types` must be those of the queue, and of a PriorityQueue begin with
     tf.int64. QueueDequeueMany takes out several, as a batch.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         components: list of tensors of `component_types`, `...`. The element, a tensor
             for each component.
@@ -123,6 +125,8 @@ class QueueDequeue(Op):
 
         `component_types` must be those of the queue, and of a PriorityQueue begin with
         tf.int64. QueueDequeueMany takes out several, as a batch.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -200,6 +204,8 @@ def queue_dequeue(
 
     `component_types` must be those of the queue, and of a PriorityQueue begin with
     tf.int64. QueueDequeueMany takes out several, as a batch.
+
+    Gradient: declared not differentiable.
 
     `QueueDequeue.create` in the current scope, with QueueDequeue.Options as keywords.
 

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TString,
         TensorOperand,
     )
@@ -65,6 +67,8 @@ class QueueDequeueMany(Op):
     QueueDequeueUpTo gives those that are left. A negative `n` is refused, and 0 gives a
     batch without rows. More than the capacity can only come if others enqueue
     meanwhile.
+
+    Gradient: declared not differentiable.
 
     Attributes:
         components: list of tensors of `component_types`, `n ...`. The elements, a
@@ -138,6 +142,8 @@ class QueueDequeueMany(Op):
         negative `n` is refused, and 0 gives a batch without rows. More than the
         capacity can only come if others enqueue meanwhile.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -171,7 +177,16 @@ class QueueDequeueMany(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(n) is EagerTensor
+                    or type(n) is int
+                    and -2147483648 <= n <= 2147483647
+                    or fits(TInt32, n)
+                )
+            ):
                 op.components = execute(
                     context[CURRENT],
                     "QueueDequeueMany",
@@ -222,6 +237,8 @@ def queue_dequeue_many(
     batch without rows. More than the capacity can only come if others enqueue
     meanwhile.
 
+    Gradient: declared not differentiable.
+
     `QueueDequeueMany.create` in the current scope, with QueueDequeueMany.Options as
     keywords.
 
@@ -256,7 +273,16 @@ def queue_dequeue_many(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(n) is EagerTensor
+                or type(n) is int
+                and -2147483648 <= n <= 2147483647
+                or fits(TInt32, n)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "QueueDequeueMany",

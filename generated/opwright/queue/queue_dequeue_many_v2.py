@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TResource,
         TensorOperand,
     )
@@ -61,7 +63,7 @@ class QueueDequeueManyV2(Op):
     a batch without rows. More than the capacity can only come if others enqueue
     meanwhile.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         components: list of tensors of `component_types`, `n ...`. The elements, a
@@ -129,7 +131,7 @@ class QueueDequeueManyV2(Op):
         negative `n` is refused, and 0 gives a batch without rows. More than the
         capacity can only come if others enqueue meanwhile.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -161,7 +163,16 @@ class QueueDequeueManyV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(n) is EagerTensor
+                    or type(n) is int
+                    and -2147483648 <= n <= 2147483647
+                    or fits(TInt32, n)
+                )
+            ):
                 op.components = execute(
                     context[CURRENT],
                     "QueueDequeueManyV2",
@@ -209,7 +220,7 @@ def queue_dequeue_many_v2(
     a batch without rows. More than the capacity can only come if others enqueue
     meanwhile.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `QueueDequeueManyV2.create` in the current scope, with QueueDequeueManyV2.Options as
     keywords.
@@ -242,7 +253,16 @@ def queue_dequeue_many_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(n) is EagerTensor
+                or type(n) is int
+                and -2147483648 <= n <= 2147483647
+                or fits(TInt32, n)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "QueueDequeueManyV2",

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TString,
         TensorOperand,
     )
@@ -60,6 +62,8 @@ class QueueDequeueUpTo(Op):
     tf.errors.OutOfRangeError where nothing is.
 
     The queue must have been made with shapes. A negative `n` is refused.
+
+    Gradient: declared not differentiable.
 
     Attributes:
         components: list of tensors of `component_types`, `_found ...`. The elements, a
@@ -128,6 +132,8 @@ class QueueDequeueUpTo(Op):
 
         The queue must have been made with shapes. A negative `n` is refused.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -160,7 +166,16 @@ class QueueDequeueUpTo(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(n) is EagerTensor
+                    or type(n) is int
+                    and -2147483648 <= n <= 2147483647
+                    or fits(TInt32, n)
+                )
+            ):
                 op.components = execute(
                     context[CURRENT],
                     "QueueDequeueUpTo",
@@ -208,6 +223,8 @@ def queue_dequeue_up_to(
 
     The queue must have been made with shapes. A negative `n` is refused.
 
+    Gradient: declared not differentiable.
+
     `QueueDequeueUpTo.create` in the current scope, with QueueDequeueUpTo.Options as
     keywords.
 
@@ -241,7 +258,16 @@ def queue_dequeue_up_to(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(n) is EagerTensor
+                or type(n) is int
+                and -2147483648 <= n <= 2147483647
+                or fits(TInt32, n)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "QueueDequeueUpTo",

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TResource,
         TensorOperand,
     )
@@ -60,7 +62,7 @@ class QueueDequeueUpToV2(Op):
 
     The queue must have been made with shapes. A negative `n` is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         components: list of tensors of `component_types`, `_found ...`. The elements, a
@@ -127,7 +129,7 @@ class QueueDequeueUpToV2(Op):
 
         The queue must have been made with shapes. A negative `n` is refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -161,7 +163,16 @@ class QueueDequeueUpToV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(n) is EagerTensor
+                    or type(n) is int
+                    and -2147483648 <= n <= 2147483647
+                    or fits(TInt32, n)
+                )
+            ):
                 op.components = execute(
                     context[CURRENT],
                     "QueueDequeueUpToV2",
@@ -206,7 +217,7 @@ def queue_dequeue_up_to_v2(
 
     The queue must have been made with shapes. A negative `n` is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `QueueDequeueUpToV2.create` in the current scope, with QueueDequeueUpToV2.Options as
     keywords.
@@ -241,7 +252,16 @@ def queue_dequeue_up_to_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(n) is EagerTensor
+                or type(n) is int
+                and -2147483648 <= n <= 2147483647
+                or fits(TInt32, n)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "QueueDequeueUpToV2",

@@ -56,7 +56,7 @@ class QueueDequeueV2(Op):
     `component_types` must be those of the queue, and of a PriorityQueueV2 begin with
     tf.int64. QueueDequeueManyV2 takes out several, as a batch.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         components: list of tensors of `component_types`, `...`. The element, a tensor
@@ -120,7 +120,7 @@ class QueueDequeueV2(Op):
         `component_types` must be those of the queue, and of a PriorityQueueV2 begin
         with tf.int64. QueueDequeueManyV2 takes out several, as a batch.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -194,7 +194,7 @@ def queue_dequeue_v2(
     `component_types` must be those of the queue, and of a PriorityQueueV2 begin with
     tf.int64. QueueDequeueManyV2 takes out several, as a batch.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `QueueDequeueV2.create` in the current scope, with QueueDequeueV2.Options as
     keywords.

@@ -60,6 +60,8 @@ class QueueEnqueue(Op):
     A closed queue refuses new elements. So does one that is closed with
     `cancel_pending_enqueues` while this waits.
 
+    Gradient: declared not differentiable.
+
     `Tcomponents`: at least 1 value.
 
     Example:
@@ -121,6 +123,8 @@ class QueueEnqueue(Op):
 
         A closed queue refuses new elements. So does one that is closed with
         `cancel_pending_enqueues` while this waits.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,6 +197,8 @@ def queue_enqueue(
 
     A closed queue refuses new elements. So does one that is closed with
     `cancel_pending_enqueues` while this waits.
+
+    Gradient: declared not differentiable.
 
     `QueueEnqueue.create` in the current scope, with QueueEnqueue.Options as keywords:
     the operation in a graph, None eagerly.

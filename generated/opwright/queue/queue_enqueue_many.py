@@ -62,6 +62,8 @@ class QueueEnqueueMany(Op):
     process, if the queue was made without shapes. QueueEnqueue puts in a single
     element.
 
+    Gradient: declared not differentiable.
+
     `Tcomponents`: at least 1 value.
 
     Example:
@@ -125,6 +127,8 @@ class QueueEnqueueMany(Op):
         Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends
         the process, if the queue was made without shapes. QueueEnqueue puts in a single
         element.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -199,6 +203,8 @@ def queue_enqueue_many(
     Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends the
     process, if the queue was made without shapes. QueueEnqueue puts in a single
     element.
+
+    Gradient: declared not differentiable.
 
     `QueueEnqueueMany.create` in the current scope, with QueueEnqueueMany.Options as
     keywords: the operation in a graph, None eagerly.

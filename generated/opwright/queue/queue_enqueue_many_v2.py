@@ -61,7 +61,7 @@ class QueueEnqueueManyV2(Op):
     process, if the queue was made without shapes. QueueEnqueueV2 puts in a single
     element.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Tcomponents`: at least 1 value.
 
@@ -123,7 +123,7 @@ class QueueEnqueueManyV2(Op):
         the process, if the queue was made without shapes. QueueEnqueueV2 puts in a
         single element.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -194,7 +194,7 @@ def queue_enqueue_many_v2(
     process, if the queue was made without shapes. QueueEnqueueV2 puts in a single
     element.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `QueueEnqueueManyV2.create` in the current scope, with QueueEnqueueManyV2.Options as
     keywords: the operation in a graph, None eagerly.

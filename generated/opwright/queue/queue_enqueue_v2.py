@@ -57,7 +57,7 @@ class QueueEnqueueV2(Op):
     A closed queue refuses new elements. So does one that is closed with
     `cancel_pending_enqueues` while this waits.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Tcomponents`: at least 1 value.
 
@@ -117,7 +117,7 @@ class QueueEnqueueV2(Op):
         A closed queue refuses new elements. So does one that is closed with
         `cancel_pending_enqueues` while this waits.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -186,7 +186,7 @@ def queue_enqueue_v2(
     A closed queue refuses new elements. So does one that is closed with
     `cancel_pending_enqueues` while this waits.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `QueueEnqueueV2.create` in the current scope, with QueueEnqueueV2.Options as
     keywords: the operation in a graph, None eagerly.

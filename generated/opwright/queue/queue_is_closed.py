@@ -41,6 +41,8 @@ class QueueIsClosed(TensorOp[TBool]):
     True from QueueClose on, even while elements are left in the queue: QueueSize counts
     them. The answer may be old when it arrives, where others use the queue as well.
 
+    Gradient: none registered.
+
     Attributes:
         is_closed: bool, `scalar`. Whether the queue is closed.
 
@@ -74,6 +76,8 @@ class QueueIsClosed(TensorOp[TBool]):
         True from QueueClose on, even while elements are left in the queue: QueueSize
         counts them. The answer may be old when it arrives, where others use the queue
         as well.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,6 +120,8 @@ def queue_is_closed(
 
     True from QueueClose on, even while elements are left in the queue: QueueSize counts
     them. The answer may be old when it arrives, where others use the queue as well.
+
+    Gradient: none registered.
 
     `QueueIsClosed.create` in the current scope.
 

@@ -39,7 +39,7 @@ class QueueIsClosedV2(TensorOp[TBool]):
     counts them. The answer may be old when it arrives, where others use the queue as
     well.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         is_closed: bool, `scalar`. Whether the queue is closed.
@@ -71,7 +71,7 @@ class QueueIsClosedV2(TensorOp[TBool]):
         QueueSizeV2 counts them. The answer may be old when it arrives, where others use
         the queue as well.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -114,7 +114,7 @@ def queue_is_closed_v2(
     counts them. The answer may be old when it arrives, where others use the queue as
     well.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `QueueIsClosedV2.create` in the current scope.
 

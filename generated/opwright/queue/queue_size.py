@@ -42,6 +42,8 @@ class QueueSize(TensorOp[TInt32]):
     queue as well, the number may be old when it arrives: do not decide by it whether a
     dequeue would wait.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         size: int32, `scalar`. How many elements are in the queue.
 
@@ -76,6 +78,8 @@ class QueueSize(TensorOp[TInt32]):
         Elements that an enqueue still waits with are not counted. Where others use the
         queue as well, the number may be old when it arrives: do not decide by it
         whether a dequeue would wait.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,6 +124,8 @@ def queue_size(
     Elements that an enqueue still waits with are not counted. Where others use the
     queue as well, the number may be old when it arrives: do not decide by it whether a
     dequeue would wait.
+
+    Gradient: declared not differentiable.
 
     `QueueSize.create` in the current scope.
 

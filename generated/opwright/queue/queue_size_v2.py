@@ -39,7 +39,7 @@ class QueueSizeV2(TensorOp[TInt32]):
     queue as well, the number may be old when it arrives: do not decide by it whether a
     dequeue would wait.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         size: int32, `scalar`. How many elements are in the queue.
@@ -72,7 +72,7 @@ class QueueSizeV2(TensorOp[TInt32]):
         queue as well, the number may be old when it arrives: do not decide by it
         whether a dequeue would wait.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -113,7 +113,7 @@ def queue_size_v2(
     queue as well, the number may be old when it arrives: do not decide by it whether a
     dequeue would wait.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `QueueSizeV2.create` in the current scope.
 

@@ -70,7 +70,7 @@ class RandomShuffleQueue(TensorOp[TString]):
     `min_after_dequeue` must be below `capacity`, if that is set. With both seeds 0 the
     order differs from run to run.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: reference to string, `2`. The queue, as the name of its container and
@@ -195,7 +195,7 @@ class RandomShuffleQueue(TensorOp[TString]):
         `min_after_dequeue` must be below `capacity`, if that is set. With both seeds 0
         the order differs from run to run.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -314,7 +314,7 @@ def random_shuffle_queue(
     `min_after_dequeue` must be below `capacity`, if that is set. With both seeds 0 the
     order differs from run to run.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RandomShuffleQueue.create` in the current scope, with RandomShuffleQueue.Options as
     keywords.

@@ -68,7 +68,7 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
     `min_after_dequeue` must be below `capacity`, if that is set. With both seeds 0 the
     order differs from run to run.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. The queue, for the ops whose names begin with Queue
@@ -192,7 +192,7 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
         `min_after_dequeue` must be below `capacity`, if that is set. With both seeds 0
         the order differs from run to run.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -311,7 +311,7 @@ def random_shuffle_queue_v2(
     `min_after_dequeue` must be below `capacity`, if that is set. With both seeds 0 the
     order differs from run to run.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RandomShuffleQueueV2.create` in the current scope, with
     RandomShuffleQueueV2.Options as keywords.

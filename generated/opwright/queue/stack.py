@@ -46,7 +46,7 @@ class Stack(TensorOp[TString]):
     StackClose. A stack lives as long as the step that made it: the call of a
     tf.function, or of session.run.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         handle: reference to string, `2`. The stack, as two strings that name it.
@@ -103,7 +103,7 @@ class Stack(TensorOp[TString]):
         StackPop and StackClose. A stack lives as long as the step that made it: the
         call of a tf.function, or of session.run.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,7 +173,7 @@ def stack(
     StackClose. A stack lives as long as the step that made it: the call of a
     tf.function, or of session.run.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `Stack.create` in the current scope, with Stack.Options as keywords.
 

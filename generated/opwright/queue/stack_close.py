@@ -37,6 +37,8 @@ class StackClose(Op):
     It is StackCloseV2 for handles of Stack, which are references. Whoever pushes or
     pops afterwards is refused.
 
+    Gradient: declared not differentiable.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     pile = opwright.queue.stack(tf.int32)
@@ -60,6 +62,8 @@ class StackClose(Op):
 
         It is StackCloseV2 for handles of Stack, which are references. Whoever pushes or
         pops afterwards is refused.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -94,6 +98,8 @@ def stack_close(
 
     It is StackCloseV2 for handles of Stack, which are references. Whoever pushes or
     pops afterwards is refused.
+
+    Gradient: declared not differentiable.
 
     `StackClose.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -40,7 +40,7 @@ class StackCloseV2(Op):
     A graph wants the handle to be the vector of two for which it takes that of StackV2;
     eager calls take the scalar that it is.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -71,7 +71,7 @@ class StackCloseV2(Op):
         A graph wants the handle to be the vector of two for which it takes that of
         StackV2; eager calls take the scalar that it is.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -112,7 +112,7 @@ def stack_close_v2(
     A graph wants the handle to be the vector of two for which it takes that of StackV2;
     eager calls take the scalar that it is.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StackCloseV2.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -50,6 +50,8 @@ class StackPop(TensorOp[ElemType]):
     It is StackPopV2 for handles of Stack, which are references. An empty or closed
     stack refuses. A control dependency has to put it after the push.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         elem: `elem_type`, `...`. The tensor, as it was pushed.
 
@@ -86,6 +88,8 @@ class StackPop(TensorOp[ElemType]):
 
         It is StackPopV2 for handles of Stack, which are references. An empty or closed
         stack refuses. A control dependency has to put it after the push.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -139,6 +143,8 @@ def stack_pop(
 
     It is StackPopV2 for handles of Stack, which are references. An empty or closed
     stack refuses. A control dependency has to put it after the push.
+
+    Gradient: declared not differentiable.
 
     `StackPop.create` in the current scope.
 

@@ -50,7 +50,7 @@ class StackPopV2(TensorOp[ElemType]):
     It is the one that was pushed last. An empty or closed stack refuses: this does not
     wait. In a graph, a control dependency has to put it after the push.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         elem: `elem_type`, `...`. The tensor, as it was pushed.
@@ -87,7 +87,7 @@ class StackPopV2(TensorOp[ElemType]):
         It is the one that was pushed last. An empty or closed stack refuses: this does
         not wait. In a graph, a control dependency has to put it after the push.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -140,7 +140,7 @@ def stack_pop_v2(
     It is the one that was pushed last. An empty or closed stack refuses: this does not
     wait. In a graph, a control dependency has to put it after the push.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StackPopV2.create` in the current scope.
 

@@ -55,6 +55,8 @@ class StackPush(TensorOp[T]):
     It is StackPushV2 for handles of Stack, which are references. The output is `elem`
     again, so that what uses it comes after the push.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: `T`, `*x`. The same tensor.
 
@@ -112,6 +114,8 @@ class StackPush(TensorOp[T]):
 
         It is StackPushV2 for handles of Stack, which are references. The output is
         `elem` again, so that what uses it comes after the push.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -176,6 +180,8 @@ def stack_push(
 
     It is StackPushV2 for handles of Stack, which are references. The output is `elem`
     again, so that what uses it comes after the push.
+
+    Gradient: declared not differentiable.
 
     `StackPush.create` in the current scope, with StackPush.Options as keywords.
 

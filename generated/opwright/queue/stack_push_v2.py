@@ -59,7 +59,7 @@ class StackPushV2(TensorOp[T]):
     its larger tensors to the host, until they are popped. Only a push on a GPU does
     that.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `T`, `*x`. The same tensor.
@@ -123,7 +123,7 @@ class StackPushV2(TensorOp[T]):
         of its larger tensors to the host, until they are popped. Only a push on a GPU
         does that.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -192,7 +192,7 @@ def stack_push_v2(
     its larger tensors to the host, until they are popped. Only a push on a GPU does
     that.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StackPushV2.create` in the current scope, with StackPushV2.Options as keywords.
 

@@ -9,9 +9,11 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TResource,
     TensorOp,
     as_dtype,
@@ -19,19 +21,14 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDTypeLike,
-        Operand,
-        Output,
-        StringLike,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDTypeLike, Operand, Output, StringLike
     from typing_extensions import Self
 
 __all__ = ["StackV2", "stack_v2"]
@@ -56,7 +53,7 @@ class StackV2(TensorOp[TResource]):
 
     The handle is a scalar when it runs, while graphs take it for a vector of two.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar | 2`. The stack, for StackPushV2, StackPopV2 and
@@ -121,7 +118,7 @@ class StackV2(TensorOp[TResource]):
 
         The handle is a scalar when it runs, while graphs take it for a vector of two.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -152,7 +149,16 @@ class StackV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_size) is EagerTensor
+                    or type(max_size) is int
+                    and -2147483648 <= max_size <= 2147483647
+                    or fits(TInt32, max_size)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "StackV2",
@@ -197,7 +203,7 @@ def stack_v2(
 
     The handle is a scalar when it runs, while graphs take it for a vector of two.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StackV2.create` in the current scope, with StackV2.Options as keywords.
 
@@ -228,7 +234,16 @@ def stack_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_size) is EagerTensor
+                or type(max_size) is int
+                and -2147483648 <= max_size <= 2147483647
+                or fits(TInt32, max_size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StackV2",

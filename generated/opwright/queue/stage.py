@@ -61,7 +61,7 @@ class Stage(Op):
     tensors larger than the whole `memory_limit` are refused. Unlike a queue's, its
     waiting cannot be cancelled, and it cannot be closed.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `dtypes`: at least 1 value.
 
@@ -148,7 +148,7 @@ class Stage(Op):
         this waits; tensors larger than the whole `memory_limit` are refused. Unlike a
         queue's, its waiting cannot be cancelled, and it cannot be closed.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -239,7 +239,7 @@ def stage(
     tensors larger than the whole `memory_limit` are refused. Unlike a queue's, its
     waiting cannot be cancelled, and it cannot be closed.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Stage.create` in the current scope, with Stage.Options as keywords: the operation
     in a graph, None eagerly.

@@ -48,7 +48,7 @@ class StageClear(Op):
     same `shared_name`, container and device work on the same area, and whichever runs
     first makes it, with its `capacity` and `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> opwright.queue.stage([10], shared_name='cleared')
@@ -123,7 +123,7 @@ class StageClear(Op):
         whichever runs first makes it, with its `capacity` and `memory_limit`. So give
         the same to all.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -209,7 +209,7 @@ def stage_clear(
     same `shared_name`, container and device work on the same area, and whichever runs
     first makes it, with its `capacity` and `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StageClear.create` in the current scope, with StageClear.Options as keywords: the
     operation in a graph, None eagerly.

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringLike,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -61,7 +63,7 @@ class StagePeek(Op):
     device work on the same area, and whichever runs first makes it, with its `capacity`
     and `memory_limit`. So give the same to all. Unstage takes the oldest out.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         values: list of tensors of `dtypes`, `...`. The tuple, as it was staged.
@@ -151,7 +153,7 @@ class StagePeek(Op):
         `capacity` and `memory_limit`. So give the same to all. Unstage takes the oldest
         out.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -186,7 +188,16 @@ class StagePeek(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -2147483648 <= index <= 2147483647
+                    or fits(TInt32, index)
+                )
+            ):
                 op.values = execute(
                     context[CURRENT],
                     "StagePeek",
@@ -246,7 +257,7 @@ def stage_peek(
     device work on the same area, and whichever runs first makes it, with its `capacity`
     and `memory_limit`. So give the same to all. Unstage takes the oldest out.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StagePeek.create` in the current scope, with StagePeek.Options as keywords.
 
@@ -280,7 +291,16 @@ def stage_peek(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -2147483648 <= index <= 2147483647
+                or fits(TInt32, index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StagePeek",

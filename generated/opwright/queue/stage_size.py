@@ -50,7 +50,7 @@ class StageSize(TensorOp[TInt32]):
     whichever runs first makes it, with its `capacity` and `memory_limit`. So give the
     same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         size: int32, `scalar`. How many tuples are staged.
@@ -133,7 +133,7 @@ class StageSize(TensorOp[TInt32]):
         area, and whichever runs first makes it, with its `capacity` and `memory_limit`.
         So give the same to all.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -224,7 +224,7 @@ def stage_size(
     whichever runs first makes it, with its `capacity` and `memory_limit`. So give the
     same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StageSize.create` in the current scope, with StageSize.Options as keywords.
 

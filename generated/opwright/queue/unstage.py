@@ -57,7 +57,7 @@ class Unstage(Op):
     device work on the same area, and whichever runs first makes it, with its `capacity`
     and `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         values: list of tensors of `dtypes`, `...`. The tuple, as it was staged.
@@ -142,7 +142,7 @@ class Unstage(Op):
         device work on the same area, and whichever runs first makes it, with its
         `capacity` and `memory_limit`. So give the same to all.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -233,7 +233,7 @@ def unstage(
     device work on the same area, and whichever runs first makes it, with its `capacity`
     and `memory_limit`. So give the same to all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Unstage.create` in the current scope, with Unstage.Options as keywords.
 

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     flags,
     graphs,
     new,
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TIndex,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -68,6 +71,8 @@ class RaggedBincount(TensorOp[T]):
 
     RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. SparseBincount takes sparse rows, DenseBincount dense ones.
+
+    Gradient: none registered.
 
     `Tidx`: int32 or int64.
 
@@ -143,6 +148,8 @@ class RaggedBincount(TensorOp[T]):
         RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows
         have few. SparseBincount takes sparse rows, DenseBincount dense ones.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -174,7 +181,22 @@ class RaggedBincount(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(splits) is EagerTensor
+                    or type(splits) is int
+                    and -9223372036854775808 <= splits <= 9223372036854775807
+                    or fits(TInt64, splits)
+                )
+                and (
+                    type(values) is type(size) is EagerTensor
+                    or type(size) is int
+                    and 0 <= size <= 127
+                    or fit_pair(None, values, size)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "RaggedBincount",
@@ -225,6 +247,8 @@ def ragged_bincount(
     RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. SparseBincount takes sparse rows, DenseBincount dense ones.
 
+    Gradient: none registered.
+
     `RaggedBincount.create` in the current scope, with RaggedBincount.Options as
     keywords.
 
@@ -257,7 +281,22 @@ def ragged_bincount(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(splits) is EagerTensor
+                or type(splits) is int
+                and -9223372036854775808 <= splits <= 9223372036854775807
+                or fits(TInt64, splits)
+            )
+            and (
+                type(values) is type(size) is EagerTensor
+                or type(size) is int
+                and 0 <= size <= 127
+                or fit_pair(None, values, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RaggedBincount",

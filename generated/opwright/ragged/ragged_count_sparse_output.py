@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TIndex,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -88,6 +90,8 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
 
     DenseCountSparseOutput takes a dense matrix, SparseCountSparseOutput a sparse one;
     RaggedBincount makes a dense one.
+
+    Gradient: none registered.
 
     `T`: int32 or int64.
 
@@ -181,6 +185,8 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
         DenseCountSparseOutput takes a dense matrix, SparseCountSparseOutput a sparse
         one; RaggedBincount makes a dense one.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -219,7 +225,16 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(splits) is EagerTensor
+                    or type(splits) is int
+                    and -9223372036854775808 <= splits <= 9223372036854775807
+                    or fits(TInt64, splits)
+                )
+            ):
                 op.output_indices, op.output_values, op.output_dense_shape = execute(
                     context[CURRENT],
                     "RaggedCountSparseOutput",
@@ -281,6 +296,8 @@ def ragged_count_sparse_output(
     DenseCountSparseOutput takes a dense matrix, SparseCountSparseOutput a sparse one;
     RaggedBincount makes a dense one.
 
+    Gradient: none registered.
+
     `RaggedCountSparseOutput.create` in the current scope, with
     RaggedCountSparseOutput.Options as keywords.
 
@@ -319,7 +336,16 @@ def ragged_count_sparse_output(
     fast_path_error = None
     _result: RaggedCountSparseOutputOutputs[UOutputType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(splits) is EagerTensor
+                or type(splits) is int
+                and -9223372036854775808 <= splits <= 9223372036854775807
+                or fits(TInt64, splits)
+            )
+        ):
             _result = RaggedCountSparseOutputOutputs._make(
                 execute(
                     context[CURRENT],

@@ -12,10 +12,13 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt64,
+    all_tensors,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         TIndex,
-        TInt64,
         TString,
     )
 
@@ -85,6 +87,8 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
     As text a cross has "_X_" between its values; with `hashed_output` it is hashed, as
     SparseCross does, to numbers below `num_buckets`. All tensors must have the same
     number of rows. SparseCrossV2 and SparseCrossHashed do without ragged ones.
+
+    Gradient: none registered.
 
     `ragged_values_types`: int64 or string.
 
@@ -161,6 +165,8 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
         as SparseCross does, to numbers below `num_buckets`. All tensors must have the
         same number of rows. SparseCrossV2 and SparseCrossHashed do without ragged ones.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -208,7 +214,12 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
         op: RaggedCross[UOutValuesType, UOutRowSplitsType] = new(RaggedCross)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
+                and (all_tensors(sparse_shape) or fits(TInt64, sparse_shape))
+            ):
                 op.output_values, op.output_row_splits = execute(
                     context[CURRENT],
                     "RaggedCross",
@@ -295,6 +306,8 @@ def ragged_cross(
     SparseCross does, to numbers below `num_buckets`. All tensors must have the same
     number of rows. SparseCrossV2 and SparseCrossHashed do without ragged ones.
 
+    Gradient: none registered.
+
     `RaggedCross.create` in the current scope.
 
     Args:
@@ -344,7 +357,12 @@ def ragged_cross(
     fast_path_error = None
     _result: RaggedCrossOutputs[UOutValuesType, UOutRowSplitsType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
+            and (all_tensors(sparse_shape) or fits(TInt64, sparse_shape))
+        ):
             _result = RaggedCrossOutputs._make(
                 execute(
                     context[CURRENT],

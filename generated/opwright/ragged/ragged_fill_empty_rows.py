@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         SameAnyOperand,
         TBool,
-        TInt64,
         TType,
     )
 
@@ -70,6 +73,8 @@ class RaggedFillEmptyRows(Op, Generic[T]):
     has no average.
 
     A row number out of range is refused. SparseFillEmptyRows does it to sparse tensors.
+
+    Gradient: registered.
 
     Attributes:
         output_value_rowids: int64, `_filled`. The row of each value of the result,
@@ -135,6 +140,8 @@ class RaggedFillEmptyRows(Op, Generic[T]):
         A row number out of range is refused. SparseFillEmptyRows does it to sparse
         tensors.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -167,7 +174,26 @@ class RaggedFillEmptyRows(Op, Generic[T]):
         op: RaggedFillEmptyRows[U] = new(RaggedFillEmptyRows)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(value_rowids) is EagerTensor
+                    or type(value_rowids) is int
+                    and -9223372036854775808 <= value_rowids <= 9223372036854775807
+                    or fits(TInt64, value_rowids)
+                )
+                and (
+                    type(nrows) is EagerTensor
+                    or type(nrows) is int
+                    and -9223372036854775808 <= nrows <= 9223372036854775807
+                    or fits(TInt64, nrows)
+                )
+                and (
+                    type(values) is type(default_value) is EagerTensor
+                    or fit_pair(None, values, default_value)
+                )
+            ):
                 (
                     op.output_value_rowids,
                     op.output_values,
@@ -209,6 +235,8 @@ def ragged_fill_empty_rows(
 
     A row number out of range is refused. SparseFillEmptyRows does it to sparse tensors.
 
+    Gradient: registered.
+
     `RaggedFillEmptyRows.create` in the current scope.
 
     Args:
@@ -243,7 +271,26 @@ def ragged_fill_empty_rows(
     fast_path_error = None
     _result: RaggedFillEmptyRowsOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(value_rowids) is EagerTensor
+                or type(value_rowids) is int
+                and -9223372036854775808 <= value_rowids <= 9223372036854775807
+                or fits(TInt64, value_rowids)
+            )
+            and (
+                type(nrows) is EagerTensor
+                or type(nrows) is int
+                and -9223372036854775808 <= nrows <= 9223372036854775807
+                or fits(TInt64, nrows)
+            )
+            and (
+                type(values) is type(default_value) is EagerTensor
+                or fit_pair(None, values, default_value)
+            )
+        ):
             _result = RaggedFillEmptyRowsOutputs._make(
                 execute(
                     context[CURRENT],

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt64,
         TType,
     )
 
@@ -63,6 +65,8 @@ class RaggedFillEmptyRowsGrad(Op, Generic[T]):
 
       d_values[i] = grad_values[reverse_index_map[i]]
       d_default_value = sum of grad_values at all other positions
+
+    Gradient: none registered.
 
     Attributes:
         d_values: `T`, `n`. Gradient for the values.
@@ -105,6 +109,8 @@ class RaggedFillEmptyRowsGrad(Op, Generic[T]):
           d_values[i] = grad_values[reverse_index_map[i]]
           d_default_value = sum of grad_values at all other positions
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,7 +136,16 @@ class RaggedFillEmptyRowsGrad(Op, Generic[T]):
         op: RaggedFillEmptyRowsGrad[U] = new(RaggedFillEmptyRowsGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(reverse_index_map) is EagerTensor
+                    or type(reverse_index_map) is int
+                    and -9223372036854775808 <= reverse_index_map <= 9223372036854775807
+                    or fits(TInt64, reverse_index_map)
+                )
+            ):
                 op.d_values, op.d_default_value = execute(
                     context[CURRENT],
                     "RaggedFillEmptyRowsGrad",
@@ -160,6 +175,8 @@ def ragged_fill_empty_rows_grad(
       d_values[i] = grad_values[reverse_index_map[i]]
       d_default_value = sum of grad_values at all other positions
 
+    Gradient: none registered.
+
     `RaggedFillEmptyRowsGrad.create` in the current scope.
 
     Args:
@@ -187,7 +204,16 @@ def ragged_fill_empty_rows_grad(
     fast_path_error = None
     _result: RaggedFillEmptyRowsGradOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(reverse_index_map) is EagerTensor
+                or type(reverse_index_map) is int
+                and -9223372036854775808 <= reverse_index_map <= 9223372036854775807
+                or fits(TInt64, reverse_index_map)
+            )
+        ):
             _result = RaggedFillEmptyRowsGradOutputs._make(
                 execute(
                     context[CURRENT],

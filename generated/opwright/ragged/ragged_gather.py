@@ -11,9 +11,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt64,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -72,6 +75,8 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
     `OUTPUT_RAGGED_RANK` has to be their number plus the rank of `indices` minus 1; do
     not try another one eagerly, as that can end the process.
 
+    Gradient: registered.
+
     `Tindices`: int32 or int64.
 
     `Tsplits`: int32 or int64.
@@ -127,6 +132,8 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
         `OUTPUT_RAGGED_RANK` has to be their number plus the rank of `indices` minus 1;
         do not try another one eagerly, as that can end the process.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -158,7 +165,14 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
         op: RaggedGather[Usplits, Uvalues] = new(RaggedGather)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(params_nested_splits)
+                    or fit_together(TInt64, params_nested_splits)
+                )
+            ):
                 op.output_nested_splits, op.output_dense_values = execute(
                     context[CURRENT],
                     "RaggedGather",
@@ -200,6 +214,8 @@ def ragged_gather(
     `OUTPUT_RAGGED_RANK` has to be their number plus the rank of `indices` minus 1; do
     not try another one eagerly, as that can end the process.
 
+    Gradient: registered.
+
     `RaggedGather.create` in the current scope.
 
     Args:
@@ -232,7 +248,14 @@ def ragged_gather(
     fast_path_error = None
     _result: RaggedGatherOutputs[Usplits, Uvalues]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                all_tensors(params_nested_splits)
+                or fit_together(TInt64, params_nested_splits)
+            )
+        ):
             _result = RaggedGatherOutputs._make(
                 execute(
                     context[CURRENT],

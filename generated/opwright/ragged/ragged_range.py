@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     TInt64,
     as_dtype,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -70,6 +73,8 @@ class RaggedRange(Op, Generic[Tsplits, T]):
     scalars make one row. Of floats the number of steps is ceil((limit - start) /
     delta), so that rounding may add one; where that is nan, or too large for an int64,
     the call is refused. Range makes one row, dense.
+
+    Gradient: declared not differentiable.
 
     `T`: bfloat16, float32, float64, int32 or int64.
 
@@ -146,6 +151,8 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         delta), so that rounding may add one; where that is nan, or too large for an
         int64, the call is refused. Range makes one row, dense.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -173,7 +180,14 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         op: RaggedRange[Usplits, U] = new(RaggedRange)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(starts) is type(limits) is type(deltas) is EagerTensor
+                    or fit_together(TInt32, starts, limits, deltas)
+                )
+            ):
                 op.rt_nested_splits, op.rt_dense_values = execute(
                     context[CURRENT],
                     "RaggedRange",
@@ -234,6 +248,8 @@ def ragged_range(
     delta), so that rounding may add one; where that is nan, or too large for an int64,
     the call is refused. Range makes one row, dense.
 
+    Gradient: declared not differentiable.
+
     `RaggedRange.create` in the current scope.
 
     Args:
@@ -262,7 +278,14 @@ def ragged_range(
     fast_path_error = None
     _result: RaggedRangeOutputs[Usplits, U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(starts) is type(limits) is type(deltas) is EagerTensor
+                or fit_together(TInt32, starts, limits, deltas)
+            )
+        ):
             _result = RaggedRangeOutputs._make(
                 execute(
                     context[CURRENT],

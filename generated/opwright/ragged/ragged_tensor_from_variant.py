@@ -78,6 +78,8 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
     Variants without ragged dimensions are joined as rows of a new one.
     RaggedTensorToVariant packs.
 
+    Gradient: registered.
+
     `Tsplits`: int32 or int64.
 
     Attributes:
@@ -156,6 +158,8 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
 
         Variants without ragged dimensions are joined as rows of a new one.
         RaggedTensorToVariant packs.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -270,6 +274,8 @@ def ragged_tensor_from_variant(
 
     Variants without ragged dimensions are joined as rows of a new one.
     RaggedTensorToVariant packs.
+
+    Gradient: registered.
 
     `RaggedTensorFromVariant.create` in the current scope.
 

@@ -11,9 +11,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt64,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TIndex,
-        TInt64,
         TType,
     )
 
@@ -72,6 +74,8 @@ class RaggedTensorToSparse(Op, Generic[T]):
     Splits have to begin with 0, never fall, and end with the number of values, or of
     rows of the next dimension; others are refused. RaggedTensorToTensor makes a dense
     one.
+
+    Gradient: registered.
 
     `RAGGED_RANK`: at least 1.
 
@@ -128,6 +132,8 @@ class RaggedTensorToSparse(Op, Generic[T]):
         of rows of the next dimension; others are refused. RaggedTensorToTensor makes a
         dense one.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,7 +163,14 @@ class RaggedTensorToSparse(Op, Generic[T]):
         op: RaggedTensorToSparse[U] = new(RaggedTensorToSparse)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(rt_nested_splits)
+                    or fit_together(TInt64, rt_nested_splits)
+                )
+            ):
                 op.sparse_indices, op.sparse_values, op.sparse_dense_shape = execute(
                     context[CURRENT],
                     "RaggedTensorToSparse",
@@ -191,6 +204,8 @@ def ragged_tensor_to_sparse(
     rows of the next dimension; others are refused. RaggedTensorToTensor makes a dense
     one.
 
+    Gradient: registered.
+
     `RaggedTensorToSparse.create` in the current scope.
 
     Args:
@@ -222,7 +237,13 @@ def ragged_tensor_to_sparse(
     fast_path_error = None
     _result: RaggedTensorToSparseOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                all_tensors(rt_nested_splits) or fit_together(TInt64, rt_nested_splits)
+            )
+        ):
             _result = RaggedTensorToSparseOutputs._make(
                 execute(
                     context[CURRENT],

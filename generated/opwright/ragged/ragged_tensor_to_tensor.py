@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_pair,
+    fit_together,
     graphs,
     new,
 )
@@ -73,6 +77,8 @@ class RaggedTensorToTensor(TensorOp[T]):
     values' own dimensions. That row numbers are sorted and splits end with the number
     of values is not checked; unsorted ones can end the process. RaggedTensorToSparse
     makes a sparse tensor.
+
+    Gradient: registered.
 
     `Tindex`: int64 or int32.
 
@@ -136,6 +142,8 @@ class RaggedTensorToTensor(TensorOp[T]):
         number of values is not checked; unsorted ones can end the process.
         RaggedTensorToSparse makes a sparse tensor.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -170,7 +178,18 @@ class RaggedTensorToTensor(TensorOp[T]):
         op: RaggedTensorToTensor[U] = new(RaggedTensorToTensor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(values) is type(default_value) is EagerTensor
+                    or fit_pair(None, values, default_value)
+                )
+                and (
+                    all_tensors(row_partition_tensors)
+                    or fit_together(None, row_partition_tensors)
+                )
+            ):
                 op.result = execute(
                     context[CURRENT],
                     "RaggedTensorToTensor",
@@ -221,6 +240,8 @@ def ragged_tensor_to_tensor(
     of values is not checked; unsorted ones can end the process. RaggedTensorToSparse
     makes a sparse tensor.
 
+    Gradient: registered.
+
     `RaggedTensorToTensor.create` in the current scope.
 
     Args:
@@ -256,7 +277,18 @@ def ragged_tensor_to_tensor(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(values) is type(default_value) is EagerTensor
+                or fit_pair(None, values, default_value)
+            )
+            and (
+                all_tensors(row_partition_tensors)
+                or fit_together(None, row_partition_tensors)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RaggedTensorToTensor",

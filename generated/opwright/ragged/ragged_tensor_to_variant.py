@@ -12,11 +12,14 @@ from opwright_runtime.gencode import (
     EAGER,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -63,6 +66,8 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
 
     RaggedTensorFromVariant unpacks them, RaggedTensorToVariantGradient is the gradient.
 
+    Gradient: registered.
+
     `Tsplits`: int32 or int64.
 
     Attributes:
@@ -108,6 +113,8 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
         RaggedTensorFromVariant unpacks them, RaggedTensorToVariantGradient is the
         gradient.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,7 +141,14 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
         op: RaggedTensorToVariant = new(RaggedTensorToVariant)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(rt_nested_splits)
+                    or fit_together(TInt64, rt_nested_splits)
+                )
+            ):
                 op.encoded_ragged = execute(
                     context[CURRENT],
                     "RaggedTensorToVariant",
@@ -174,6 +188,8 @@ def ragged_tensor_to_variant(
 
     RaggedTensorFromVariant unpacks them, RaggedTensorToVariantGradient is the gradient.
 
+    Gradient: registered.
+
     `RaggedTensorToVariant.create` in the current scope.
 
     Args:
@@ -202,7 +218,13 @@ def ragged_tensor_to_variant(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                all_tensors(rt_nested_splits) or fit_together(TInt64, rt_nested_splits)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RaggedTensorToVariant",

@@ -9,13 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
+    TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TIndex,
-        TInt32,
         TType,
         TVariant,
         TensorOperand,
@@ -57,6 +60,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
     Gradients of rows that were packed one by one come as variants of dense tensors, and
     are joined in the order of the rows. A variant that holds nothing stands for zeros.
     Only packing with `batched_input` has this gradient.
+
+    Gradient: none registered.
 
     `Tsplits`: int32 or int64.
 
@@ -100,6 +105,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         and are joined in the order of the rows. A variant that holds nothing stands for
         zeros. Only packing with `batched_input` has this gradient.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -127,7 +134,22 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         op: RaggedTensorToVariantGradient[Uvalues] = new(RaggedTensorToVariantGradient)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dense_values_shape) is EagerTensor
+                    or type(dense_values_shape) is int
+                    and -2147483648 <= dense_values_shape <= 2147483647
+                    or fits(TInt32, dense_values_shape)
+                )
+                and (
+                    type(row_splits) is EagerTensor
+                    or type(row_splits) is int
+                    and -9223372036854775808 <= row_splits <= 9223372036854775807
+                    or fits(TInt64, row_splits)
+                )
+            ):
                 op.dense_values_grad = execute(
                     context[CURRENT],
                     "RaggedTensorToVariantGradient",
@@ -165,6 +187,8 @@ def ragged_tensor_to_variant_gradient(
     are joined in the order of the rows. A variant that holds nothing stands for zeros.
     Only packing with `batched_input` has this gradient.
 
+    Gradient: none registered.
+
     `RaggedTensorToVariantGradient.create` in the current scope.
 
     Args:
@@ -193,7 +217,22 @@ def ragged_tensor_to_variant_gradient(
     fast_path_error = None
     _result: Output[Uvalues]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dense_values_shape) is EagerTensor
+                or type(dense_values_shape) is int
+                and -2147483648 <= dense_values_shape <= 2147483647
+                or fits(TInt32, dense_values_shape)
+            )
+            and (
+                type(row_splits) is EagerTensor
+                or type(row_splits) is int
+                and -9223372036854775808 <= row_splits <= 9223372036854775807
+                or fits(TInt64, row_splits)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RaggedTensorToVariantGradient",

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -23,7 +26,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = ["AllCandidateSampler", "AllCandidateSamplerOutputs", "all_candidate_sampler"]
@@ -59,7 +62,7 @@ class AllCandidateSampler(Op):
 
     UniformCandidateSampler and LogUniformCandidateSampler draw some.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         sampled_candidates: int64, `num_sampled`. All classes in order.
@@ -138,7 +141,7 @@ class AllCandidateSampler(Op):
 
         UniformCandidateSampler and LogUniformCandidateSampler draw some.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,7 +176,16 @@ class AllCandidateSampler(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(true_classes) is EagerTensor
+                    or type(true_classes) is int
+                    and -9223372036854775808 <= true_classes <= 9223372036854775807
+                    or fits(TInt64, true_classes)
+                )
+            ):
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
@@ -237,7 +249,7 @@ def all_candidate_sampler(
 
     UniformCandidateSampler and LogUniformCandidateSampler draw some.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AllCandidateSampler.create` in the current scope, with AllCandidateSampler.Options
     as keywords.
@@ -273,7 +285,16 @@ def all_candidate_sampler(
     fast_path_error = None
     _result: AllCandidateSamplerOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(true_classes) is EagerTensor
+                or type(true_classes) is int
+                and -9223372036854775808 <= true_classes <= 9223372036854775807
+                or fits(TInt64, true_classes)
+            )
+        ):
             _result = AllCandidateSamplerOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TInt64, TResource, TVariant
+    from opwright_runtime.gencode import Operand, Output, TResource, TVariant
 
 __all__ = [
     "AnonymousRandomSeedGenerator",
@@ -53,7 +56,7 @@ class AnonymousRandomSeedGenerator(Op):
     input name". Graphs can be built with it and not run. Take AnonymousSeedGenerator,
     with `reshuffle` true.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the source.
@@ -94,7 +97,7 @@ class AnonymousRandomSeedGenerator(Op):
         "Unknown input name". Graphs can be built with it and not run. Take
         AnonymousSeedGenerator, with `reshuffle` true.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,7 +123,22 @@ class AnonymousRandomSeedGenerator(Op):
         op: AnonymousRandomSeedGenerator = new(AnonymousRandomSeedGenerator)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(seed2) is EagerTensor
+                    or type(seed2) is int
+                    and -9223372036854775808 <= seed2 <= 9223372036854775807
+                    or fits(TInt64, seed2)
+                )
+            ):
                 op.handle, op.deleter = execute(
                     context[CURRENT], "AnonymousRandomSeedGenerator", None, seed, seed2
                 )
@@ -145,7 +163,7 @@ def anonymous_random_seed_generator(
     input name". Graphs can be built with it and not run. Take AnonymousSeedGenerator,
     with `reshuffle` true.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousRandomSeedGenerator.create` in the current scope.
 
@@ -172,7 +190,22 @@ def anonymous_random_seed_generator(
     fast_path_error = None
     _result: AnonymousRandomSeedGeneratorOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(seed2) is EagerTensor
+                or type(seed2) is int
+                and -9223372036854775808 <= seed2 <= 9223372036854775807
+                or fits(TInt64, seed2)
+            )
+        ):
             _result = AnonymousRandomSeedGeneratorOutputs._make(
                 execute(
                     context[CURRENT], "AnonymousRandomSeedGenerator", name, seed, seed2

@@ -8,26 +8,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TBool,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        Operand,
-        Output,
-        TBool,
-        TInt64,
-        TResource,
-        TVariant,
-    )
+    from opwright_runtime.gencode import Operand, Output, TResource, TVariant
 
 __all__ = [
     "AnonymousSeedGenerator",
@@ -61,7 +58,7 @@ class AnonymousSeedGenerator(Op):
 
     DummySeedGenerator has a handle of the same kind that leads nowhere.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the source.
@@ -109,7 +106,7 @@ class AnonymousSeedGenerator(Op):
 
         DummySeedGenerator has a handle of the same kind that leads nowhere.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -137,7 +134,23 @@ class AnonymousSeedGenerator(Op):
         op: AnonymousSeedGenerator = new(AnonymousSeedGenerator)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(seed2) is EagerTensor
+                    or type(seed2) is int
+                    and -9223372036854775808 <= seed2 <= 9223372036854775807
+                    or fits(TInt64, seed2)
+                )
+                and (type(reshuffle) is EagerTensor or fits(TBool, reshuffle))
+            ):
                 op.handle, op.deleter = execute(
                     context[CURRENT],
                     "AnonymousSeedGenerator",
@@ -170,7 +183,7 @@ def anonymous_seed_generator(
 
     DummySeedGenerator has a handle of the same kind that leads nowhere.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AnonymousSeedGenerator.create` in the current scope.
 
@@ -200,7 +213,23 @@ def anonymous_seed_generator(
     fast_path_error = None
     _result: AnonymousSeedGeneratorOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(seed2) is EagerTensor
+                or type(seed2) is int
+                and -9223372036854775808 <= seed2 <= 9223372036854775807
+                or fits(TInt64, seed2)
+            )
+            and (type(reshuffle) is EagerTensor or fits(TBool, reshuffle))
+        ):
             _result = AnonymousSeedGeneratorOutputs._make(
                 execute(
                     context[CURRENT],

@@ -48,7 +48,7 @@ class DeleteRandomSeedGenerator(Op):
     AnonymousSeedGenerator makes end by themselves, with the last tensor that holds
     them.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> with tf.Graph().as_default():  # it can be built, but not run
@@ -79,7 +79,7 @@ class DeleteRandomSeedGenerator(Op):
         AnonymousSeedGenerator makes end by themselves, with the last tensor that holds
         them.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -125,7 +125,7 @@ def delete_random_seed_generator(
     AnonymousSeedGenerator makes end by themselves, with the last tensor that holds
     them.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DeleteRandomSeedGenerator.create` in the current scope: the operation in a graph,
     None eagerly.

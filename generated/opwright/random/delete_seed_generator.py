@@ -48,7 +48,7 @@ class DeleteSeedGenerator(Op):
     with the last tensor that holds it, and the kernel, which looks for a name, takes
     none of them. Graphs can be built with it. Nothing has to be called in its place.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> with tf.Graph().as_default():  # it can be built, but not run
@@ -80,7 +80,7 @@ class DeleteSeedGenerator(Op):
         takes none of them. Graphs can be built with it. Nothing has to be called in its
         place.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,7 +124,7 @@ def delete_seed_generator(
     with the last tensor that holds it, and the kernel, which looks for a name, takes
     none of them. Graphs can be built with it. Nothing has to be called in its place.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DeleteSeedGenerator.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -37,7 +37,7 @@ class DummySeedGenerator(TensorOp[TResource]):
     shapes and dtypes count and no seed will ever be drawn: tf.data puts one in when it
     rewrites graphs. Who draws from it fails. AnonymousSeedGenerator makes real ones.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. The handle, which leads nowhere.
@@ -69,7 +69,7 @@ class DummySeedGenerator(TensorOp[TResource]):
         in when it rewrites graphs. Who draws from it fails. AnonymousSeedGenerator
         makes real ones.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -108,7 +108,7 @@ def dummy_seed_generator(
     shapes and dtypes count and no seed will ever be drawn: tf.data puts one in when it
     rewrites graphs. Who draws from it fails. AnonymousSeedGenerator makes real ones.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DummySeedGenerator.create` in the current scope.
 

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,7 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -75,7 +78,7 @@ class LogUniformCandidateSampler(Op):
     A true class that is out of range is refused. UniformCandidateSampler is for classes
     in no order, FixedUnigramCandidateSampler for counts that are known.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         sampled_candidates: int64, `num_sampled`. The classes drawn, the same for the
@@ -170,7 +173,7 @@ class LogUniformCandidateSampler(Op):
         A true class that is out of range is refused. UniformCandidateSampler is for
         classes in no order, FixedUnigramCandidateSampler for counts that are known.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -212,7 +215,16 @@ class LogUniformCandidateSampler(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(true_classes) is EagerTensor
+                    or type(true_classes) is int
+                    and -9223372036854775808 <= true_classes <= 9223372036854775807
+                    or fits(TInt64, true_classes)
+                )
+            ):
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
@@ -289,7 +301,7 @@ def log_uniform_candidate_sampler(
     A true class that is out of range is refused. UniformCandidateSampler is for classes
     in no order, FixedUnigramCandidateSampler for counts that are known.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `LogUniformCandidateSampler.create` in the current scope, with
     LogUniformCandidateSampler.Options as keywords.
@@ -332,7 +344,16 @@ def log_uniform_candidate_sampler(
     fast_path_error = None
     _result: LogUniformCandidateSamplerOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(true_classes) is EagerTensor
+                or type(true_classes) is int
+                and -9223372036854775808 <= true_classes <= 9223372036854775807
+                or fits(TInt64, true_classes)
+            )
+        ):
             _result = LogUniformCandidateSamplerOutputs._make(
                 execute(
                     context[CURRENT],

@@ -9,9 +9,11 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TInt64,
     TensorOp,
     as_dtype,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TIndex,
-        TInt32,
         TReal,
     )
     from typing_extensions import Self
@@ -74,7 +76,7 @@ class Multinomial(TensorOp[OutputDtype]):
     StatelessMultinomial has no state. Adding Gumbel noise and taking the ArgMax draws
     as well, and TopKV2 of that without repetitions.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -179,7 +181,7 @@ class Multinomial(TensorOp[OutputDtype]):
         StatelessMultinomial has no state. Adding Gumbel noise and taking the ArgMax
         draws as well, and TopKV2 of that without repetitions.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -211,7 +213,16 @@ class Multinomial(TensorOp[OutputDtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_samples) is EagerTensor
+                    or type(num_samples) is int
+                    and -2147483648 <= num_samples <= 2147483647
+                    or fits(TInt32, num_samples)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Multinomial",
@@ -298,7 +309,7 @@ def multinomial(
     StatelessMultinomial has no state. Adding Gumbel noise and taking the ArgMax draws
     as well, and TopKV2 of that without repetitions.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `Multinomial.create` in the current scope, with Multinomial.Options as keywords.
 
@@ -329,7 +340,16 @@ def multinomial(
     fast_path_error = None
     _result: Output[UOutputDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_samples) is EagerTensor
+                or type(num_samples) is int
+                and -2147483648 <= num_samples <= 2147483647
+                or fits(TInt32, num_samples)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Multinomial",

@@ -9,6 +9,7 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TInt64,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -50,7 +52,7 @@ class NonDeterministicInts(TensorOp[Dtype]):
 
     To be able to repeat a run, take StatelessRandomUniformFullIntV2 and note the seed.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `dims(r)`. The integers drawn.
@@ -103,7 +105,7 @@ class NonDeterministicInts(TensorOp[Dtype]):
         To be able to repeat a run, take StatelessRandomUniformFullIntV2 and note the
         seed.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -126,7 +128,16 @@ class NonDeterministicInts(TensorOp[Dtype]):
         op: NonDeterministicInts[UDtype] = new(NonDeterministicInts)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -9223372036854775808 <= shape <= 9223372036854775807
+                    or fits(TInt64, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "NonDeterministicInts",
@@ -176,7 +187,7 @@ def non_deterministic_ints(
 
     To be able to repeat a run, take StatelessRandomUniformFullIntV2 and note the seed.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `NonDeterministicInts.create` in the current scope.
 
@@ -201,7 +212,16 @@ def non_deterministic_ints(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -9223372036854775808 <= shape <= 9223372036854775807
+                or fits(TInt64, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "NonDeterministicInts",

@@ -72,7 +72,7 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
     second call gives the next part of it. StatelessParameterizedTruncatedNormal has no
     state, and broadcasts its parameters.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `dtype`: float16, bfloat16, float32 or float64.
 
@@ -159,7 +159,7 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
         StatelessParameterizedTruncatedNormal has no state, and broadcasts its
         parameters.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -254,7 +254,7 @@ def parameterized_truncated_normal(
     second call gives the next part of it. StatelessParameterizedTruncatedNormal has no
     state, and broadcasts its parameters.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `ParameterizedTruncatedNormal.create` in the current scope, with
     ParameterizedTruncatedNormal.Options as keywords.

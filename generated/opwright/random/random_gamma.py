@@ -68,7 +68,7 @@ class RandomGamma(TensorOp[T]):
     StatelessRandomGammaV3 has no state and is what new programs should call; quotients
     of gamma numbers make those of beta and Dirichlet distributions.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `S`: int32 or int64.
 
@@ -147,7 +147,7 @@ class RandomGamma(TensorOp[T]):
         should call; quotients of gamma numbers make those of beta and Dirichlet
         distributions.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -230,7 +230,7 @@ def random_gamma(
     StatelessRandomGammaV3 has no state and is what new programs should call; quotients
     of gamma numbers make those of beta and Dirichlet distributions.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `RandomGamma.create` in the current scope, with RandomGamma.Options as keywords.
 

@@ -57,6 +57,8 @@ class RandomGammaGrad(TensorOp[T]):
     implicit reparameterization (Figurnov and others, 2018,
     https://arxiv.org/abs/1805.08498). The inputs broadcast.
 
+    Gradient: none registered.
+
     `T`: float32 or float64.
 
     Attributes:
@@ -96,6 +98,8 @@ class RandomGammaGrad(TensorOp[T]):
         RandomGamma and its kin are made of it: multiply by the incoming gradient. This
         is implicit reparameterization (Figurnov and others, 2018,
         https://arxiv.org/abs/1805.08498). The inputs broadcast.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -146,6 +150,8 @@ def random_gamma_grad(
     RandomGamma and its kin are made of it: multiply by the incoming gradient. This is
     implicit reparameterization (Figurnov and others, 2018,
     https://arxiv.org/abs/1805.08498). The inputs broadcast.
+
+    Gradient: none registered.
 
     `RandomGammaGrad.create` in the current scope.
 

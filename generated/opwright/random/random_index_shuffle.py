@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -69,6 +71,8 @@ class RandomIndexShuffle(TensorOp[Dtype]):
     Fewer rounds are faster and less random. Indices, seeds and maxima that are vectors
     go together by position; those that are single serve for all. RandomShuffle moves
     the rows of a tensor.
+
+    Gradient: declared not differentiable.
 
     `dtype`: int32, uint32, int64 or uint64.
 
@@ -140,6 +144,8 @@ class RandomIndexShuffle(TensorOp[Dtype]):
         vectors go together by position; those that are single serve for all.
         RandomShuffle moves the rows of a tensor.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -167,7 +173,16 @@ class RandomIndexShuffle(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(index) is type(max_index) is EagerTensor
+                    or type(max_index) is int
+                    and 0 <= max_index <= 127
+                    or fit_pair(None, index, max_index)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "RandomIndexShuffle",
@@ -215,6 +230,8 @@ def random_index_shuffle(
     go together by position; those that are single serve for all. RandomShuffle moves
     the rows of a tensor.
 
+    Gradient: declared not differentiable.
+
     `RandomIndexShuffle.create` in the current scope, with RandomIndexShuffle.Options as
     keywords.
 
@@ -242,7 +259,16 @@ def random_index_shuffle(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(index) is type(max_index) is EagerTensor
+                or type(max_index) is int
+                and 0 <= max_index <= 127
+                or fit_pair(None, index, max_index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RandomIndexShuffle",

@@ -60,7 +60,7 @@ class RandomPoisson(TensorOp[Dtype]):
     are refused, eagerly and in graphs.
 
     RandomPoisson was removed in GraphDef version 25. Replaced by RandomPoissonV2.
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `S`: int32 or int64.
 
@@ -133,7 +133,7 @@ class RandomPoisson(TensorOp[Dtype]):
         calls are refused, eagerly and in graphs.
 
         RandomPoisson was removed in GraphDef version 25. Replaced by RandomPoissonV2.
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -211,7 +211,7 @@ def random_poisson(
     are refused, eagerly and in graphs.
 
     RandomPoisson was removed in GraphDef version 25. Replaced by RandomPoissonV2.
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RandomPoisson.create` in the current scope, with RandomPoisson.Options as keywords.
 

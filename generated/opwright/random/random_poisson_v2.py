@@ -74,7 +74,7 @@ class RandomPoissonV2(TensorOp[Dtype]):
 
     StatelessRandomPoisson has no state. There is no gradient.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `S`: int32 or int64.
 
@@ -175,7 +175,7 @@ class RandomPoissonV2(TensorOp[Dtype]):
 
         StatelessRandomPoisson has no state. There is no gradient.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -284,7 +284,7 @@ def random_poisson_v2(
 
     StatelessRandomPoisson has no state. There is no gradient.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RandomPoissonV2.create` in the current scope, with RandomPoissonV2.Options as
     keywords.

@@ -54,7 +54,7 @@ class RandomShuffle(TensorOp[T]):
     permutation without making it, and data sets are shuffled by ShuffleDatasetV3. There
     is no gradient: to differentiate, shuffle indices and call GatherV2.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         output: `T`, `*x`. The same rows in another order.
@@ -123,7 +123,7 @@ class RandomShuffle(TensorOp[T]):
         permutation without making it, and data sets are shuffled by ShuffleDatasetV3.
         There is no gradient: to differentiate, shuffle indices and call GatherV2.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -196,7 +196,7 @@ def random_shuffle(
     permutation without making it, and data sets are shuffled by ShuffleDatasetV3. There
     is no gradient: to differentiate, shuffle indices and call GatherV2.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `RandomShuffle.create` in the current scope, with RandomShuffle.Options as keywords.
 

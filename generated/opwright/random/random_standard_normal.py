@@ -67,7 +67,7 @@ class RandomStandardNormal(TensorOp[Dtype]):
     TruncatedNormal leaves out what is far from the mean. StatelessRandomNormalV2 has no
     state and is what new programs should call.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `dtype`: float16, bfloat16, float32 or float64.
 
@@ -142,7 +142,7 @@ class RandomStandardNormal(TensorOp[Dtype]):
         TruncatedNormal leaves out what is far from the mean. StatelessRandomNormalV2
         has no state and is what new programs should call.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -222,7 +222,7 @@ def random_standard_normal(
     TruncatedNormal leaves out what is far from the mean. StatelessRandomNormalV2 has no
     state and is what new programs should call.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `RandomStandardNormal.create` in the current scope, with
     RandomStandardNormal.Options as keywords.

@@ -64,7 +64,7 @@ class RandomUniform(TensorOp[Dtype]):
     The generator is Philox, counter-based, on every device. StatelessRandomUniformV2
     has no state and is what new programs should call; RandomUniformInt draws integers.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `dtype`: float16, bfloat16, float32 or float64.
 
@@ -140,7 +140,7 @@ class RandomUniform(TensorOp[Dtype]):
         StatelessRandomUniformV2 has no state and is what new programs should call;
         RandomUniformInt draws integers.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -219,7 +219,7 @@ def random_uniform(
     The generator is Philox, counter-based, on every device. StatelessRandomUniformV2
     has no state and is what new programs should call; RandomUniformInt draws integers.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `RandomUniform.create` in the current scope, with RandomUniform.Options as keywords.
 

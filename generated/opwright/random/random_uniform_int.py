@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -67,7 +69,7 @@ class RandomUniformInt(TensorOp[Tout]):
 
     StatelessRandomUniformIntV2 has no state and is what new programs should call.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Tout`: int32 or int64.
 
@@ -146,7 +148,7 @@ class RandomUniformInt(TensorOp[Tout]):
 
         StatelessRandomUniformIntV2 has no state and is what new programs should call.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -174,7 +176,16 @@ class RandomUniformInt(TensorOp[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(minval) is type(maxval) is EagerTensor
+                    or type(maxval) is int
+                    and 0 <= maxval <= 127
+                    or fit_pair(None, minval, maxval)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "RandomUniformInt",
@@ -228,7 +239,7 @@ def random_uniform_int(
 
     StatelessRandomUniformIntV2 has no state and is what new programs should call.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RandomUniformInt.create` in the current scope, with RandomUniformInt.Options as
     keywords.
@@ -257,7 +268,16 @@ def random_uniform_int(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(minval) is type(maxval) is EagerTensor
+                or type(maxval) is int
+                and 0 <= maxval <= 127
+                or fit_pair(None, minval, maxval)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RandomUniformInt",

@@ -53,7 +53,7 @@ class RecordInput(TensorOp[TString]):
     Reading lies in the kernel's hands, and nobody can tell how far it is, or save it:
     TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         records: string, `batch_size`. The records, as they are in the files.
@@ -163,7 +163,7 @@ class RecordInput(TensorOp[TString]):
         Reading lies in the kernel's hands, and nobody can tell how far it is, or save
         it: TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -268,7 +268,7 @@ def record_input(
     Reading lies in the kernel's hands, and nobody can tell how far it is, or save it:
     TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RecordInput.create` in the current scope, with RecordInput.Options as keywords.
 

@@ -10,27 +10,24 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TInt64,
+    TUint64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        Operand,
-        Output,
-        TInt32,
-        TResource,
-        TUint64,
-        TensorOperand,
-    )
+    from opwright_runtime.gencode import Operand, Output, TResource, TensorOperand
 
 __all__ = ["RngReadAndSkip", "rng_read_and_skip"]
 
@@ -53,7 +50,7 @@ class RngReadAndSkip(TensorOp[TInt64]):
 
     RngSkip returns nothing.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         value: int64, `3`. The state from before: two words of counter, the lower one
@@ -99,7 +96,7 @@ class RngReadAndSkip(TensorOp[TInt64]):
 
         RngSkip returns nothing.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,7 +125,17 @@ class RngReadAndSkip(TensorOp[TInt64]):
         op: RngReadAndSkip = new(RngReadAndSkip)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(alg) is EagerTensor
+                    or type(alg) is int
+                    and -2147483648 <= alg <= 2147483647
+                    or fits(TInt32, alg)
+                )
+                and (type(delta) is EagerTensor or fits(TUint64, delta))
+            ):
                 op.value = execute(
                     context[CURRENT], "RngReadAndSkip", None, resource, alg, delta
                 )
@@ -156,7 +163,7 @@ def rng_read_and_skip(
 
     RngSkip returns nothing.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RngReadAndSkip.create` in the current scope.
 
@@ -187,7 +194,17 @@ def rng_read_and_skip(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(alg) is EagerTensor
+                or type(alg) is int
+                and -2147483648 <= alg <= 2147483647
+                or fits(TInt32, alg)
+            )
+            and (type(delta) is EagerTensor or fits(TUint64, delta))
+        ):
             _result = execute(
                 context[CURRENT], "RngReadAndSkip", name, resource, alg, delta
             )

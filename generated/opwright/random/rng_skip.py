@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
         Operand,
         Operation,
         Output,
-        TInt64,
         TResource,
         TensorOperand,
     )
@@ -49,7 +51,7 @@ class RngSkip(Op):
     of the counter. RngReadAndSkip returns the state as well, and is what new programs
     should call.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -86,7 +88,7 @@ class RngSkip(Op):
         lower word of the counter. RngReadAndSkip returns the state as well, and is what
         new programs should call.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -110,7 +112,22 @@ class RngSkip(Op):
         op: RngSkip = new(RngSkip)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(algorithm) is EagerTensor
+                    or type(algorithm) is int
+                    and -9223372036854775808 <= algorithm <= 9223372036854775807
+                    or fits(TInt64, algorithm)
+                )
+                and (
+                    type(delta) is EagerTensor
+                    or type(delta) is int
+                    and -9223372036854775808 <= delta <= 9223372036854775807
+                    or fits(TInt64, delta)
+                )
+            ):
                 execute(context[CURRENT], "RngSkip", None, resource, algorithm, delta)
                 return op
         except Exception as error:
@@ -135,7 +152,7 @@ def rng_skip(
     of the counter. RngReadAndSkip returns the state as well, and is what new programs
     should call.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RngSkip.create` in the current scope: the operation in a graph, None eagerly.
 
@@ -161,7 +178,22 @@ def rng_skip(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(algorithm) is EagerTensor
+                or type(algorithm) is int
+                and -9223372036854775808 <= algorithm <= 9223372036854775807
+                or fits(TInt64, algorithm)
+            )
+            and (
+                type(delta) is EagerTensor
+                or type(delta) is int
+                and -9223372036854775808 <= delta <= 9223372036854775807
+                or fits(TInt64, delta)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "RngSkip", name, resource, algorithm, delta
             )

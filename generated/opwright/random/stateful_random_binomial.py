@@ -11,14 +11,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TFloat64,
     TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
         SameOperand,
         TFloat16,
         TFloat32,
-        TFloat64,
         TIndex,
         TResource,
         TensorOperand,
@@ -80,7 +83,7 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
 
     StatelessRandomBinomial draws without a state.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `S`: int32 or int64.
 
@@ -168,7 +171,7 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
 
         StatelessRandomBinomial draws without a state.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -199,7 +202,20 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
         op: StatefulRandomBinomial[UDtype] = new(StatefulRandomBinomial)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(algorithm) is EagerTensor
+                    or type(algorithm) is int
+                    and -9223372036854775808 <= algorithm <= 9223372036854775807
+                    or fits(TInt64, algorithm)
+                )
+                and (
+                    type(counts) is type(probs) is EagerTensor
+                    or fit_pair(TFloat64, counts, probs)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatefulRandomBinomial",
@@ -276,7 +292,7 @@ def stateful_random_binomial(
 
     StatelessRandomBinomial draws without a state.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StatefulRandomBinomial.create` in the current scope.
 
@@ -309,7 +325,20 @@ def stateful_random_binomial(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(algorithm) is EagerTensor
+                or type(algorithm) is int
+                and -9223372036854775808 <= algorithm <= 9223372036854775807
+                or fits(TInt64, algorithm)
+            )
+            and (
+                type(counts) is type(probs) is EagerTensor
+                or fit_pair(TFloat64, counts, probs)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatefulRandomBinomial",

@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -58,7 +61,7 @@ class StatefulStandardNormal(TensorOp[Dtype]):
     eagerly and in graphs.
 
     StatefulStandardNormal was removed in GraphDef version 29. Use
-    StatefulStandardNormalV2 instead. Stateful.
+    StatefulStandardNormalV2 instead. Stateful. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `dims(r)`. The numbers drawn.
@@ -128,7 +131,7 @@ class StatefulStandardNormal(TensorOp[Dtype]):
         refused, eagerly and in graphs.
 
         StatefulStandardNormal was removed in GraphDef version 29. Use
-        StatefulStandardNormalV2 instead. Stateful.
+        StatefulStandardNormalV2 instead. Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -154,7 +157,16 @@ class StatefulStandardNormal(TensorOp[Dtype]):
         op: StatefulStandardNormal[UDtype] = new(StatefulStandardNormal)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -9223372036854775808 <= shape <= 9223372036854775807
+                    or fits(TInt64, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatefulStandardNormal",
@@ -215,7 +227,7 @@ def stateful_standard_normal(
     eagerly and in graphs.
 
     StatefulStandardNormal was removed in GraphDef version 29. Use
-    StatefulStandardNormalV2 instead. Stateful.
+    StatefulStandardNormalV2 instead. Stateful. Gradient: none registered.
 
     `StatefulStandardNormal.create` in the current scope.
 
@@ -243,7 +255,16 @@ def stateful_standard_normal(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -9223372036854775808 <= shape <= 9223372036854775807
+                or fits(TInt64, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatefulStandardNormal",

@@ -11,14 +11,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt64,
         TResource,
         TType,
         TensorOperand,
@@ -68,7 +70,7 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
     StatefulTruncatedNormal leaves out what is far from the mean;
     StatelessRandomNormalV2 draws without a state.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `dims(r)`. The numbers drawn.
@@ -138,7 +140,7 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
         StatefulTruncatedNormal leaves out what is far from the mean;
         StatelessRandomNormalV2 draws without a state.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -165,7 +167,22 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
         op: StatefulStandardNormalV2[UDtype] = new(StatefulStandardNormalV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(algorithm) is EagerTensor
+                    or type(algorithm) is int
+                    and -9223372036854775808 <= algorithm <= 9223372036854775807
+                    or fits(TInt64, algorithm)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -9223372036854775808 <= shape <= 9223372036854775807
+                    or fits(TInt64, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatefulStandardNormalV2",
@@ -229,7 +246,7 @@ def stateful_standard_normal_v2(
     StatefulTruncatedNormal leaves out what is far from the mean;
     StatelessRandomNormalV2 draws without a state.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StatefulStandardNormalV2.create` in the current scope.
 
@@ -258,7 +275,22 @@ def stateful_standard_normal_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(algorithm) is EagerTensor
+                or type(algorithm) is int
+                and -9223372036854775808 <= algorithm <= 9223372036854775807
+                or fits(TInt64, algorithm)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -9223372036854775808 <= shape <= 9223372036854775807
+                or fits(TInt64, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatefulStandardNormalV2",

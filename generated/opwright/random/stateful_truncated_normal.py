@@ -11,14 +11,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt64,
         TResource,
         TType,
         TensorOperand,
@@ -69,7 +71,7 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
     StatefulStandardNormalV2 keeps the tails; StatelessTruncatedNormalV2 draws without a
     state.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `dims(r)`. The numbers drawn.
@@ -142,7 +144,7 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
         StatefulStandardNormalV2 keeps the tails; StatelessTruncatedNormalV2 draws
         without a state.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -170,7 +172,22 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
         op: StatefulTruncatedNormal[UDtype] = new(StatefulTruncatedNormal)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(algorithm) is EagerTensor
+                    or type(algorithm) is int
+                    and -9223372036854775808 <= algorithm <= 9223372036854775807
+                    or fits(TInt64, algorithm)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -9223372036854775808 <= shape <= 9223372036854775807
+                    or fits(TInt64, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatefulTruncatedNormal",
@@ -235,7 +252,7 @@ def stateful_truncated_normal(
     StatefulStandardNormalV2 keeps the tails; StatelessTruncatedNormalV2 draws without a
     state.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StatefulTruncatedNormal.create` in the current scope.
 
@@ -265,7 +282,22 @@ def stateful_truncated_normal(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(algorithm) is EagerTensor
+                or type(algorithm) is int
+                and -9223372036854775808 <= algorithm <= 9223372036854775807
+                or fits(TInt64, algorithm)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -9223372036854775808 <= shape <= 9223372036854775807
+                or fits(TInt64, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatefulTruncatedNormal",

@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt64,
         TResource,
         TType,
         TensorOperand,
@@ -66,7 +68,7 @@ class StatefulUniform(TensorOp[Dtype]):
     StatelessRandomUniformV2 draws without a state, from a key and counter that
     RngReadAndSkip returns.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `dims(r)`. The numbers drawn.
@@ -138,7 +140,7 @@ class StatefulUniform(TensorOp[Dtype]):
         StatelessRandomUniformV2 draws without a state, from a key and counter that
         RngReadAndSkip returns.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,7 +169,22 @@ class StatefulUniform(TensorOp[Dtype]):
         op: StatefulUniform[UDtype] = new(StatefulUniform)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(algorithm) is EagerTensor
+                    or type(algorithm) is int
+                    and -9223372036854775808 <= algorithm <= 9223372036854775807
+                    or fits(TInt64, algorithm)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -9223372036854775808 <= shape <= 9223372036854775807
+                    or fits(TInt64, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatefulUniform",
@@ -231,7 +248,7 @@ def stateful_uniform(
     StatelessRandomUniformV2 draws without a state, from a key and counter that
     RngReadAndSkip returns.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StatefulUniform.create` in the current scope.
 
@@ -262,7 +279,22 @@ def stateful_uniform(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(algorithm) is EagerTensor
+                or type(algorithm) is int
+                and -9223372036854775808 <= algorithm <= 9223372036854775807
+                or fits(TInt64, algorithm)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -9223372036854775808 <= shape <= 9223372036854775807
+                or fits(TInt64, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatefulUniform",

@@ -11,14 +11,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TUint64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt64,
         TResource,
         TType,
         TensorOperand,
@@ -67,7 +69,7 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
 
     StatefulUniformInt draws from a range.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `dims(r)`. The integers drawn.
@@ -137,7 +139,7 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
 
         StatefulUniformInt draws from a range.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -164,7 +166,22 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
         op: StatefulUniformFullInt[UDtype] = new(StatefulUniformFullInt)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(algorithm) is EagerTensor
+                    or type(algorithm) is int
+                    and -9223372036854775808 <= algorithm <= 9223372036854775807
+                    or fits(TInt64, algorithm)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -9223372036854775808 <= shape <= 9223372036854775807
+                    or fits(TInt64, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatefulUniformFullInt",
@@ -227,7 +244,7 @@ def stateful_uniform_full_int(
 
     StatefulUniformInt draws from a range.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StatefulUniformFullInt.create` in the current scope.
 
@@ -256,7 +273,22 @@ def stateful_uniform_full_int(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(algorithm) is EagerTensor
+                or type(algorithm) is int
+                and -9223372036854775808 <= algorithm <= 9223372036854775807
+                or fits(TInt64, algorithm)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -9223372036854775808 <= shape <= 9223372036854775807
+                or fits(TInt64, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatefulUniformFullInt",

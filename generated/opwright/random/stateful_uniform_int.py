@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TInt64,
         TResource,
         TType,
         TensorOperand,
@@ -68,7 +71,7 @@ class StatefulUniformInt(TensorOp[Dtype]):
 
     StatefulUniformFullInt draws from all integers of a dtype.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `dims(r)`. The integers drawn.
@@ -118,7 +121,7 @@ class StatefulUniformInt(TensorOp[Dtype]):
 
         StatefulUniformFullInt draws from all integers of a dtype.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -146,7 +149,26 @@ class StatefulUniformInt(TensorOp[Dtype]):
         op: StatefulUniformInt[UDtype] = new(StatefulUniformInt)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(algorithm) is EagerTensor
+                    or type(algorithm) is int
+                    and -9223372036854775808 <= algorithm <= 9223372036854775807
+                    or fits(TInt64, algorithm)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -9223372036854775808 <= shape <= 9223372036854775807
+                    or fits(TInt64, shape)
+                )
+                and (
+                    type(minval) is type(maxval) is EagerTensor
+                    or fit_pair(TInt64, minval, maxval)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatefulUniformInt",
@@ -189,7 +211,7 @@ def stateful_uniform_int(
 
     StatefulUniformFullInt draws from all integers of a dtype.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StatefulUniformInt.create` in the current scope.
 
@@ -219,7 +241,26 @@ def stateful_uniform_int(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(algorithm) is EagerTensor
+                or type(algorithm) is int
+                and -9223372036854775808 <= algorithm <= 9223372036854775807
+                or fits(TInt64, algorithm)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -9223372036854775808 <= shape <= 9223372036854775807
+                or fits(TInt64, shape)
+            )
+            and (
+                type(minval) is type(maxval) is EagerTensor
+                or fit_pair(TInt64, minval, maxval)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatefulUniformInt",

@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TIndex,
-        TInt32,
         TReal,
     )
 
@@ -68,6 +70,8 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
     whatever ran before, and within one TensorFlow version on every device of the kind.
     So each call wants a seed of its own. It is what tf.random.stateless_categorical
     calls.
+
+    Gradient: declared not differentiable.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -149,6 +153,8 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
         kind. So each call wants a seed of its own. It is what
         tf.random.stateless_categorical calls.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,7 +181,22 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
         op: StatelessMultinomial[UOutputDtype] = new(StatelessMultinomial)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_samples) is EagerTensor
+                    or type(num_samples) is int
+                    and -2147483648 <= num_samples <= 2147483647
+                    or fits(TInt32, num_samples)
+                )
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessMultinomial",
@@ -249,6 +270,8 @@ def stateless_multinomial(
     So each call wants a seed of its own. It is what tf.random.stateless_categorical
     calls.
 
+    Gradient: declared not differentiable.
+
     `StatelessMultinomial.create` in the current scope.
 
     Args:
@@ -276,7 +299,22 @@ def stateless_multinomial(
     fast_path_error = None
     _result: Output[UOutputDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_samples) is EagerTensor
+                or type(num_samples) is int
+                and -2147483648 <= num_samples <= 2147483647
+                or fits(TInt32, num_samples)
+            )
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessMultinomial",

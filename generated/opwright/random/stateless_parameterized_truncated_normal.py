@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -74,6 +77,8 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
     whatever ran before, and within one TensorFlow version on every device of the kind.
     So each call wants a seed of its own. Gradients by all four parameters go through
     the samples. ParameterizedTruncatedNormal keeps a state.
+
+    Gradient: registered.
 
     `S`: int32 or int64.
 
@@ -138,6 +143,8 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
         kind. So each call wants a seed of its own. Gradients by all four parameters go
         through the samples. ParameterizedTruncatedNormal keeps a state.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -169,7 +176,16 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessParameterizedTruncatedNormal",
@@ -216,6 +232,8 @@ def stateless_parameterized_truncated_normal(
     So each call wants a seed of its own. Gradients by all four parameters go through
     the samples. ParameterizedTruncatedNormal keeps a state.
 
+    Gradient: registered.
+
     `StatelessParameterizedTruncatedNormal.create` in the current scope.
 
     Args:
@@ -247,7 +265,16 @@ def stateless_parameterized_truncated_normal(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessParameterizedTruncatedNormal",

@@ -11,14 +11,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TFloat64,
     TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
         SameOperand,
         TFloat16,
         TFloat32,
-        TFloat64,
         TIndex,
     )
 
@@ -79,6 +82,8 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
     whatever ran before, and within one TensorFlow version on every device of the kind.
     So each call wants a seed of its own. StatefulRandomBinomial draws from a generator
     in a variable.
+
+    Gradient: declared not differentiable.
 
     `S`: int32 or int64.
 
@@ -164,6 +169,8 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
         kind. So each call wants a seed of its own. StatefulRandomBinomial draws from a
         generator in a variable.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -190,7 +197,20 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
         op: StatelessRandomBinomial[UDtype] = new(StatelessRandomBinomial)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(counts) is type(probs) is EagerTensor
+                    or fit_pair(TFloat64, counts, probs)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessRandomBinomial",
@@ -261,6 +281,8 @@ def stateless_random_binomial(
     So each call wants a seed of its own. StatefulRandomBinomial draws from a generator
     in a variable.
 
+    Gradient: declared not differentiable.
+
     `StatelessRandomBinomial.create` in the current scope.
 
     Args:
@@ -289,7 +311,20 @@ def stateless_random_binomial(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(counts) is type(probs) is EagerTensor
+                or fit_pair(TFloat64, counts, probs)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomBinomial",

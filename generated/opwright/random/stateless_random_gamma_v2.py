@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -66,6 +69,8 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
     StatelessRandomGammaV3 is its successor, which takes the key and counter that a seed
     is made into.
 
+    Gradient: registered.
+
     `dtype`: float16, float32 or float64.
 
     `T`: int32 or int64.
@@ -115,6 +120,8 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
         StatelessRandomGammaV3 is its successor, which takes the key and counter that a
         seed is made into.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -137,7 +144,16 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
         op: StatelessRandomGammaV2[UDtype] = new(StatelessRandomGammaV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "StatelessRandomGammaV2", None, shape, seed, alpha
                 )
@@ -171,6 +187,8 @@ def stateless_random_gamma_v2(
     StatelessRandomGammaV3 is its successor, which takes the key and counter that a seed
     is made into.
 
+    Gradient: registered.
+
     `StatelessRandomGammaV2.create` in the current scope.
 
     Args:
@@ -195,7 +213,16 @@ def stateless_random_gamma_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "StatelessRandomGammaV2", name, shape, seed, alpha
             )

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
+    TUint64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,8 +35,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TIndex,
-        TInt32,
-        TUint64,
     )
 
 __all__ = ["StatelessRandomGammaV3", "stateless_random_gamma_v3"]
@@ -67,6 +69,8 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
     seed of two integers. The gradient by `alpha` goes through the samples, by
     RandomGammaGrad.
+
+    Gradient: registered.
 
     `dtype`: float16, float32 or float64.
 
@@ -121,6 +125,8 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
         them of a seed of two integers. The gradient by `alpha` goes through the
         samples, by RandomGammaGrad.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -150,7 +156,24 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
         op: StatelessRandomGammaV3[UDtype] = new(StatelessRandomGammaV3)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(key) is EagerTensor or fits(TUint64, key))
+                and (type(counter) is EagerTensor or fits(TUint64, counter))
+                and (
+                    type(alg) is EagerTensor
+                    or type(alg) is int
+                    and -2147483648 <= alg <= 2147483647
+                    or fits(TInt32, alg)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessRandomGammaV3",
@@ -191,6 +214,8 @@ def stateless_random_gamma_v3(
     seed of two integers. The gradient by `alpha` goes through the samples, by
     RandomGammaGrad.
 
+    Gradient: registered.
+
     `StatelessRandomGammaV3.create` in the current scope.
 
     Args:
@@ -221,7 +246,24 @@ def stateless_random_gamma_v3(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(key) is EagerTensor or fits(TUint64, key))
+            and (type(counter) is EagerTensor or fits(TUint64, counter))
+            and (
+                type(alg) is EagerTensor
+                or type(alg) is int
+                and -2147483648 <= alg <= 2147483647
+                or fits(TInt32, alg)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomGammaV3",

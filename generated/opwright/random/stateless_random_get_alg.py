@@ -40,7 +40,7 @@ class StatelessRandomGetAlg(TensorOp[TInt32]):
     placed: compiled by XLA for a TPU it may be another one than on the host. Give 1 to
     them outright for numbers that are the same everywhere.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         alg: int32, `scalar`. The algorithm.
@@ -71,7 +71,7 @@ class StatelessRandomGetAlg(TensorOp[TInt32]):
         placed: compiled by XLA for a TPU it may be another one than on the host. Give 1
         to them outright for numbers that are the same everywhere.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -110,7 +110,7 @@ def stateless_random_get_alg(
     placed: compiled by XLA for a TPU it may be another one than on the host. Give 1 to
     them outright for numbers that are the same everywhere.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StatelessRandomGetAlg.create` in the current scope.
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -64,6 +67,8 @@ class StatelessRandomGetKeyCounter(Op):
 
     They are for Philox. StatelessRandomGetKeyCounterAlg makes all three at once.
 
+    Gradient: none registered.
+
     `Tseed`: int32 or int64.
 
     Attributes:
@@ -107,6 +112,8 @@ class StatelessRandomGetKeyCounter(Op):
 
         They are for Philox. StatelessRandomGetKeyCounterAlg makes all three at once.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,7 +138,16 @@ class StatelessRandomGetKeyCounter(Op):
         op: StatelessRandomGetKeyCounter = new(StatelessRandomGetKeyCounter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+            ):
                 op.key, op.counter = execute(
                     context[CURRENT], "StatelessRandomGetKeyCounter", None, seed
                 )
@@ -153,6 +169,8 @@ def stateless_random_get_key_counter(
     and its kin take both; StatelessRandomGetAlg says with which algorithm.
 
     They are for Philox. StatelessRandomGetKeyCounterAlg makes all three at once.
+
+    Gradient: none registered.
 
     `StatelessRandomGetKeyCounter.create` in the current scope.
 
@@ -180,7 +198,16 @@ def stateless_random_get_key_counter(
     fast_path_error = None
     _result: StatelessRandomGetKeyCounterOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+        ):
             _result = StatelessRandomGetKeyCounterOutputs._make(
                 execute(context[CURRENT], "StatelessRandomGetKeyCounter", name, seed)
             )

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -65,6 +68,8 @@ class StatelessRandomGetKeyCounterAlg(Op):
     Philox on a CPU and a GPU. The two ops apart are what newer programs call, since
     they let the algorithm be chosen.
 
+    Gradient: none registered.
+
     `Tseed`: int32 or int64.
 
     Attributes:
@@ -108,6 +113,8 @@ class StatelessRandomGetKeyCounterAlg(Op):
         for Philox on a CPU and a GPU. The two ops apart are what newer programs call,
         since they let the algorithm be chosen.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -132,7 +139,16 @@ class StatelessRandomGetKeyCounterAlg(Op):
         op: StatelessRandomGetKeyCounterAlg = new(StatelessRandomGetKeyCounterAlg)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+            ):
                 op.key, op.counter, op.alg = execute(
                     context[CURRENT], "StatelessRandomGetKeyCounterAlg", None, seed
                 )
@@ -153,6 +169,8 @@ def stateless_random_get_key_counter_alg(
     unrelated sequences, and the algorithm is the one that suits the device, 1 for
     Philox on a CPU and a GPU. The two ops apart are what newer programs call, since
     they let the algorithm be chosen.
+
+    Gradient: none registered.
 
     `StatelessRandomGetKeyCounterAlg.create` in the current scope.
 
@@ -180,7 +198,16 @@ def stateless_random_get_key_counter_alg(
     fast_path_error = None
     _result: StatelessRandomGetKeyCounterAlgOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+        ):
             _result = StatelessRandomGetKeyCounterAlgOutputs._make(
                 execute(context[CURRENT], "StatelessRandomGetKeyCounterAlg", name, seed)
             )

@@ -11,13 +11,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -74,6 +77,8 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
     whatever ran before, and within one TensorFlow version on every device of the kind.
     So each call wants a seed of its own.
 
+    Gradient: declared not differentiable.
+
     `Rtype`: float16, float32, float64, int32 or int64.
 
     `dtype`: float16, float32, float64, int32 or int64.
@@ -125,6 +130,8 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
         whatever ran before, and within one TensorFlow version on every device of the
         kind. So each call wants a seed of its own.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,7 +156,16 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
         op: StatelessRandomPoisson[UDtype] = new(StatelessRandomPoisson)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessRandomPoisson",
@@ -187,6 +203,8 @@ def stateless_random_poisson(
     whatever ran before, and within one TensorFlow version on every device of the kind.
     So each call wants a seed of its own.
 
+    Gradient: declared not differentiable.
+
     `StatelessRandomPoisson.create` in the current scope.
 
     Args:
@@ -213,7 +231,16 @@ def stateless_random_poisson(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomPoisson",

@@ -9,14 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
+    TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -63,6 +67,8 @@ class StatelessRandomUniform(TensorOp[Dtype]):
     StatelessRandomUniformV2 is its successor, which takes the key and counter that a
     seed is made into; this one makes them itself, of `seed`, each time. The numbers are
     the same.
+
+    Gradient: declared not differentiable.
 
     `dtype`: float16, bfloat16, float32 or float64.
 
@@ -133,6 +139,8 @@ class StatelessRandomUniform(TensorOp[Dtype]):
         a seed is made into; this one makes them itself, of `seed`, each time. The
         numbers are the same.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -155,7 +163,22 @@ class StatelessRandomUniform(TensorOp[Dtype]):
         op: StatelessRandomUniform[UDtype] = new(StatelessRandomUniform)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessRandomUniform",
@@ -213,6 +236,8 @@ def stateless_random_uniform(
     seed is made into; this one makes them itself, of `seed`, each time. The numbers are
     the same.
 
+    Gradient: declared not differentiable.
+
     `StatelessRandomUniform.create` in the current scope.
 
     Args:
@@ -237,7 +262,22 @@ def stateless_random_uniform(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomUniform",

@@ -11,14 +11,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
+    TInt64,
     TUint64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -65,6 +69,8 @@ class StatelessRandomUniformFullInt(TensorOp[Dtype]):
     StatelessRandomUniformFullIntV2 is its successor, which takes the key and counter
     that a seed is made into; this one makes them itself, of `seed`, each time.
     StatelessRandomUniformInt draws from a range.
+
+    Gradient: declared not differentiable.
 
     `dtype`: int32, int64, uint32 or uint64.
 
@@ -135,6 +141,8 @@ class StatelessRandomUniformFullInt(TensorOp[Dtype]):
         counter that a seed is made into; this one makes them itself, of `seed`, each
         time. StatelessRandomUniformInt draws from a range.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,7 +165,22 @@ class StatelessRandomUniformFullInt(TensorOp[Dtype]):
         op: StatelessRandomUniformFullInt[UDtype] = new(StatelessRandomUniformFullInt)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessRandomUniformFullInt",
@@ -215,6 +238,8 @@ def stateless_random_uniform_full_int(
     that a seed is made into; this one makes them itself, of `seed`, each time.
     StatelessRandomUniformInt draws from a range.
 
+    Gradient: declared not differentiable.
+
     `StatelessRandomUniformFullInt.create` in the current scope.
 
     Args:
@@ -239,7 +264,22 @@ def stateless_random_uniform_full_int(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomUniformFullInt",

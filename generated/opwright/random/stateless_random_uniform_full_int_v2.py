@@ -11,14 +11,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TUint64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TIndex,
-        TInt32,
         TUint32,
     )
 
@@ -62,6 +64,8 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
     `key`, `counter` and `alg` alone decide the numbers, and no state is changed: equal
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
     seed of two integers. StatelessRandomUniformIntV2 draws from a range.
+
+    Gradient: declared not differentiable.
 
     `dtype`: int32, int64, uint32 or uint64.
 
@@ -136,6 +140,8 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
         equal ones give equal numbers in every call. StatelessRandomGetKeyCounter makes
         them of a seed of two integers. StatelessRandomUniformIntV2 draws from a range.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -168,7 +174,24 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(key) is EagerTensor or fits(TUint64, key))
+                and (type(counter) is EagerTensor or fits(TUint64, counter))
+                and (
+                    type(alg) is EagerTensor
+                    or type(alg) is int
+                    and -2147483648 <= alg <= 2147483647
+                    or fits(TInt32, alg)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessRandomUniformFullIntV2",
@@ -232,6 +255,8 @@ def stateless_random_uniform_full_int_v2(
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
     seed of two integers. StatelessRandomUniformIntV2 draws from a range.
 
+    Gradient: declared not differentiable.
+
     `StatelessRandomUniformFullIntV2.create` in the current scope.
 
     Args:
@@ -263,7 +288,24 @@ def stateless_random_uniform_full_int_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(key) is EagerTensor or fits(TUint64, key))
+            and (type(counter) is EagerTensor or fits(TUint64, counter))
+            and (
+                type(alg) is EagerTensor
+                or type(alg) is int
+                and -2147483648 <= alg <= 2147483647
+                or fits(TInt32, alg)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomUniformFullIntV2",

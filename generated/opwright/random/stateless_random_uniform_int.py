@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -64,6 +68,8 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
     StatelessRandomUniformIntV2 is its successor, which takes the key and counter that a
     seed is made into; this one makes them itself, of `seed`, each time.
     StatelessRandomUniformFullInt draws from all integers of a dtype.
+
+    Gradient: declared not differentiable.
 
     `dtype`: int32 or int64.
 
@@ -118,6 +124,8 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
         that a seed is made into; this one makes them itself, of `seed`, each time.
         StatelessRandomUniformFullInt draws from all integers of a dtype.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,7 +148,22 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
         op: StatelessRandomUniformInt[UDtype] = new(StatelessRandomUniformInt)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(minval) is type(maxval) is EagerTensor
+                    or type(maxval) is int
+                    and 0 <= maxval <= 127
+                    or fit_pair(None, minval, maxval)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessRandomUniformInt",
@@ -181,6 +204,8 @@ def stateless_random_uniform_int(
     seed is made into; this one makes them itself, of `seed`, each time.
     StatelessRandomUniformFullInt draws from all integers of a dtype.
 
+    Gradient: declared not differentiable.
+
     `StatelessRandomUniformInt.create` in the current scope.
 
     Args:
@@ -205,7 +230,22 @@ def stateless_random_uniform_int(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(minval) is type(maxval) is EagerTensor
+                or type(maxval) is int
+                and 0 <= maxval <= 127
+                or fit_pair(None, minval, maxval)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomUniformInt",

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
+    TUint64,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -29,9 +34,7 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TIndex,
-        TInt32,
         TUint32,
-        TUint64,
     )
 
 __all__ = ["StatelessRandomUniformIntV2", "stateless_random_uniform_int_v2"]
@@ -66,6 +69,8 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
     seed of two integers. StatelessRandomUniformFullIntV2 draws from all integers of a
     dtype.
+
+    Gradient: declared not differentiable.
 
     `dtype`: int32, int64, uint32 or uint64.
 
@@ -120,6 +125,8 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
         them of a seed of two integers. StatelessRandomUniformFullIntV2 draws from all
         integers of a dtype.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,7 +156,30 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
         op: StatelessRandomUniformIntV2[UDtype] = new(StatelessRandomUniformIntV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(key) is EagerTensor or fits(TUint64, key))
+                and (type(counter) is EagerTensor or fits(TUint64, counter))
+                and (
+                    type(alg) is EagerTensor
+                    or type(alg) is int
+                    and -2147483648 <= alg <= 2147483647
+                    or fits(TInt32, alg)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+                and (
+                    type(minval) is type(maxval) is EagerTensor
+                    or type(maxval) is int
+                    and 0 <= maxval <= 127
+                    or fit_pair(None, minval, maxval)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessRandomUniformIntV2",
@@ -193,6 +223,8 @@ def stateless_random_uniform_int_v2(
     seed of two integers. StatelessRandomUniformFullIntV2 draws from all integers of a
     dtype.
 
+    Gradient: declared not differentiable.
+
     `StatelessRandomUniformIntV2.create` in the current scope.
 
     Args:
@@ -223,7 +255,30 @@ def stateless_random_uniform_int_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(key) is EagerTensor or fits(TUint64, key))
+            and (type(counter) is EagerTensor or fits(TUint64, counter))
+            and (
+                type(alg) is EagerTensor
+                or type(alg) is int
+                and -2147483648 <= alg <= 2147483647
+                or fits(TInt32, alg)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+            and (
+                type(minval) is type(maxval) is EagerTensor
+                or type(maxval) is int
+                and 0 <= maxval <= 127
+                or fit_pair(None, minval, maxval)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessRandomUniformIntV2",

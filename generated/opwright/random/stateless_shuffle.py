@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
+    TUint64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,9 +32,7 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
-        TUint64,
     )
 
 __all__ = ["StatelessShuffle", "stateless_shuffle"]
@@ -59,6 +61,8 @@ class StatelessShuffle(TensorOp[T]):
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
     seed of two integers. RandomShuffle keeps a state; RandomIndexShuffle finds one
     position of a permutation without making it.
+
+    Gradient: none registered.
 
     Attributes:
         output: `T`, `*x`. The same rows in another order.
@@ -103,6 +107,8 @@ class StatelessShuffle(TensorOp[T]):
         them of a seed of two integers. RandomShuffle keeps a state; RandomIndexShuffle
         finds one position of a permutation without making it.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,7 +136,18 @@ class StatelessShuffle(TensorOp[T]):
         op: StatelessShuffle[U] = new(StatelessShuffle)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(key) is EagerTensor or fits(TUint64, key))
+                and (type(counter) is EagerTensor or fits(TUint64, counter))
+                and (
+                    type(alg) is EagerTensor
+                    or type(alg) is int
+                    and -2147483648 <= alg <= 2147483647
+                    or fits(TInt32, alg)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "StatelessShuffle", None, value, key, counter, alg
                 )
@@ -160,6 +177,8 @@ def stateless_shuffle(
     seed of two integers. RandomShuffle keeps a state; RandomIndexShuffle finds one
     position of a permutation without making it.
 
+    Gradient: none registered.
+
     `StatelessShuffle.create` in the current scope.
 
     Args:
@@ -188,7 +207,18 @@ def stateless_shuffle(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(key) is EagerTensor or fits(TUint64, key))
+            and (type(counter) is EagerTensor or fits(TUint64, counter))
+            and (
+                type(alg) is EagerTensor
+                or type(alg) is int
+                and -2147483648 <= alg <= 2147483647
+                or fits(TInt32, alg)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "StatelessShuffle", name, value, key, counter, alg
             )

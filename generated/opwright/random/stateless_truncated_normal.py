@@ -11,14 +11,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
+    TInt64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -65,6 +69,8 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
     StatelessTruncatedNormalV2 is its successor, which takes the key and counter that a
     seed is made into; this one makes them itself, of `seed`, each time. The numbers are
     the same.
+
+    Gradient: declared not differentiable.
 
     `dtype`: float16, bfloat16, float32 or float64.
 
@@ -137,6 +143,8 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
         that a seed is made into; this one makes them itself, of `seed`, each time. The
         numbers are the same.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -160,7 +168,22 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
         op: StatelessTruncatedNormal[UDtype] = new(StatelessTruncatedNormal)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessTruncatedNormal",
@@ -218,6 +241,8 @@ def stateless_truncated_normal(
     seed is made into; this one makes them itself, of `seed`, each time. The numbers are
     the same.
 
+    Gradient: declared not differentiable.
+
     `StatelessTruncatedNormal.create` in the current scope.
 
     Args:
@@ -243,7 +268,22 @@ def stateless_truncated_normal(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessTruncatedNormal",

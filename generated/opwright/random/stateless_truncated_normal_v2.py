@@ -11,14 +11,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
+    TUint64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,8 +36,6 @@ if TYPE_CHECKING:
         Output,
         TFloating,
         TIndex,
-        TInt32,
-        TUint64,
     )
 
 __all__ = ["StatelessTruncatedNormalV2", "stateless_truncated_normal_v2"]
@@ -65,6 +67,8 @@ class StatelessTruncatedNormalV2(TensorOp[Dtype]):
     ones give equal numbers in every call. StatelessRandomGetKeyCounter makes them of a
     seed of two integers. TruncatedNormal keeps a state;
     StatelessParameterizedTruncatedNormal cuts off elsewhere.
+
+    Gradient: declared not differentiable.
 
     `dtype`: float16, bfloat16, float32 or float64.
 
@@ -141,6 +145,8 @@ class StatelessTruncatedNormalV2(TensorOp[Dtype]):
         them of a seed of two integers. TruncatedNormal keeps a state;
         StatelessParameterizedTruncatedNormal cuts off elsewhere.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -171,7 +177,24 @@ class StatelessTruncatedNormalV2(TensorOp[Dtype]):
         op: StatelessTruncatedNormalV2[UDtype] = new(StatelessTruncatedNormalV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(key) is EagerTensor or fits(TUint64, key))
+                and (type(counter) is EagerTensor or fits(TUint64, counter))
+                and (
+                    type(alg) is EagerTensor
+                    or type(alg) is int
+                    and -2147483648 <= alg <= 2147483647
+                    or fits(TInt32, alg)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "StatelessTruncatedNormalV2",
@@ -237,6 +260,8 @@ def stateless_truncated_normal_v2(
     seed of two integers. TruncatedNormal keeps a state;
     StatelessParameterizedTruncatedNormal cuts off elsewhere.
 
+    Gradient: declared not differentiable.
+
     `StatelessTruncatedNormalV2.create` in the current scope.
 
     Args:
@@ -268,7 +293,24 @@ def stateless_truncated_normal_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(key) is EagerTensor or fits(TUint64, key))
+            and (type(counter) is EagerTensor or fits(TUint64, counter))
+            and (
+                type(alg) is EagerTensor
+                or type(alg) is int
+                and -2147483648 <= alg <= 2147483647
+                or fits(TInt32, alg)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StatelessTruncatedNormalV2",

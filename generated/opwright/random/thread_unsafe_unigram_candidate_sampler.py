@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,7 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -74,7 +77,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
     LearnedUnigramCandidateSampler locks them, and costs a bit more. A true class that
     is out of range is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         sampled_candidates: int64, `num_sampled`. The classes drawn, the same for the
@@ -165,7 +168,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
         LearnedUnigramCandidateSampler locks them, and costs a bit more. A true class
         that is out of range is refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -207,7 +210,16 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(true_classes) is EagerTensor
+                    or type(true_classes) is int
+                    and -9223372036854775808 <= true_classes <= 9223372036854775807
+                    or fits(TInt64, true_classes)
+                )
+            ):
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
@@ -283,7 +295,7 @@ def thread_unsafe_unigram_candidate_sampler(
     LearnedUnigramCandidateSampler locks them, and costs a bit more. A true class that
     is out of range is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ThreadUnsafeUnigramCandidateSampler.create` in the current scope, with
     ThreadUnsafeUnigramCandidateSampler.Options as keywords.
@@ -324,7 +336,16 @@ def thread_unsafe_unigram_candidate_sampler(
     fast_path_error = None
     _result: ThreadUnsafeUnigramCandidateSamplerOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(true_classes) is EagerTensor
+                or type(true_classes) is int
+                and -9223372036854775808 <= true_classes <= 9223372036854775807
+                or fits(TInt64, true_classes)
+            )
+        ):
             _result = ThreadUnsafeUnigramCandidateSamplerOutputs._make(
                 execute(
                     context[CURRENT],

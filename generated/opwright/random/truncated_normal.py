@@ -65,7 +65,7 @@ class TruncatedNormal(TensorOp[Dtype]):
     ParameterizedTruncatedNormal cuts off elsewhere. StatelessTruncatedNormalV2 has no
     state and is what new programs should call.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `dtype`: float16, bfloat16, float32 or float64.
 
@@ -140,7 +140,7 @@ class TruncatedNormal(TensorOp[Dtype]):
         ParameterizedTruncatedNormal cuts off elsewhere. StatelessTruncatedNormalV2 has
         no state and is what new programs should call.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -220,7 +220,7 @@ def truncated_normal(
     ParameterizedTruncatedNormal cuts off elsewhere. StatelessTruncatedNormalV2 has no
     state and is what new programs should call.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `TruncatedNormal.create` in the current scope, with TruncatedNormal.Options as
     keywords.

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -23,7 +26,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -69,7 +72,7 @@ class UniformCandidateSampler(Op):
     A true class that is out of range is refused. LogUniformCandidateSampler suits
     classes that are sorted by how frequent they are, as those of a vocabulary.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         sampled_candidates: int64, `num_sampled`. The classes drawn, the same for the
@@ -159,7 +162,7 @@ class UniformCandidateSampler(Op):
         A true class that is out of range is refused. LogUniformCandidateSampler suits
         classes that are sorted by how frequent they are, as those of a vocabulary.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -201,7 +204,16 @@ class UniformCandidateSampler(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(true_classes) is EagerTensor
+                    or type(true_classes) is int
+                    and -9223372036854775808 <= true_classes <= 9223372036854775807
+                    or fits(TInt64, true_classes)
+                )
+            ):
                 (
                     op.sampled_candidates,
                     op.true_expected_count,
@@ -274,7 +286,7 @@ def uniform_candidate_sampler(
     A true class that is out of range is refused. LogUniformCandidateSampler suits
     classes that are sorted by how frequent they are, as those of a vocabulary.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `UniformCandidateSampler.create` in the current scope, with
     UniformCandidateSampler.Options as keywords.
@@ -317,7 +329,16 @@ def uniform_candidate_sampler(
     fast_path_error = None
     _result: UniformCandidateSamplerOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(true_classes) is EagerTensor
+                or type(true_classes) is int
+                and -9223372036854775808 <= true_classes <= 9223372036854775807
+                or fits(TInt64, true_classes)
+            )
+        ):
             _result = UniformCandidateSamplerOutputs._make(
                 execute(
                     context[CURRENT],

@@ -54,7 +54,7 @@ class RiscAdd(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     AddV2, which broadcasts.
 
-    Commutative. An aggregation of its inputs.
+    Commutative. An aggregation of its inputs. Gradient: none registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -93,7 +93,7 @@ class RiscAdd(TensorOp[T]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is AddV2, which broadcasts.
 
-        Commutative. An aggregation of its inputs.
+        Commutative. An aggregation of its inputs. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,7 +138,7 @@ def risc_add(
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     AddV2, which broadcasts.
 
-    Commutative. An aggregation of its inputs.
+    Commutative. An aggregation of its inputs. Gradient: none registered.
 
     `RiscAdd.create` in the current scope.
 

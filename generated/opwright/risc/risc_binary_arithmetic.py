@@ -59,6 +59,8 @@ class RiscBinaryArithmetic(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     AddV2, Sub, Mul, RealDiv, FloorMod, Minimum and Pow.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -102,6 +104,8 @@ class RiscBinaryArithmetic(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The ops
         that run are AddV2, Sub, Mul, RealDiv, FloorMod, Minimum and Pow.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -162,6 +166,8 @@ def risc_binary_arithmetic(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     AddV2, Sub, Mul, RealDiv, FloorMod, Minimum and Pow.
+
+    Gradient: none registered.
 
     `RiscBinaryArithmetic.create` in the current scope.
 

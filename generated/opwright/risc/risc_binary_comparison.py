@@ -58,6 +58,8 @@ class RiscBinaryComparison(TensorOp[TBool]):
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     Equal, NotEqual, GreaterEqual, Greater, LessEqual and Less, which broadcast.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -101,6 +103,8 @@ class RiscBinaryComparison(TensorOp[TBool]):
         and no gradient: graphs can hold it, nothing in the package runs it. The ops
         that run are Equal, NotEqual, GreaterEqual, Greater, LessEqual and Less, which
         broadcast.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -160,6 +164,8 @@ def risc_binary_comparison(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     Equal, NotEqual, GreaterEqual, Greater, LessEqual and Less, which broadcast.
+
+    Gradient: none registered.
 
     `RiscBinaryComparison.create` in the current scope.
 

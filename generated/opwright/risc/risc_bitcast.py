@@ -51,6 +51,8 @@ class RiscBitcast(TensorOp[DstT]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Bitcast; RiscCast stands for numbers that are converted.
 
+    Gradient: none registered.
+
     Attributes:
         y: `DstT`, `...`. What the bits mean in the other dtype.
 
@@ -86,6 +88,8 @@ class RiscBitcast(TensorOp[DstT]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Bitcast; RiscCast stands for numbers that are converted.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -140,6 +144,8 @@ def risc_bitcast(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Bitcast; RiscCast stands for numbers that are converted.
+
+    Gradient: none registered.
 
     `RiscBitcast.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -58,6 +61,8 @@ class RiscBroadcast(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     BroadcastTo.
 
+    Gradient: none registered.
+
     `Tidx`: int32 or int64.
 
     Attributes:
@@ -98,6 +103,8 @@ class RiscBroadcast(TensorOp[T]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is BroadcastTo.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -119,7 +126,16 @@ class RiscBroadcast(TensorOp[T]):
         op: RiscBroadcast[U] = new(RiscBroadcast)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "RiscBroadcast", None, input, shape
                 )
@@ -148,6 +164,8 @@ def risc_broadcast(
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     BroadcastTo.
 
+    Gradient: none registered.
+
     `RiscBroadcast.create` in the current scope.
 
     Args:
@@ -171,7 +189,16 @@ def risc_broadcast(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+        ):
             _result = execute(context[CURRENT], "RiscBroadcast", name, input, shape)
             return _result
     except Exception as error:

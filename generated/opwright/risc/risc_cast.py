@@ -50,6 +50,8 @@ class RiscCast(TensorOp[DstT]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Cast; RiscBitcast stands for bits that stay.
 
+    Gradient: none registered.
+
     Attributes:
         y: `DstT`, `*x`. The same numbers in the other dtype.
 
@@ -84,6 +86,8 @@ class RiscCast(TensorOp[DstT]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Cast; RiscBitcast stands for bits that stay.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -137,6 +141,8 @@ def risc_cast(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Cast; RiscBitcast stands for bits that stay.
+
+    Gradient: none registered.
 
     `RiscCast.create` in the current scope.
 

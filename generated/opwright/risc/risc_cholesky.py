@@ -46,6 +46,8 @@ class RiscCholesky(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Cholesky.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -81,6 +83,8 @@ class RiscCholesky(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Cholesky.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,6 +127,8 @@ def risc_cholesky(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Cholesky.
+
+    Gradient: none registered.
 
     `RiscCholesky.create` in the current scope.
 

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -60,6 +65,8 @@ class RiscConcat(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     ConcatV2.
 
+    Gradient: none registered.
+
     `N`: at least 2.
 
     `Tidx`: int32 or int64.
@@ -101,6 +108,8 @@ class RiscConcat(TensorOp[T]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is ConcatV2.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -123,7 +132,17 @@ class RiscConcat(TensorOp[T]):
         op: RiscConcat[U] = new(RiscConcat)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(values) or fit_together(None, values))
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -2147483648 <= axis <= 2147483647
+                    or fits(TInt32, axis)
+                )
+            ):
                 op.output = execute(context[CURRENT], "RiscConcat", None, values, axis)
                 return op
         except Exception as error:
@@ -149,6 +168,8 @@ def risc_concat(
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     ConcatV2.
 
+    Gradient: none registered.
+
     `RiscConcat.create` in the current scope.
 
     Args:
@@ -173,7 +194,17 @@ def risc_concat(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(values) or fit_together(None, values))
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -2147483648 <= axis <= 2147483647
+                or fits(TInt32, axis)
+            )
+        ):
             _result = execute(context[CURRENT], "RiscConcat", name, values, axis)
             return _result
     except Exception as error:

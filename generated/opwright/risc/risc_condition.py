@@ -11,13 +11,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TBool,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameOperand,
-        TBool,
         TFloating,
     )
 
@@ -64,6 +66,8 @@ class RiscCondition(TensorOp[DstT]):
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     If and StatelessIf, with any number of tensors.
+
+    Gradient: none registered.
 
     `SrcT`: bfloat16, float16, float32 or float64.
 
@@ -116,6 +120,8 @@ class RiscCondition(TensorOp[DstT]):
         and no gradient: graphs can hold it, nothing in the package runs it. The ops
         that run are If and StatelessIf, with any number of tensors.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -144,7 +150,11 @@ class RiscCondition(TensorOp[DstT]):
         op: RiscCondition[UDstT] = new(RiscCondition)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(pred) is EagerTensor or fits(TBool, pred))
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "RiscCondition",
@@ -192,6 +202,8 @@ def risc_condition(
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     If and StatelessIf, with any number of tensors.
 
+    Gradient: none registered.
+
     `RiscCondition.create` in the current scope.
 
     Args:
@@ -222,7 +234,11 @@ def risc_condition(
     fast_path_error = None
     _result: Output[UDstT]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(pred) is EagerTensor or fits(TBool, pred))
+        ):
             _result = execute(
                 context[CURRENT],
                 "RiscCondition",

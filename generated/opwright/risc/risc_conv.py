@@ -63,6 +63,8 @@ class RiscConv(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Conv2D.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -134,6 +136,8 @@ class RiscConv(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Conv2D.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -218,6 +222,8 @@ def risc_conv(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Conv2D.
+
+    Gradient: none registered.
 
     `RiscConv.create` in the current scope, with RiscConv.Options as keywords.
 

@@ -46,6 +46,8 @@ class RiscCos(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Cos.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -80,6 +82,8 @@ class RiscCos(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Cos.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,6 +123,8 @@ def risc_cos(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Ou
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Cos.
+
+    Gradient: none registered.
 
     `RiscCos.create` in the current scope.
 

@@ -61,6 +61,8 @@ class RiscDot(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     MatMul.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -126,6 +128,8 @@ class RiscDot(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is MatMul.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -200,6 +204,8 @@ def risc_dot(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     MatMul.
+
+    Gradient: none registered.
 
     `RiscDot.create` in the current scope, with RiscDot.Options as keywords.
 

@@ -45,6 +45,8 @@ class RiscExp(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Exp.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -78,6 +80,8 @@ class RiscExp(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Exp.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,6 +120,8 @@ def risc_exp(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Ou
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Exp.
+
+    Gradient: none registered.
 
     `RiscExp.create` in the current scope.
 

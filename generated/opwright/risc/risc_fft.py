@@ -47,6 +47,8 @@ class RiscFft(TensorOp[Tcomplex]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     FFT.
 
+    Gradient: none registered.
+
     `Tcomplex`: complex64 or complex128.
 
     Attributes:
@@ -83,6 +85,8 @@ class RiscFft(TensorOp[Tcomplex]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is FFT.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -126,6 +130,8 @@ def risc_fft(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     FFT.
+
+    Gradient: none registered.
 
     `RiscFft.create` in the current scope.
 

@@ -64,6 +64,8 @@ class RiscGather(TensorOp[Tparams]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     GatherV2.
 
+    Gradient: none registered.
+
     `Tindices`: int32 or int64.
 
     `Taxis`: int32 or int64.
@@ -130,6 +132,8 @@ class RiscGather(TensorOp[Tparams]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is GatherV2.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -203,6 +207,8 @@ def risc_gather(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     GatherV2.
+
+    Gradient: none registered.
 
     `RiscGather.create` in the current scope, with RiscGather.Options as keywords.
 

@@ -57,6 +57,8 @@ class RiscImag(TensorOp[Tout]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Imag.
 
+    Gradient: none registered.
+
     `T`: complex64 or complex128.
 
     `Tout`: float32 or float64.
@@ -107,6 +109,8 @@ class RiscImag(TensorOp[Tout]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Imag.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,6 +177,8 @@ def risc_imag(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Imag.
+
+    Gradient: none registered.
 
     `RiscImag.create` in the current scope.
 

@@ -47,6 +47,8 @@ class RiscIsFinite(TensorOp[TBool]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     IsFinite.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -80,6 +82,8 @@ class RiscIsFinite(TensorOp[TBool]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is IsFinite.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,6 +124,8 @@ def risc_is_finite(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     IsFinite.
+
+    Gradient: none registered.
 
     `RiscIsFinite.create` in the current scope.
 

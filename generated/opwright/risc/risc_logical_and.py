@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TBool,
@@ -15,6 +16,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -43,6 +45,8 @@ class RiscLogicalAnd(TensorOp[TBool]):
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     LogicalAnd, which broadcasts.
+
+    Gradient: none registered.
 
     Attributes:
         z: bool, `*x`. True where both are.
@@ -79,6 +83,8 @@ class RiscLogicalAnd(TensorOp[TBool]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is LogicalAnd, which broadcasts.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -100,7 +106,12 @@ class RiscLogicalAnd(TensorOp[TBool]):
         op: RiscLogicalAnd = new(RiscLogicalAnd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(x) is EagerTensor or fits(TBool, x))
+                and (type(y) is EagerTensor or fits(TBool, y))
+            ):
                 op.z = execute(context[CURRENT], "RiscLogicalAnd", None, x, y)
                 return op
         except Exception as error:
@@ -121,6 +132,8 @@ def risc_logical_and(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     LogicalAnd, which broadcasts.
+
+    Gradient: none registered.
 
     `RiscLogicalAnd.create` in the current scope.
 
@@ -145,7 +158,12 @@ def risc_logical_and(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(x) is EagerTensor or fits(TBool, x))
+            and (type(y) is EagerTensor or fits(TBool, y))
+        ):
             _result = execute(context[CURRENT], "RiscLogicalAnd", name, x, y)
             return _result
     except Exception as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TBool,
@@ -15,6 +16,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -41,6 +43,8 @@ class RiscLogicalNot(TensorOp[TBool]):
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     LogicalNot.
+
+    Gradient: none registered.
 
     Attributes:
         z: bool, `*x`. The opposite of each.
@@ -74,6 +78,8 @@ class RiscLogicalNot(TensorOp[TBool]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is LogicalNot.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -93,7 +99,11 @@ class RiscLogicalNot(TensorOp[TBool]):
         op: RiscLogicalNot = new(RiscLogicalNot)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(x) is EagerTensor or fits(TBool, x))
+            ):
                 op.z = execute(context[CURRENT], "RiscLogicalNot", None, x)
                 return op
         except Exception as error:
@@ -113,6 +123,8 @@ def risc_logical_not(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     LogicalNot.
+
+    Gradient: none registered.
 
     `RiscLogicalNot.create` in the current scope.
 
@@ -135,7 +147,11 @@ def risc_logical_not(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(x) is EagerTensor or fits(TBool, x))
+        ):
             _result = execute(context[CURRENT], "RiscLogicalNot", name, x)
             return _result
     except Exception as error:

@@ -55,6 +55,8 @@ class RiscMax(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Maximum, which broadcasts.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -92,6 +94,8 @@ class RiscMax(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Maximum, which broadcasts.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,6 +140,8 @@ def risc_max(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Maximum, which broadcasts.
+
+    Gradient: none registered.
 
     `RiscMax.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -57,6 +60,8 @@ class RiscPad(TensorOp[T]):
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     PadV2.
+
+    Gradient: none registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -103,6 +108,8 @@ class RiscPad(TensorOp[T]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is PadV2.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,7 +133,16 @@ class RiscPad(TensorOp[T]):
         op: RiscPad[U] = new(RiscPad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(paddings) is EagerTensor
+                    or type(paddings) is int
+                    and -2147483648 <= paddings <= 2147483647
+                    or fits(TInt32, paddings)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "RiscPad", None, input, paddings, constant_values
                 )
@@ -155,6 +171,8 @@ def risc_pad(
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     PadV2.
 
+    Gradient: none registered.
+
     `RiscPad.create` in the current scope.
 
     Args:
@@ -180,7 +198,16 @@ def risc_pad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(paddings) is EagerTensor
+                or type(paddings) is int
+                and -2147483648 <= paddings <= 2147483647
+                or fits(TInt32, paddings)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "RiscPad", name, input, paddings, constant_values
             )

@@ -56,6 +56,8 @@ class RiscPool(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     AvgPool and MaxPool.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -120,6 +122,8 @@ class RiscPool(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The ops
         that run are AvgPool and MaxPool.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,6 +210,8 @@ def risc_pool(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     AvgPool and MaxPool.
+
+    Gradient: none registered.
 
     `RiscPool.create` in the current scope, with RiscPool.Options as keywords.
 

@@ -49,6 +49,8 @@ class RiscRandomUniform(TensorOp[TFloat32]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     RandomUniform.
 
+    Gradient: none registered.
+
     `T`: int32 or int64.
 
     Attributes:
@@ -103,6 +105,8 @@ class RiscRandomUniform(TensorOp[TFloat32]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is RandomUniform.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -156,6 +160,8 @@ def risc_random_uniform(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     RandomUniform.
+
+    Gradient: none registered.
 
     `RiscRandomUniform.create` in the current scope, with RiscRandomUniform.Options as
     keywords.

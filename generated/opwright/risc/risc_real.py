@@ -57,6 +57,8 @@ class RiscReal(TensorOp[Tout]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Real.
 
+    Gradient: none registered.
+
     `T`: complex64 or complex128.
 
     `Tout`: float32 or float64.
@@ -107,6 +109,8 @@ class RiscReal(TensorOp[Tout]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Real.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,6 +177,8 @@ def risc_real(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Real.
+
+    Gradient: none registered.
 
     `RiscReal.create` in the current scope.
 

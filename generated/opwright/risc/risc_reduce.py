@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -55,6 +58,8 @@ class RiscReduce(TensorOp[T]):
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     Sum and Mean.
+
+    Gradient: none registered.
 
     `Index`: int32 or int64.
 
@@ -100,6 +105,8 @@ class RiscReduce(TensorOp[T]):
         and no gradient: graphs can hold it, nothing in the package runs it. The ops
         that run are Sum and Mean.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -123,7 +130,16 @@ class RiscReduce(TensorOp[T]):
         op: RiscReduce[U] = new(RiscReduce)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -2147483648 <= axis <= 2147483647
+                    or fits(TInt32, axis)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "RiscReduce",
@@ -159,6 +175,8 @@ def risc_reduce(
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     Sum and Mean.
 
+    Gradient: none registered.
+
     `RiscReduce.create` in the current scope.
 
     Args:
@@ -184,7 +202,16 @@ def risc_reduce(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -2147483648 <= axis <= 2147483647
+                or fits(TInt32, axis)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RiscReduce",

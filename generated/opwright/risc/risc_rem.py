@@ -55,6 +55,8 @@ class RiscRem(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     TruncateMod for the one and FloorMod for the other.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -92,6 +94,8 @@ class RiscRem(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The ops
         that run are TruncateMod for the one and FloorMod for the other.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,6 +140,8 @@ def risc_rem(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     TruncateMod for the one and FloorMod for the other.
+
+    Gradient: none registered.
 
     `RiscRem.create` in the current scope.
 

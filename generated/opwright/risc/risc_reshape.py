@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -56,6 +59,8 @@ class RiscReshape(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Reshape.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     `Tshape`: int32 or int64.
@@ -97,6 +102,8 @@ class RiscReshape(TensorOp[T]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Reshape.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -118,7 +125,16 @@ class RiscReshape(TensorOp[T]):
         op: RiscReshape[U] = new(RiscReshape)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "RiscReshape", None, tensor, shape
                 )
@@ -146,6 +162,8 @@ def risc_reshape(
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Reshape.
 
+    Gradient: none registered.
+
     `RiscReshape.create` in the current scope.
 
     Args:
@@ -169,7 +187,16 @@ def risc_reshape(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+        ):
             _result = execute(context[CURRENT], "RiscReshape", name, tensor, shape)
             return _result
     except Exception as error:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -55,6 +58,8 @@ class RiscReverse(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     ReverseV2.
 
+    Gradient: none registered.
+
     `Tidx`: int32 or int64.
 
     `T`: bfloat16, float16, float32 or float64.
@@ -93,6 +98,8 @@ class RiscReverse(TensorOp[T]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is ReverseV2.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -114,7 +121,16 @@ class RiscReverse(TensorOp[T]):
         op: RiscReverse[U] = new(RiscReverse)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -2147483648 <= axis <= 2147483647
+                    or fits(TInt32, axis)
+                )
+            ):
                 op.output = execute(context[CURRENT], "RiscReverse", None, tensor, axis)
                 return op
         except Exception as error:
@@ -139,6 +155,8 @@ def risc_reverse(
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     ReverseV2.
 
+    Gradient: none registered.
+
     `RiscReverse.create` in the current scope.
 
     Args:
@@ -162,7 +180,16 @@ def risc_reverse(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -2147483648 <= axis <= 2147483647
+                or fits(TInt32, axis)
+            )
+        ):
             _result = execute(context[CURRENT], "RiscReverse", name, tensor, axis)
             return _result
     except Exception as error:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -57,6 +59,8 @@ class RiscScatter(TensorOp[T]):
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     ScatterNd.
+
+    Gradient: none registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -104,6 +108,8 @@ class RiscScatter(TensorOp[T]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is ScatterNd.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,7 +132,16 @@ class RiscScatter(TensorOp[T]):
         op: RiscScatter[U] = new(RiscScatter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is type(shape) is EagerTensor
+                    or type(shape) is int
+                    and 0 <= shape <= 127
+                    or fit_pair(None, indices, shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "RiscScatter", None, indices, updates, shape
                 )
@@ -155,6 +170,8 @@ def risc_scatter(
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     ScatterNd.
 
+    Gradient: none registered.
+
     `RiscScatter.create` in the current scope.
 
     Args:
@@ -179,7 +196,16 @@ def risc_scatter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is type(shape) is EagerTensor
+                or type(shape) is int
+                and 0 <= shape <= 127
+                or fit_pair(None, indices, shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "RiscScatter", name, indices, updates, shape
             )

@@ -57,6 +57,8 @@ class RiscShape(TensorOp[OutType]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Shape.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     `out_type`: int32 or int64.
@@ -109,6 +111,8 @@ class RiscShape(TensorOp[OutType]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Shape.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,6 +177,8 @@ def risc_shape(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Shape.
+
+    Gradient: none registered.
 
     `RiscShape.create` in the current scope.
 

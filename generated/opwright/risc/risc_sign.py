@@ -45,6 +45,8 @@ class RiscSign(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Sign.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -78,6 +80,8 @@ class RiscSign(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Sign.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -118,6 +122,8 @@ def risc_sign(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Sign.
+
+    Gradient: none registered.
 
     `RiscSign.create` in the current scope.
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -57,6 +59,8 @@ class RiscSlice(TensorOp[T]):
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Slice.
+
+    Gradient: none registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -103,6 +107,8 @@ class RiscSlice(TensorOp[T]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Slice.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -125,7 +131,16 @@ class RiscSlice(TensorOp[T]):
         op: RiscSlice[U] = new(RiscSlice)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(begin) is type(size) is EagerTensor
+                    or type(size) is int
+                    and 0 <= size <= 127
+                    or fit_pair(None, begin, size)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "RiscSlice", None, input, begin, size
                 )
@@ -154,6 +169,8 @@ def risc_slice(
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Slice.
 
+    Gradient: none registered.
+
     `RiscSlice.create` in the current scope.
 
     Args:
@@ -178,7 +195,16 @@ def risc_slice(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(begin) is type(size) is EagerTensor
+                or type(size) is int
+                and 0 <= size <= 127
+                or fit_pair(None, begin, size)
+            )
+        ):
             _result = execute(context[CURRENT], "RiscSlice", name, input, begin, size)
             return _result
     except Exception as error:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -55,6 +58,8 @@ class RiscSort(TensorOp[T]):
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. tf.sort is made of
     TopKV2, which does run.
+
+    Gradient: none registered.
 
     `Index`: int32 or int64.
 
@@ -99,6 +104,8 @@ class RiscSort(TensorOp[T]):
         and no gradient: graphs can hold it, nothing in the package runs it. tf.sort is
         made of TopKV2, which does run.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -122,7 +129,16 @@ class RiscSort(TensorOp[T]):
         op: RiscSort[U] = new(RiscSort)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -2147483648 <= axis <= 2147483647
+                    or fits(TInt32, axis)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "RiscSort",
@@ -158,6 +174,8 @@ def risc_sort(
     gradient: graphs can hold it, nothing in the package runs it. tf.sort is made of
     TopKV2, which does run.
 
+    Gradient: none registered.
+
     `RiscSort.create` in the current scope.
 
     Args:
@@ -183,7 +201,16 @@ def risc_sort(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -2147483648 <= axis <= 2147483647
+                or fits(TInt32, axis)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "RiscSort", name, input, axis, "direction", direction
             )

@@ -51,6 +51,8 @@ class RiscSqueeze(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Squeeze.
 
+    Gradient: none registered.
+
     Attributes:
         output: `T`, `squeeze(x, squeeze_dims)`. The same elements with fewer axes.
 
@@ -103,6 +105,8 @@ class RiscSqueeze(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Squeeze.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -164,6 +168,8 @@ def risc_squeeze(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Squeeze.
+
+    Gradient: none registered.
 
     `RiscSqueeze.create` in the current scope, with RiscSqueeze.Options as keywords.
 

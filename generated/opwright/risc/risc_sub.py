@@ -54,6 +54,8 @@ class RiscSub(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Sub, which broadcasts.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -90,6 +92,8 @@ class RiscSub(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Sub, which broadcasts.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -133,6 +137,8 @@ def risc_sub(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Sub, which broadcasts.
+
+    Gradient: none registered.
 
     `RiscSub.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -56,6 +59,8 @@ class RiscTranspose(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Transpose.
 
+    Gradient: none registered.
+
     `Tperm`: int32 or int64.
 
     Attributes:
@@ -94,6 +99,8 @@ class RiscTranspose(TensorOp[T]):
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is Transpose.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -115,7 +122,16 @@ class RiscTranspose(TensorOp[T]):
         op: RiscTranspose[U] = new(RiscTranspose)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(perm) is EagerTensor
+                    or type(perm) is int
+                    and -2147483648 <= perm <= 2147483647
+                    or fits(TInt32, perm)
+                )
+            ):
                 op.y = execute(context[CURRENT], "RiscTranspose", None, x, perm)
                 return op
         except Exception as error:
@@ -140,6 +156,8 @@ def risc_transpose(
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     Transpose.
 
+    Gradient: none registered.
+
     `RiscTranspose.create` in the current scope.
 
     Args:
@@ -163,7 +181,16 @@ def risc_transpose(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(perm) is EagerTensor
+                or type(perm) is int
+                and -2147483648 <= perm <= 2147483647
+                or fits(TInt32, perm)
+            )
+        ):
             _result = execute(context[CURRENT], "RiscTranspose", name, x, perm)
             return _result
     except Exception as error:

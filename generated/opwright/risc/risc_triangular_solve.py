@@ -59,6 +59,8 @@ class RiscTriangularSolve(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     MatrixTriangularSolve.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -122,6 +124,8 @@ class RiscTriangularSolve(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The op that
         runs is MatrixTriangularSolve.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -195,6 +199,8 @@ def risc_triangular_solve(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The op that runs is
     MatrixTriangularSolve.
+
+    Gradient: none registered.
 
     `RiscTriangularSolve.create` in the current scope, with RiscTriangularSolve.Options
     as keywords.

@@ -50,6 +50,8 @@ class RiscUnary(TensorOp[T]):
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     Abs, Ceil, Cos, Exp, Floor, Log, Neg and Sign.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -92,6 +94,8 @@ class RiscUnary(TensorOp[T]):
         could be composed of and that a compiler lowers. TensorFlow has no kernel for it
         and no gradient: graphs can hold it, nothing in the package runs it. The ops
         that run are Abs, Ceil, Cos, Exp, Floor, Log, Neg and Sign.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,6 +149,8 @@ def risc_unary(
     be composed of and that a compiler lowers. TensorFlow has no kernel for it and no
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     Abs, Ceil, Cos, Exp, Floor, Log, Neg and Sign.
+
+    Gradient: none registered.
 
     `RiscUnary.create` in the current scope.
 

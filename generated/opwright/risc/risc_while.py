@@ -62,7 +62,7 @@ class RiscWhile(Op):
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     While and StatelessWhile.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: list of tensors of `T`, `...`. What it ends with.
@@ -135,7 +135,7 @@ class RiscWhile(Op):
         and no gradient: graphs can hold it, nothing in the package runs it. The ops
         that run are While and StatelessWhile.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -225,7 +225,7 @@ def risc_while(
     gradient: graphs can hold it, nothing in the package runs it. The ops that run are
     While and StatelessWhile.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RiscWhile.create` in the current scope, with RiscWhile.Options as keywords.
 

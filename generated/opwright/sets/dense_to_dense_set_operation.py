@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -79,6 +81,8 @@ class DenseToDenseSetOperation(Op, Generic[T]):
     one of their elements. Fewer than two axes are refused, and other axes than the last
     that differ. DenseToSparseSetOperation and SparseToSparseSetOperation take sets of
     different sizes.
+
+    Gradient: declared not differentiable.
 
     `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
@@ -158,6 +162,8 @@ class DenseToDenseSetOperation(Op, Generic[T]):
         the last that differ. DenseToSparseSetOperation and SparseToSparseSetOperation
         take sets of different sizes.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -193,7 +199,16 @@ class DenseToDenseSetOperation(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(set1) is type(set2) is EagerTensor
+                    or type(set2) is int
+                    and 0 <= set2 <= 127
+                    or fit_pair(None, set1, set2)
+                )
+            ):
                 op.result_indices, op.result_values, op.result_shape = execute(
                     context[CURRENT],
                     "DenseToDenseSetOperation",
@@ -241,6 +256,8 @@ def dense_to_dense_set_operation(
     that differ. DenseToSparseSetOperation and SparseToSparseSetOperation take sets of
     different sizes.
 
+    Gradient: declared not differentiable.
+
     `DenseToDenseSetOperation.create` in the current scope, with
     DenseToDenseSetOperation.Options as keywords.
 
@@ -277,7 +294,16 @@ def dense_to_dense_set_operation(
     fast_path_error = None
     _result: DenseToDenseSetOperationOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(set1) is type(set2) is EagerTensor
+                or type(set2) is int
+                and 0 <= set2 <= 127
+                or fit_pair(None, set1, set2)
+            )
+        ):
             _result = DenseToDenseSetOperationOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
         Output,
         SameAnyOperand,
         StringLike,
-        TInt64,
         TSigned,
         TString,
         TUint8,
@@ -81,6 +84,8 @@ class DenseToSparseSetOperation(Op, Generic[T]):
 
     Fewer than two axes are refused, other axes than the last that differ, and indices
     that are out of order or out of range.
+
+    Gradient: declared not differentiable.
 
     `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
@@ -163,6 +168,8 @@ class DenseToSparseSetOperation(Op, Generic[T]):
         Fewer than two axes are refused, other axes than the last that differ, and
         indices that are out of order or out of range.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -203,7 +210,28 @@ class DenseToSparseSetOperation(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(set2_indices) is EagerTensor
+                    or type(set2_indices) is int
+                    and -9223372036854775808 <= set2_indices <= 9223372036854775807
+                    or fits(TInt64, set2_indices)
+                )
+                and (
+                    type(set2_shape) is EagerTensor
+                    or type(set2_shape) is int
+                    and -9223372036854775808 <= set2_shape <= 9223372036854775807
+                    or fits(TInt64, set2_shape)
+                )
+                and (
+                    type(set1) is type(set2_values) is EagerTensor
+                    or type(set2_values) is int
+                    and 0 <= set2_values <= 127
+                    or fit_pair(None, set1, set2_values)
+                )
+            ):
                 op.result_indices, op.result_values, op.result_shape = execute(
                     context[CURRENT],
                     "DenseToSparseSetOperation",
@@ -254,6 +282,8 @@ def dense_to_sparse_set_operation(
     Fewer than two axes are refused, other axes than the last that differ, and indices
     that are out of order or out of range.
 
+    Gradient: declared not differentiable.
+
     `DenseToSparseSetOperation.create` in the current scope, with
     DenseToSparseSetOperation.Options as keywords.
 
@@ -295,7 +325,28 @@ def dense_to_sparse_set_operation(
     fast_path_error = None
     _result: DenseToSparseSetOperationOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(set2_indices) is EagerTensor
+                or type(set2_indices) is int
+                and -9223372036854775808 <= set2_indices <= 9223372036854775807
+                or fits(TInt64, set2_indices)
+            )
+            and (
+                type(set2_shape) is EagerTensor
+                or type(set2_shape) is int
+                and -9223372036854775808 <= set2_shape <= 9223372036854775807
+                or fits(TInt64, set2_shape)
+            )
+            and (
+                type(set1) is type(set2_values) is EagerTensor
+                or type(set2_values) is int
+                and 0 <= set2_values <= 127
+                or fit_pair(None, set1, set2_values)
+            )
+        ):
             _result = DenseToSparseSetOperationOutputs._make(
                 execute(
                     context[CURRENT],

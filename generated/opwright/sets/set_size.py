@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt64,
         TSigned,
         TString,
         TUint8,
@@ -62,6 +64,8 @@ class SetSize(TensorOp[TInt32]):
 
     What the set operations give goes straight into it: a size of intersections divided
     by one of unions says how much two sets have in common.
+
+    Gradient: declared not differentiable.
 
     `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
@@ -127,6 +131,8 @@ class SetSize(TensorOp[TInt32]):
         What the set operations give goes straight into it: a size of intersections
         divided by one of unions says how much two sets have in common.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -155,7 +161,22 @@ class SetSize(TensorOp[TInt32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(set_indices) is EagerTensor
+                    or type(set_indices) is int
+                    and -9223372036854775808 <= set_indices <= 9223372036854775807
+                    or fits(TInt64, set_indices)
+                )
+                and (
+                    type(set_shape) is EagerTensor
+                    or type(set_shape) is int
+                    and -9223372036854775808 <= set_shape <= 9223372036854775807
+                    or fits(TInt64, set_shape)
+                )
+            ):
                 op.size = execute(
                     context[CURRENT],
                     "SetSize",
@@ -200,6 +221,8 @@ def set_size(
     What the set operations give goes straight into it: a size of intersections divided
     by one of unions says how much two sets have in common.
 
+    Gradient: declared not differentiable.
+
     `SetSize.create` in the current scope, with SetSize.Options as keywords.
 
     Args:
@@ -228,7 +251,22 @@ def set_size(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(set_indices) is EagerTensor
+                or type(set_indices) is int
+                and -9223372036854775808 <= set_indices <= 9223372036854775807
+                or fits(TInt64, set_indices)
+            )
+            and (
+                type(set_shape) is EagerTensor
+                or type(set_shape) is int
+                and -9223372036854775808 <= set_shape <= 9223372036854775807
+                or fits(TInt64, set_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SetSize",

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
         Output,
         SameAnyOperand,
         StringLike,
-        TInt64,
         TSigned,
         TString,
         TUint8,
@@ -83,6 +86,8 @@ class SparseToSparseSetOperation(Op, Generic[T]):
 
     Fewer than two axes are refused, other axes than the last that differ, and indices
     that are out of order or out of range.
+
+    Gradient: declared not differentiable.
 
     `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
@@ -169,6 +174,8 @@ class SparseToSparseSetOperation(Op, Generic[T]):
         Fewer than two axes are refused, other axes than the last that differ, and
         indices that are out of order or out of range.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -212,7 +219,40 @@ class SparseToSparseSetOperation(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(set1_indices) is EagerTensor
+                    or type(set1_indices) is int
+                    and -9223372036854775808 <= set1_indices <= 9223372036854775807
+                    or fits(TInt64, set1_indices)
+                )
+                and (
+                    type(set1_shape) is EagerTensor
+                    or type(set1_shape) is int
+                    and -9223372036854775808 <= set1_shape <= 9223372036854775807
+                    or fits(TInt64, set1_shape)
+                )
+                and (
+                    type(set2_indices) is EagerTensor
+                    or type(set2_indices) is int
+                    and -9223372036854775808 <= set2_indices <= 9223372036854775807
+                    or fits(TInt64, set2_indices)
+                )
+                and (
+                    type(set2_shape) is EagerTensor
+                    or type(set2_shape) is int
+                    and -9223372036854775808 <= set2_shape <= 9223372036854775807
+                    or fits(TInt64, set2_shape)
+                )
+                and (
+                    type(set1_values) is type(set2_values) is EagerTensor
+                    or type(set2_values) is int
+                    and 0 <= set2_values <= 127
+                    or fit_pair(None, set1_values, set2_values)
+                )
+            ):
                 op.result_indices, op.result_values, op.result_shape = execute(
                     context[CURRENT],
                     "SparseToSparseSetOperation",
@@ -274,6 +314,8 @@ def sparse_to_sparse_set_operation(
     Fewer than two axes are refused, other axes than the last that differ, and indices
     that are out of order or out of range.
 
+    Gradient: declared not differentiable.
+
     `SparseToSparseSetOperation.create` in the current scope, with
     SparseToSparseSetOperation.Options as keywords.
 
@@ -318,7 +360,40 @@ def sparse_to_sparse_set_operation(
     fast_path_error = None
     _result: SparseToSparseSetOperationOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(set1_indices) is EagerTensor
+                or type(set1_indices) is int
+                and -9223372036854775808 <= set1_indices <= 9223372036854775807
+                or fits(TInt64, set1_indices)
+            )
+            and (
+                type(set1_shape) is EagerTensor
+                or type(set1_shape) is int
+                and -9223372036854775808 <= set1_shape <= 9223372036854775807
+                or fits(TInt64, set1_shape)
+            )
+            and (
+                type(set2_indices) is EagerTensor
+                or type(set2_indices) is int
+                and -9223372036854775808 <= set2_indices <= 9223372036854775807
+                or fits(TInt64, set2_indices)
+            )
+            and (
+                type(set2_shape) is EagerTensor
+                or type(set2_shape) is int
+                and -9223372036854775808 <= set2_shape <= 9223372036854775807
+                or fits(TInt64, set2_shape)
+            )
+            and (
+                type(set1_values) is type(set2_values) is EagerTensor
+                or type(set2_values) is int
+                and 0 <= set2_values <= 127
+                or fit_pair(None, set1_values, set2_values)
+            )
+        ):
             _result = SparseToSparseSetOperationOutputs._make(
                 execute(
                     context[CURRENT],

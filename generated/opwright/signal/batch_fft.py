@@ -40,7 +40,7 @@ class BatchFFT(TensorOp[TComplex64]):
     of the axes before. It has a kernel for GPUs alone, and takes complex64 only. New
     calls are refused, eagerly and in graphs.
 
-    BatchFFT was removed in GraphDef version 15. Use FFT.
+    BatchFFT was removed in GraphDef version 15. Use FFT. Gradient: none registered.
 
     Attributes:
         output: complex64, `*batch n`. Their spectra, not scaled.
@@ -73,7 +73,7 @@ class BatchFFT(TensorOp[TComplex64]):
         position of the axes before. It has a kernel for GPUs alone, and takes complex64
         only. New calls are refused, eagerly and in graphs.
 
-        BatchFFT was removed in GraphDef version 15. Use FFT.
+        BatchFFT was removed in GraphDef version 15. Use FFT. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -114,7 +114,7 @@ def batch_fft(
     of the axes before. It has a kernel for GPUs alone, and takes complex64 only. New
     calls are refused, eagerly and in graphs.
 
-    BatchFFT was removed in GraphDef version 15. Use FFT.
+    BatchFFT was removed in GraphDef version 15. Use FFT. Gradient: none registered.
 
     `BatchFFT.create` in the current scope.
 

@@ -40,7 +40,7 @@ class BatchFFT2D(TensorOp[TComplex64]):
     position of the axes before. It has a kernel for GPUs alone, and takes complex64
     only. New calls are refused, eagerly and in graphs.
 
-    BatchFFT2D was removed in GraphDef version 15. Use FFT2D.
+    BatchFFT2D was removed in GraphDef version 15. Use FFT2D. Gradient: none registered.
 
     Attributes:
         output: complex64, `*batch m n`. Their spectra, not scaled.
@@ -75,7 +75,8 @@ class BatchFFT2D(TensorOp[TComplex64]):
         position of the axes before. It has a kernel for GPUs alone, and takes complex64
         only. New calls are refused, eagerly and in graphs.
 
-        BatchFFT2D was removed in GraphDef version 15. Use FFT2D.
+        BatchFFT2D was removed in GraphDef version 15. Use FFT2D. Gradient: none
+        registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,7 +117,7 @@ def batch_fft2d(
     position of the axes before. It has a kernel for GPUs alone, and takes complex64
     only. New calls are refused, eagerly and in graphs.
 
-    BatchFFT2D was removed in GraphDef version 15. Use FFT2D.
+    BatchFFT2D was removed in GraphDef version 15. Use FFT2D. Gradient: none registered.
 
     `BatchFFT2D.create` in the current scope.
 

@@ -40,7 +40,7 @@ class BatchFFT3D(TensorOp[TComplex64]):
     position of the axes before. It has a kernel for GPUs alone, and takes complex64
     only. New calls are refused, eagerly and in graphs.
 
-    BatchFFT3D was removed in GraphDef version 15. Use FFT3D.
+    BatchFFT3D was removed in GraphDef version 15. Use FFT3D. Gradient: none registered.
 
     Attributes:
         output: complex64, `*batch l m n`. Their spectra, not scaled.
@@ -75,7 +75,8 @@ class BatchFFT3D(TensorOp[TComplex64]):
         each position of the axes before. It has a kernel for GPUs alone, and takes
         complex64 only. New calls are refused, eagerly and in graphs.
 
-        BatchFFT3D was removed in GraphDef version 15. Use FFT3D.
+        BatchFFT3D was removed in GraphDef version 15. Use FFT3D. Gradient: none
+        registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,7 +117,7 @@ def batch_fft3d(
     position of the axes before. It has a kernel for GPUs alone, and takes complex64
     only. New calls are refused, eagerly and in graphs.
 
-    BatchFFT3D was removed in GraphDef version 15. Use FFT3D.
+    BatchFFT3D was removed in GraphDef version 15. Use FFT3D. Gradient: none registered.
 
     `BatchFFT3D.create` in the current scope.
 

@@ -40,7 +40,7 @@ class BatchIFFT(TensorOp[TComplex64]):
     position of the axes before. It has a kernel for GPUs alone, and takes complex64
     only. New calls are refused, eagerly and in graphs.
 
-    BatchIFFT was removed in GraphDef version 15. Use IFFT.
+    BatchIFFT was removed in GraphDef version 15. Use IFFT. Gradient: none registered.
 
     Attributes:
         output: complex64, `*batch n`. Signals, divided by the number of points of each.
@@ -75,7 +75,8 @@ class BatchIFFT(TensorOp[TComplex64]):
         each position of the axes before. It has a kernel for GPUs alone, and takes
         complex64 only. New calls are refused, eagerly and in graphs.
 
-        BatchIFFT was removed in GraphDef version 15. Use IFFT.
+        BatchIFFT was removed in GraphDef version 15. Use IFFT. Gradient: none
+        registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,7 +118,7 @@ def batch_ifft(
     position of the axes before. It has a kernel for GPUs alone, and takes complex64
     only. New calls are refused, eagerly and in graphs.
 
-    BatchIFFT was removed in GraphDef version 15. Use IFFT.
+    BatchIFFT was removed in GraphDef version 15. Use IFFT. Gradient: none registered.
 
     `BatchIFFT.create` in the current scope.
 

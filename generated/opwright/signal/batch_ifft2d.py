@@ -40,7 +40,8 @@ class BatchIFFT2D(TensorOp[TComplex64]):
     each position of the axes before. It has a kernel for GPUs alone, and takes
     complex64 only. New calls are refused, eagerly and in graphs.
 
-    BatchIFFT2D was removed in GraphDef version 15. Use IFFT2D.
+    BatchIFFT2D was removed in GraphDef version 15. Use IFFT2D. Gradient: none
+    registered.
 
     Attributes:
         output: complex64, `*batch m n`. Signals, divided by the number of points of
@@ -76,7 +77,8 @@ class BatchIFFT2D(TensorOp[TComplex64]):
         for each position of the axes before. It has a kernel for GPUs alone, and takes
         complex64 only. New calls are refused, eagerly and in graphs.
 
-        BatchIFFT2D was removed in GraphDef version 15. Use IFFT2D.
+        BatchIFFT2D was removed in GraphDef version 15. Use IFFT2D. Gradient: none
+        registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,7 +122,8 @@ def batch_ifft2d(
     each position of the axes before. It has a kernel for GPUs alone, and takes
     complex64 only. New calls are refused, eagerly and in graphs.
 
-    BatchIFFT2D was removed in GraphDef version 15. Use IFFT2D.
+    BatchIFFT2D was removed in GraphDef version 15. Use IFFT2D. Gradient: none
+    registered.
 
     `BatchIFFT2D.create` in the current scope.
 

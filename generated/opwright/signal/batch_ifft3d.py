@@ -40,7 +40,8 @@ class BatchIFFT3D(TensorOp[TComplex64]):
     for each position of the axes before. It has a kernel for GPUs alone, and takes
     complex64 only. New calls are refused, eagerly and in graphs.
 
-    BatchIFFT3D was removed in GraphDef version 15. Use IFFT3D.
+    BatchIFFT3D was removed in GraphDef version 15. Use IFFT3D. Gradient: none
+    registered.
 
     Attributes:
         output: complex64, `*batch l m n`. Signals, divided by the number of points of
@@ -76,7 +77,8 @@ class BatchIFFT3D(TensorOp[TComplex64]):
         axes, for each position of the axes before. It has a kernel for GPUs alone, and
         takes complex64 only. New calls are refused, eagerly and in graphs.
 
-        BatchIFFT3D was removed in GraphDef version 15. Use IFFT3D.
+        BatchIFFT3D was removed in GraphDef version 15. Use IFFT3D. Gradient: none
+        registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,7 +122,8 @@ def batch_ifft3d(
     for each position of the axes before. It has a kernel for GPUs alone, and takes
     complex64 only. New calls are refused, eagerly and in graphs.
 
-    BatchIFFT3D was removed in GraphDef version 15. Use IFFT3D.
+    BatchIFFT3D was removed in GraphDef version 15. Use IFFT3D. Gradient: none
+    registered.
 
     `BatchIFFT3D.create` in the current scope.
 

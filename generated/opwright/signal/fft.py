@@ -50,6 +50,8 @@ class FFT(TensorOp[Tcomplex]):
     A scalar is refused; an empty tensor comes back empty. RFFT takes real numbers and
     does half the work; FFT2D and FFT3D transform more axes.
 
+    Gradient: registered.
+
     `Tcomplex`: complex64 or complex128.
 
     Attributes:
@@ -90,6 +92,8 @@ class FFT(TensorOp[Tcomplex]):
 
         A scalar is refused; an empty tensor comes back empty. RFFT takes real numbers
         and does half the work; FFT2D and FFT3D transform more axes.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,6 +142,8 @@ def fft(
 
     A scalar is refused; an empty tensor comes back empty. RFFT takes real numbers and
     does half the work; FFT2D and FFT3D transform more axes.
+
+    Gradient: registered.
 
     `FFT.create` in the current scope.
 

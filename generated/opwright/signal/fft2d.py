@@ -52,6 +52,8 @@ class FFT2D(TensorOp[Tcomplex]):
     RFFT2D takes real numbers and does half the work; FFT and FFT3D transform other
     numbers of axes.
 
+    Gradient: registered.
+
     `Tcomplex`: complex64 or complex128.
 
     Attributes:
@@ -95,6 +97,8 @@ class FFT2D(TensorOp[Tcomplex]):
         A tensor with fewer than 2 dimensions is refused; an empty tensor comes back
         empty. RFFT2D takes real numbers and does half the work; FFT and FFT3D transform
         other numbers of axes.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -146,6 +150,8 @@ def fft2d(
     A tensor with fewer than 2 dimensions is refused; an empty tensor comes back empty.
     RFFT2D takes real numbers and does half the work; FFT and FFT3D transform other
     numbers of axes.
+
+    Gradient: registered.
 
     `FFT2D.create` in the current scope.
 

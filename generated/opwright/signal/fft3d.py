@@ -54,6 +54,8 @@ class FFT3D(TensorOp[Tcomplex]):
     RFFT3D takes real numbers and does half the work; FFT and FFT2D transform other
     numbers of axes.
 
+    Gradient: registered.
+
     `Tcomplex`: complex64 or complex128.
 
     Attributes:
@@ -98,6 +100,8 @@ class FFT3D(TensorOp[Tcomplex]):
         A tensor with fewer than 3 dimensions is refused; an empty tensor comes back
         empty. RFFT3D takes real numbers and does half the work; FFT and FFT2D transform
         other numbers of axes.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -149,6 +153,8 @@ def fft3d(
     A tensor with fewer than 3 dimensions is refused; an empty tensor comes back empty.
     RFFT3D takes real numbers and does half the work; FFT and FFT2D transform other
     numbers of axes.
+
+    Gradient: registered.
 
     `FFT3D.create` in the current scope.
 

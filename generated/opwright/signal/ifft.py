@@ -48,6 +48,8 @@ class IFFT(TensorOp[Tcomplex]):
 
     A scalar is refused; an empty tensor comes back empty.
 
+    Gradient: registered.
+
     `Tcomplex`: complex64 or complex128.
 
     Attributes:
@@ -86,6 +88,8 @@ class IFFT(TensorOp[Tcomplex]):
         a spectrum.
 
         A scalar is refused; an empty tensor comes back empty.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -131,6 +135,8 @@ def ifft(
     rounding error as imaginary part; IRFFT gives real numbers, of half a spectrum.
 
     A scalar is refused; an empty tensor comes back empty.
+
+    Gradient: registered.
 
     `IFFT.create` in the current scope.
 

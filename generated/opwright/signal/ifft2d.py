@@ -50,6 +50,8 @@ class IFFT2D(TensorOp[Tcomplex]):
 
     A tensor with fewer than 2 dimensions is refused; an empty tensor comes back empty.
 
+    Gradient: registered.
+
     `Tcomplex`: complex64 or complex128.
 
     Attributes:
@@ -92,6 +94,8 @@ class IFFT2D(TensorOp[Tcomplex]):
 
         A tensor with fewer than 2 dimensions is refused; an empty tensor comes back
         empty.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -142,6 +146,8 @@ def ifft2d(
     spectrum.
 
     A tensor with fewer than 2 dimensions is refused; an empty tensor comes back empty.
+
+    Gradient: registered.
 
     `IFFT2D.create` in the current scope.
 

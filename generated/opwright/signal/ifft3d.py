@@ -50,6 +50,8 @@ class IFFT3D(TensorOp[Tcomplex]):
 
     A tensor with fewer than 3 dimensions is refused; an empty tensor comes back empty.
 
+    Gradient: registered.
+
     `Tcomplex`: complex64 or complex128.
 
     Attributes:
@@ -91,6 +93,8 @@ class IFFT3D(TensorOp[Tcomplex]):
 
         A tensor with fewer than 3 dimensions is refused; an empty tensor comes back
         empty.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -139,6 +143,8 @@ def ifft3d(
     spectrum.
 
     A tensor with fewer than 3 dimensions is refused; an empty tensor comes back empty.
+
+    Gradient: registered.
 
     `IFFT3D.create` in the current scope.
 

@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TComplex,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TComplex
 
 __all__ = ["IFFTND", "ifftnd"]
 
@@ -59,6 +55,8 @@ class IFFTND(TensorOp[Tcomplex]):
     In a graph the shape of `output` is taken to be that of `input`, which is wrong
     where lengths differ from sizes; eager calls have the right one. There is a kernel
     for GPUs alone: elsewhere IFFT, IFFT2D and IFFT3D do the same for the last axes.
+
+    Gradient: none registered.
 
     `Tcomplex`: complex64 or complex128.
 
@@ -110,6 +108,8 @@ class IFFTND(TensorOp[Tcomplex]):
         kernel for GPUs alone: elsewhere IFFT, IFFT2D and IFFT3D do the same for the
         last axes.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -135,7 +135,22 @@ class IFFTND(TensorOp[Tcomplex]):
         op: IFFTND[Ucomplex] = new(IFFTND)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(fft_length) is EagerTensor
+                    or type(fft_length) is int
+                    and -2147483648 <= fft_length <= 2147483647
+                    or fits(TInt32, fft_length)
+                )
+                and (
+                    type(axes) is EagerTensor
+                    or type(axes) is int
+                    and -2147483648 <= axes <= 2147483647
+                    or fits(TInt32, axes)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "IFFTND", None, input, fft_length, axes
                 )
@@ -169,6 +184,8 @@ def ifftnd(
     where lengths differ from sizes; eager calls have the right one. There is a kernel
     for GPUs alone: elsewhere IFFT, IFFT2D and IFFT3D do the same for the last axes.
 
+    Gradient: none registered.
+
     `IFFTND.create` in the current scope.
 
     Args:
@@ -196,7 +213,22 @@ def ifftnd(
     fast_path_error = None
     _result: Output[Ucomplex]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(fft_length) is EagerTensor
+                or type(fft_length) is int
+                and -2147483648 <= fft_length <= 2147483647
+                or fits(TInt32, fft_length)
+            )
+            and (
+                type(axes) is EagerTensor
+                or type(axes) is int
+                and -2147483648 <= axes <= 2147483647
+                or fits(TInt32, axes)
+            )
+        ):
             _result = execute(context[CURRENT], "IFFTND", name, input, fft_length, axes)
             return _result
     except Exception as error:

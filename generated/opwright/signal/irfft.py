@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Output,
         TComplex,
         TFloat64,
-        TInt32,
     )
 
 __all__ = ["IRFFT", "irfft"]
@@ -64,6 +66,8 @@ class IRFFT(TensorOp[Treal]):
     empty input and another length give numbers that nobody has set.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
+
+    Gradient: registered.
 
     `Treal`: float32 or float64.
 
@@ -136,6 +140,8 @@ class IRFFT(TensorOp[Treal]):
 
         `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -161,7 +167,16 @@ class IRFFT(TensorOp[Treal]):
         op: IRFFT[Ureal] = new(IRFFT)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(fft_length) is EagerTensor
+                    or type(fft_length) is int
+                    and -2147483648 <= fft_length <= 2147483647
+                    or fits(TInt32, fft_length)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "IRFFT",
@@ -221,6 +236,8 @@ def irfft(
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
+    Gradient: registered.
+
     `IRFFT.create` in the current scope.
 
     Args:
@@ -248,7 +265,16 @@ def irfft(
     fast_path_error = None
     _result: Output[Ureal]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(fft_length) is EagerTensor
+                or type(fft_length) is int
+                and -2147483648 <= fft_length <= 2147483647
+                or fits(TInt32, fft_length)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "IRFFT",

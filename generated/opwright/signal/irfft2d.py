@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Output,
         TComplex,
         TFloat64,
-        TInt32,
     )
 
 __all__ = ["IRFFT2D", "irfft2d"]
@@ -64,6 +66,8 @@ class IRFFT2D(TensorOp[Treal]):
     input and another length give numbers that nobody has set.
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
+
+    Gradient: registered.
 
     `Treal`: float32 or float64.
 
@@ -137,6 +141,8 @@ class IRFFT2D(TensorOp[Treal]):
 
         `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -165,7 +171,16 @@ class IRFFT2D(TensorOp[Treal]):
         op: IRFFT2D[Ureal] = new(IRFFT2D)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(fft_length) is EagerTensor
+                    or type(fft_length) is int
+                    and -2147483648 <= fft_length <= 2147483647
+                    or fits(TInt32, fft_length)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "IRFFT2D",
@@ -225,6 +240,8 @@ def irfft2d(
 
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
+    Gradient: registered.
+
     `IRFFT2D.create` in the current scope.
 
     Args:
@@ -254,7 +271,16 @@ def irfft2d(
     fast_path_error = None
     _result: Output[Ureal]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(fft_length) is EagerTensor
+                or type(fft_length) is int
+                and -2147483648 <= fft_length <= 2147483647
+                or fits(TInt32, fft_length)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "IRFFT2D",

@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Output,
         TComplex,
         TFloat64,
-        TInt32,
     )
 
 __all__ = ["IRFFTND", "irfftnd"]
@@ -67,6 +69,8 @@ class IRFFTND(TensorOp[Treal]):
     In a graph the shape of `output` is taken to be that of `input`, which is wrong
     where lengths differ from sizes; eager calls have the right one. There is a kernel
     for GPUs alone: elsewhere IRFFT, IRFFT2D and IRFFT3D do the same for the last axes.
+
+    Gradient: none registered.
 
     `Treal`: float32 or float64.
 
@@ -146,6 +150,8 @@ class IRFFTND(TensorOp[Treal]):
         kernel for GPUs alone: elsewhere IRFFT, IRFFT2D and IRFFT3D do the same for the
         last axes.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -173,7 +179,22 @@ class IRFFTND(TensorOp[Treal]):
         op: IRFFTND[Ureal] = new(IRFFTND)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(fft_length) is EagerTensor
+                    or type(fft_length) is int
+                    and -2147483648 <= fft_length <= 2147483647
+                    or fits(TInt32, fft_length)
+                )
+                and (
+                    type(axes) is EagerTensor
+                    or type(axes) is int
+                    and -2147483648 <= axes <= 2147483647
+                    or fits(TInt32, axes)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "IRFFTND",
@@ -241,6 +262,8 @@ def irfftnd(
     where lengths differ from sizes; eager calls have the right one. There is a kernel
     for GPUs alone: elsewhere IRFFT, IRFFT2D and IRFFT3D do the same for the last axes.
 
+    Gradient: none registered.
+
     `IRFFTND.create` in the current scope.
 
     Args:
@@ -270,7 +293,22 @@ def irfftnd(
     fast_path_error = None
     _result: Output[Ureal]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(fft_length) is EagerTensor
+                or type(fft_length) is int
+                and -2147483648 <= fft_length <= 2147483647
+                or fits(TInt32, fft_length)
+            )
+            and (
+                type(axes) is EagerTensor
+                or type(axes) is int
+                and -2147483648 <= axes <= 2147483647
+                or fits(TInt32, axes)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "IRFFTND",

@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TComplex64,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         TComplex,
         TFloat32,
         TFloat64,
-        TInt32,
     )
 
 __all__ = ["RFFT2D", "rfft2d"]
@@ -65,6 +67,8 @@ class RFFT2D(TensorOp[Tcomplex]):
     input and another length give numbers that nobody has set.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
+
+    Gradient: registered.
 
     `Treal`: float32 or float64.
 
@@ -139,6 +143,8 @@ class RFFT2D(TensorOp[Tcomplex]):
 
         `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -169,7 +175,16 @@ class RFFT2D(TensorOp[Tcomplex]):
         op: RFFT2D[Ucomplex] = new(RFFT2D)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(fft_length) is EagerTensor
+                    or type(fft_length) is int
+                    and -2147483648 <= fft_length <= 2147483647
+                    or fits(TInt32, fft_length)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "RFFT2D",
@@ -231,6 +246,8 @@ def rfft2d(
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
+    Gradient: registered.
+
     `RFFT2D.create` in the current scope.
 
     Args:
@@ -263,7 +280,16 @@ def rfft2d(
     fast_path_error = None
     _result: Output[Ucomplex]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(fft_length) is EagerTensor
+                or type(fft_length) is int
+                and -2147483648 <= fft_length <= 2147483647
+                or fits(TInt32, fft_length)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RFFT2D",

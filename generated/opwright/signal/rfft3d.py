@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TComplex64,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         TComplex,
         TFloat32,
         TFloat64,
-        TInt32,
     )
 
 __all__ = ["RFFT3D", "rfft3d"]
@@ -65,6 +67,8 @@ class RFFT3D(TensorOp[Tcomplex]):
     input and another length give numbers that nobody has set.
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
+
+    Gradient: none registered.
 
     `Treal`: float32 or float64.
 
@@ -139,6 +143,8 @@ class RFFT3D(TensorOp[Tcomplex]):
 
         `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -170,7 +176,16 @@ class RFFT3D(TensorOp[Tcomplex]):
         op: RFFT3D[Ucomplex] = new(RFFT3D)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(fft_length) is EagerTensor
+                    or type(fft_length) is int
+                    and -2147483648 <= fft_length <= 2147483647
+                    or fits(TInt32, fft_length)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "RFFT3D",
@@ -232,6 +247,8 @@ def rfft3d(
 
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
+    Gradient: none registered.
+
     `RFFT3D.create` in the current scope.
 
     Args:
@@ -265,7 +282,16 @@ def rfft3d(
     fast_path_error = None
     _result: Output[Ucomplex]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(fft_length) is EagerTensor
+                or type(fft_length) is int
+                and -2147483648 <= fft_length <= 2147483647
+                or fits(TInt32, fft_length)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RFFT3D",

@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TComplex64,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         TComplex,
         TFloat32,
         TFloat64,
-        TInt32,
     )
 
 __all__ = ["RFFTND", "rfftnd"]
@@ -68,6 +70,8 @@ class RFFTND(TensorOp[Tcomplex]):
     In a graph the shape of `output` is taken to be that of `input`, which is wrong
     where lengths differ from sizes; eager calls have the right one. There is a kernel
     for GPUs alone: elsewhere RFFT, RFFT2D and RFFT3D do the same for the last axes.
+
+    Gradient: none registered.
 
     `Treal`: float32 or float64.
 
@@ -147,6 +151,8 @@ class RFFTND(TensorOp[Tcomplex]):
         kernel for GPUs alone: elsewhere RFFT, RFFT2D and RFFT3D do the same for the
         last axes.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,7 +181,22 @@ class RFFTND(TensorOp[Tcomplex]):
         op: RFFTND[Ucomplex] = new(RFFTND)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(fft_length) is EagerTensor
+                    or type(fft_length) is int
+                    and -2147483648 <= fft_length <= 2147483647
+                    or fits(TInt32, fft_length)
+                )
+                and (
+                    type(axes) is EagerTensor
+                    or type(axes) is int
+                    and -2147483648 <= axes <= 2147483647
+                    or fits(TInt32, axes)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "RFFTND",
@@ -243,6 +264,8 @@ def rfftnd(
     where lengths differ from sizes; eager calls have the right one. There is a kernel
     for GPUs alone: elsewhere RFFT, RFFT2D and RFFT3D do the same for the last axes.
 
+    Gradient: none registered.
+
     `RFFTND.create` in the current scope.
 
     Args:
@@ -273,7 +296,22 @@ def rfftnd(
     fast_path_error = None
     _result: Output[Ucomplex]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(fft_length) is EagerTensor
+                or type(fft_length) is int
+                and -2147483648 <= fft_length <= 2147483647
+                or fits(TInt32, fft_length)
+            )
+            and (
+                type(axes) is EagerTensor
+                or type(axes) is int
+                and -2147483648 <= axes <= 2147483647
+                or fits(TInt32, axes)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "RFFTND",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -19,6 +20,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -64,7 +66,7 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
     and two dimensions are the least. TakeManySparseFromTensorsMap puts rows together
     again. SerializeManySparse does without a map.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         sparse_handles: int64, `sparse_shape[0]`. The number of each row in the map.
@@ -140,7 +142,7 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
         by row, and two dimensions are the least. TakeManySparseFromTensorsMap puts rows
         together again. SerializeManySparse does without a map.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -177,7 +179,22 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sparse_indices) is EagerTensor
+                    or type(sparse_indices) is int
+                    and -9223372036854775808 <= sparse_indices <= 9223372036854775807
+                    or fits(TInt64, sparse_indices)
+                )
+                and (
+                    type(sparse_shape) is EagerTensor
+                    or type(sparse_shape) is int
+                    and -9223372036854775808 <= sparse_shape <= 9223372036854775807
+                    or fits(TInt64, sparse_shape)
+                )
+            ):
                 op.sparse_handles = execute(
                     context[CURRENT],
                     "AddManySparseToTensorsMap",
@@ -227,7 +244,7 @@ def add_many_sparse_to_tensors_map(
     and two dimensions are the least. TakeManySparseFromTensorsMap puts rows together
     again. SerializeManySparse does without a map.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AddManySparseToTensorsMap.create` in the current scope, with
     AddManySparseToTensorsMap.Options as keywords.
@@ -265,7 +282,22 @@ def add_many_sparse_to_tensors_map(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sparse_indices) is EagerTensor
+                or type(sparse_indices) is int
+                and -9223372036854775808 <= sparse_indices <= 9223372036854775807
+                or fits(TInt64, sparse_indices)
+            )
+            and (
+                type(sparse_shape) is EagerTensor
+                or type(sparse_shape) is int
+                and -9223372036854775808 <= sparse_shape <= 9223372036854775807
+                or fits(TInt64, sparse_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "AddManySparseToTensorsMap",

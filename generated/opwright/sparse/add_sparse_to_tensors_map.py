@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -63,7 +65,7 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
     AddManySparseToTensorsMap puts in every row by itself. SerializeSparse, with strings
     or variants, does without a map.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         sparse_handle: int64, `scalar`. The number that the tensor has in the map.
@@ -140,7 +142,7 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
         AddManySparseToTensorsMap puts in every row by itself. SerializeSparse, with
         strings or variants, does without a map.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -176,7 +178,22 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sparse_indices) is EagerTensor
+                    or type(sparse_indices) is int
+                    and -9223372036854775808 <= sparse_indices <= 9223372036854775807
+                    or fits(TInt64, sparse_indices)
+                )
+                and (
+                    type(sparse_shape) is EagerTensor
+                    or type(sparse_shape) is int
+                    and -9223372036854775808 <= sparse_shape <= 9223372036854775807
+                    or fits(TInt64, sparse_shape)
+                )
+            ):
                 op.sparse_handle = execute(
                     context[CURRENT],
                     "AddSparseToTensorsMap",
@@ -227,7 +244,7 @@ def add_sparse_to_tensors_map(
     AddManySparseToTensorsMap puts in every row by itself. SerializeSparse, with strings
     or variants, does without a map.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AddSparseToTensorsMap.create` in the current scope, with
     AddSparseToTensorsMap.Options as keywords.
@@ -264,7 +281,22 @@ def add_sparse_to_tensors_map(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sparse_indices) is EagerTensor
+                or type(sparse_indices) is int
+                and -9223372036854775808 <= sparse_indices <= 9223372036854775807
+                or fits(TInt64, sparse_indices)
+            )
+            and (
+                type(sparse_shape) is EagerTensor
+                or type(sparse_shape) is int
+                and -9223372036854775808 <= sparse_shape <= 9223372036854775807
+                or fits(TInt64, sparse_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "AddSparseToTensorsMap",

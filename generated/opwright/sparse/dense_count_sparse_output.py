@@ -84,6 +84,8 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
     SparseCountSparseOutput takes a sparse matrix, RaggedCountSparseOutput ragged rows;
     DenseBincount makes a dense one. tf.sparse.bincount calls these three.
 
+    Gradient: none registered.
+
     `T`: int32 or int64.
 
     `output_type`: int32, int64, float32 or float64.
@@ -172,6 +174,8 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
 
         SparseCountSparseOutput takes a sparse matrix, RaggedCountSparseOutput ragged
         rows; DenseBincount makes a dense one. tf.sparse.bincount calls these three.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -269,6 +273,8 @@ def dense_count_sparse_output(
 
     SparseCountSparseOutput takes a sparse matrix, RaggedCountSparseOutput ragged rows;
     DenseBincount makes a dense one. tf.sparse.bincount calls these three.
+
+    Gradient: none registered.
 
     `DenseCountSparseOutput.create` in the current scope, with
     DenseCountSparseOutput.Options as keywords.

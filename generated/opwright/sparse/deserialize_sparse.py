@@ -70,6 +70,8 @@ class DeserializeSparse(Op, Generic[Dtype]):
     DeserializeManySparse is for matrices of strings alone; for use within one program
     variants cost next to nothing.
 
+    Gradient: none registered.
+
     `Tserialized`: string or variant.
 
     Attributes:
@@ -119,6 +121,8 @@ class DeserializeSparse(Op, Generic[Dtype]):
         be one at least. Their entries are taken as they come, sorted or not.
         DeserializeManySparse is for matrices of strings alone; for use within one
         program variants cost next to nothing.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -179,6 +183,8 @@ def deserialize_sparse(
     one at least. Their entries are taken as they come, sorted or not.
     DeserializeManySparse is for matrices of strings alone; for use within one program
     variants cost next to nothing.
+
+    Gradient: none registered.
 
     `DeserializeSparse.create` in the current scope.
 

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     flags,
     graphs,
     new,
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TInt64,
         TType,
     )
     from typing_extensions import Self
@@ -66,6 +69,8 @@ class EditDistance(TensorOp[TFloat32]):
     Coordinates along the last axis are not looked at, only how entries follow each
     other, which must be in row-major order. Both need the same rank, 2 at least. Where
     the other sizes differ, the result has the larger ones.
+
+    Gradient: declared not differentiable.
 
     Attributes:
         output: float32, `dims(r-1)`. One distance for each pair of sequences.
@@ -140,6 +145,8 @@ class EditDistance(TensorOp[TFloat32]):
         other, which must be in row-major order. Both need the same rank, 2 at least.
         Where the other sizes differ, the result has the larger ones.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,7 +182,40 @@ class EditDistance(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(hypothesis_indices) is EagerTensor
+                    or type(hypothesis_indices) is int
+                    and -9223372036854775808
+                    <= hypothesis_indices
+                    <= 9223372036854775807
+                    or fits(TInt64, hypothesis_indices)
+                )
+                and (
+                    type(hypothesis_shape) is EagerTensor
+                    or type(hypothesis_shape) is int
+                    and -9223372036854775808 <= hypothesis_shape <= 9223372036854775807
+                    or fits(TInt64, hypothesis_shape)
+                )
+                and (
+                    type(truth_indices) is EagerTensor
+                    or type(truth_indices) is int
+                    and -9223372036854775808 <= truth_indices <= 9223372036854775807
+                    or fits(TInt64, truth_indices)
+                )
+                and (
+                    type(truth_shape) is EagerTensor
+                    or type(truth_shape) is int
+                    and -9223372036854775808 <= truth_shape <= 9223372036854775807
+                    or fits(TInt64, truth_shape)
+                )
+                and (
+                    type(hypothesis_values) is type(truth_values) is EagerTensor
+                    or fit_pair(None, hypothesis_values, truth_values)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "EditDistance",
@@ -236,6 +276,8 @@ def edit_distance(
     other, which must be in row-major order. Both need the same rank, 2 at least. Where
     the other sizes differ, the result has the larger ones.
 
+    Gradient: declared not differentiable.
+
     `EditDistance.create` in the current scope, with EditDistance.Options as keywords.
 
     Args:
@@ -271,7 +313,38 @@ def edit_distance(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(hypothesis_indices) is EagerTensor
+                or type(hypothesis_indices) is int
+                and -9223372036854775808 <= hypothesis_indices <= 9223372036854775807
+                or fits(TInt64, hypothesis_indices)
+            )
+            and (
+                type(hypothesis_shape) is EagerTensor
+                or type(hypothesis_shape) is int
+                and -9223372036854775808 <= hypothesis_shape <= 9223372036854775807
+                or fits(TInt64, hypothesis_shape)
+            )
+            and (
+                type(truth_indices) is EagerTensor
+                or type(truth_indices) is int
+                and -9223372036854775808 <= truth_indices <= 9223372036854775807
+                or fits(TInt64, truth_indices)
+            )
+            and (
+                type(truth_shape) is EagerTensor
+                or type(truth_shape) is int
+                and -9223372036854775808 <= truth_shape <= 9223372036854775807
+                or fits(TInt64, truth_shape)
+            )
+            and (
+                type(hypothesis_values) is type(truth_values) is EagerTensor
+                or fit_pair(None, hypothesis_values, truth_values)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "EditDistance",

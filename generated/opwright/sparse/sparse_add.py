@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameOperand,
-        TInt64,
         TNumber,
         TReal,
     )
@@ -73,6 +76,8 @@ class SparseAdd(Op, Generic[T]):
     row-major order, as SparseReorder leaves them: of unsorted ones the sum may have
     entries twice, and nothing is said. Sizes that differ are refused; coordinates out
     of range are not. SparseTensorDenseAdd adds a dense tensor.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -143,6 +148,8 @@ class SparseAdd(Op, Generic[T]):
         entries twice, and nothing is said. Sizes that differ are refused; coordinates
         out of range are not. SparseTensorDenseAdd adds a dense tensor.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,7 +187,40 @@ class SparseAdd(Op, Generic[T]):
         op: SparseAdd[U] = new(SparseAdd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(a_indices) is EagerTensor
+                    or type(a_indices) is int
+                    and -9223372036854775808 <= a_indices <= 9223372036854775807
+                    or fits(TInt64, a_indices)
+                )
+                and (
+                    type(a_shape) is EagerTensor
+                    or type(a_shape) is int
+                    and -9223372036854775808 <= a_shape <= 9223372036854775807
+                    or fits(TInt64, a_shape)
+                )
+                and (
+                    type(b_indices) is EagerTensor
+                    or type(b_indices) is int
+                    and -9223372036854775808 <= b_indices <= 9223372036854775807
+                    or fits(TInt64, b_indices)
+                )
+                and (
+                    type(b_shape) is EagerTensor
+                    or type(b_shape) is int
+                    and -9223372036854775808 <= b_shape <= 9223372036854775807
+                    or fits(TInt64, b_shape)
+                )
+                and (
+                    type(a_values) is type(b_values) is EagerTensor
+                    or type(b_values) is int
+                    and 0 <= b_values <= 127
+                    or fit_pair(None, a_values, b_values)
+                )
+            ):
                 op.sum_indices, op.sum_values, op.sum_shape = execute(
                     context[CURRENT],
                     "SparseAdd",
@@ -230,6 +270,8 @@ def sparse_add(
     entries twice, and nothing is said. Sizes that differ are refused; coordinates out
     of range are not. SparseTensorDenseAdd adds a dense tensor.
 
+    Gradient: registered.
+
     `SparseAdd.create` in the current scope.
 
     Args:
@@ -269,7 +311,40 @@ def sparse_add(
     fast_path_error = None
     _result: SparseAddOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(a_indices) is EagerTensor
+                or type(a_indices) is int
+                and -9223372036854775808 <= a_indices <= 9223372036854775807
+                or fits(TInt64, a_indices)
+            )
+            and (
+                type(a_shape) is EagerTensor
+                or type(a_shape) is int
+                and -9223372036854775808 <= a_shape <= 9223372036854775807
+                or fits(TInt64, a_shape)
+            )
+            and (
+                type(b_indices) is EagerTensor
+                or type(b_indices) is int
+                and -9223372036854775808 <= b_indices <= 9223372036854775807
+                or fits(TInt64, b_indices)
+            )
+            and (
+                type(b_shape) is EagerTensor
+                or type(b_shape) is int
+                and -9223372036854775808 <= b_shape <= 9223372036854775807
+                or fits(TInt64, b_shape)
+            )
+            and (
+                type(a_values) is type(b_values) is EagerTensor
+                or type(b_values) is int
+                and 0 <= b_values <= 127
+                or fit_pair(None, a_values, b_values)
+            )
+        ):
             _result = SparseAddOutputs._make(
                 execute(
                     context[CURRENT],

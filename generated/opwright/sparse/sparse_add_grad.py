@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TInt64,
-        TNumber,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TNumber
 
 __all__ = ["SparseAddGrad", "SparseAddGradOutputs", "sparse_add_grad"]
 
@@ -63,6 +59,8 @@ class SparseAddGrad(Op, Generic[T]):
 
     All three lists of coordinates have to be in row-major order, as they are merged in
     one pass.
+
+    Gradient: declared not differentiable.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -117,6 +115,8 @@ class SparseAddGrad(Op, Generic[T]):
         All three lists of coordinates have to be in row-major order, as they are merged
         in one pass.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -145,7 +145,28 @@ class SparseAddGrad(Op, Generic[T]):
         op: SparseAddGrad[U] = new(SparseAddGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(a_indices) is EagerTensor
+                    or type(a_indices) is int
+                    and -9223372036854775808 <= a_indices <= 9223372036854775807
+                    or fits(TInt64, a_indices)
+                )
+                and (
+                    type(b_indices) is EagerTensor
+                    or type(b_indices) is int
+                    and -9223372036854775808 <= b_indices <= 9223372036854775807
+                    or fits(TInt64, b_indices)
+                )
+                and (
+                    type(sum_indices) is EagerTensor
+                    or type(sum_indices) is int
+                    and -9223372036854775808 <= sum_indices <= 9223372036854775807
+                    or fits(TInt64, sum_indices)
+                )
+            ):
                 op.a_val_grad, op.b_val_grad = execute(
                     context[CURRENT],
                     "SparseAddGrad",
@@ -187,6 +208,8 @@ def sparse_add_grad(
     All three lists of coordinates have to be in row-major order, as they are merged in
     one pass.
 
+    Gradient: declared not differentiable.
+
     `SparseAddGrad.create` in the current scope.
 
     Args:
@@ -217,7 +240,28 @@ def sparse_add_grad(
     fast_path_error = None
     _result: SparseAddGradOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(a_indices) is EagerTensor
+                or type(a_indices) is int
+                and -9223372036854775808 <= a_indices <= 9223372036854775807
+                or fits(TInt64, a_indices)
+            )
+            and (
+                type(b_indices) is EagerTensor
+                or type(b_indices) is int
+                and -9223372036854775808 <= b_indices <= 9223372036854775807
+                or fits(TInt64, b_indices)
+            )
+            and (
+                type(sum_indices) is EagerTensor
+                or type(sum_indices) is int
+                and -9223372036854775808 <= sum_indices <= 9223372036854775807
+                or fits(TInt64, sum_indices)
+            )
+        ):
             _result = SparseAddGradOutputs._make(
                 execute(
                     context[CURRENT],

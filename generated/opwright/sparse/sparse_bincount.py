@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     flags,
     graphs,
     new,
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TIndex,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -70,6 +73,8 @@ class SparseBincount(TensorOp[T]):
 
     SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. RaggedBincount takes ragged rows, DenseBincount dense ones.
+
+    Gradient: none registered.
 
     `Tidx`: int32 or int64.
 
@@ -148,6 +153,8 @@ class SparseBincount(TensorOp[T]):
         SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows
         have few. RaggedBincount takes ragged rows, DenseBincount dense ones.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -184,7 +191,28 @@ class SparseBincount(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -9223372036854775808 <= indices <= 9223372036854775807
+                    or fits(TInt64, indices)
+                )
+                and (
+                    type(dense_shape) is EagerTensor
+                    or type(dense_shape) is int
+                    and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                    or fits(TInt64, dense_shape)
+                )
+                and (
+                    type(values) is type(size) is EagerTensor
+                    or type(size) is int
+                    and 0 <= size <= 127
+                    or fit_pair(None, values, size)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseBincount",
@@ -238,6 +266,8 @@ def sparse_bincount(
     SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. RaggedBincount takes ragged rows, DenseBincount dense ones.
 
+    Gradient: none registered.
+
     `SparseBincount.create` in the current scope, with SparseBincount.Options as
     keywords.
 
@@ -275,7 +305,28 @@ def sparse_bincount(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -9223372036854775808 <= indices <= 9223372036854775807
+                or fits(TInt64, indices)
+            )
+            and (
+                type(dense_shape) is EagerTensor
+                or type(dense_shape) is int
+                and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                or fits(TInt64, dense_shape)
+            )
+            and (
+                type(values) is type(size) is EagerTensor
+                or type(size) is int
+                and 0 <= size <= 127
+                or fit_pair(None, values, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseBincount",

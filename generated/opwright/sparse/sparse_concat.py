@@ -11,9 +11,13 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt64,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt64,
         TType,
     )
 
@@ -67,6 +70,8 @@ class SparseConcat(Op, Generic[T]):
 
     The entries of the result are in row-major order, sorted anew where those of an
     input were not. SparseSplit is the way back. Concat joins dense tensors.
+
+    Gradient: declared not differentiable.
 
     `N`: at least 2.
 
@@ -123,6 +128,8 @@ class SparseConcat(Op, Generic[T]):
         The entries of the result are in row-major order, sorted anew where those of an
         input were not. SparseSplit is the way back. Concat joins dense tensors.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -155,7 +162,13 @@ class SparseConcat(Op, Generic[T]):
         op: SparseConcat[U] = new(SparseConcat)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(indices) or fits(TInt64, indices))
+                and (all_tensors(shapes) or fits(TInt64, shapes))
+                and (all_tensors(values) or fit_together(None, values))
+            ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
                     "SparseConcat",
@@ -197,6 +210,8 @@ def sparse_concat(
     The entries of the result are in row-major order, sorted anew where those of an
     input were not. SparseSplit is the way back. Concat joins dense tensors.
 
+    Gradient: declared not differentiable.
+
     `SparseConcat.create` in the current scope.
 
     Args:
@@ -230,7 +245,13 @@ def sparse_concat(
     fast_path_error = None
     _result: SparseConcatOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(indices) or fits(TInt64, indices))
+            and (all_tensors(shapes) or fits(TInt64, shapes))
+            and (all_tensors(values) or fit_together(None, values))
+        ):
             _result = SparseConcatOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TIndex,
-        TInt64,
     )
     from typing_extensions import Self
 
@@ -87,6 +89,8 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
 
     DenseCountSparseOutput takes a dense matrix, RaggedCountSparseOutput ragged rows;
     SparseBincount makes a dense one. tf.sparse.bincount calls these three.
+
+    Gradient: none registered.
 
     `T`: int32 or int64.
 
@@ -181,6 +185,8 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
         DenseCountSparseOutput takes a dense matrix, RaggedCountSparseOutput ragged
         rows; SparseBincount makes a dense one. tf.sparse.bincount calls these three.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -224,7 +230,22 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -9223372036854775808 <= indices <= 9223372036854775807
+                    or fits(TInt64, indices)
+                )
+                and (
+                    type(dense_shape) is EagerTensor
+                    or type(dense_shape) is int
+                    and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                    or fits(TInt64, dense_shape)
+                )
+            ):
                 op.output_indices, op.output_values, op.output_dense_shape = execute(
                     context[CURRENT],
                     "SparseCountSparseOutput",
@@ -286,6 +307,8 @@ def sparse_count_sparse_output(
     DenseCountSparseOutput takes a dense matrix, RaggedCountSparseOutput ragged rows;
     SparseBincount makes a dense one. tf.sparse.bincount calls these three.
 
+    Gradient: none registered.
+
     `SparseCountSparseOutput.create` in the current scope, with
     SparseCountSparseOutput.Options as keywords.
 
@@ -328,7 +351,22 @@ def sparse_count_sparse_output(
     fast_path_error = None
     _result: SparseCountSparseOutputOutputs[UOutputType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -9223372036854775808 <= indices <= 9223372036854775807
+                or fits(TInt64, indices)
+            )
+            and (
+                type(dense_shape) is EagerTensor
+                or type(dense_shape) is int
+                and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                or fits(TInt64, dense_shape)
+            )
+        ):
             _result = SparseCountSparseOutputOutputs._make(
                 execute(
                     context[CURRENT],

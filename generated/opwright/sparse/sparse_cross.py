@@ -12,10 +12,13 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt64,
+    all_tensors,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt64,
         TString,
     )
 
@@ -82,6 +84,8 @@ class SparseCross(Op, Generic[OutType]):
     SparseCrossV2 for strings, which chooses what stands between, and SparseCrossHashed
     for numbers, though tf.sparse.cross_hashed and models that were trained with this
     op's hashes need this one.
+
+    Gradient: none registered.
 
     `sparse_types`: int64 or string.
 
@@ -157,6 +161,8 @@ class SparseCross(Op, Generic[OutType]):
         SparseCrossHashed for numbers, though tf.sparse.cross_hashed and models that
         were trained with this op's hashes need this one.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -200,7 +206,12 @@ class SparseCross(Op, Generic[OutType]):
         op: SparseCross[UOutType] = new(SparseCross)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(indices) or fits(TInt64, indices))
+                and (all_tensors(shapes) or fits(TInt64, shapes))
+            ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
                     "SparseCross",
@@ -273,6 +284,8 @@ def sparse_cross(
     for numbers, though tf.sparse.cross_hashed and models that were trained with this
     op's hashes need this one.
 
+    Gradient: none registered.
+
     `SparseCross.create` in the current scope.
 
     Args:
@@ -317,7 +330,12 @@ def sparse_cross(
     fast_path_error = None
     _result: SparseCrossOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(indices) or fits(TInt64, indices))
+            and (all_tensors(shapes) or fits(TInt64, shapes))
+        ):
             _result = SparseCrossOutputs._make(
                 execute(
                     context[CURRENT],

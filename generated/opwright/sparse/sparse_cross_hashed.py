@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TBool,
+    TInt64,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -22,15 +27,7 @@ from typing_extensions import NamedTuple, Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import (
-        AnyDType,
-        AnyOperand,
-        DType,
-        Operand,
-        Output,
-        TBool,
-        TInt64,
-    )
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Operand, Output
 
 __all__ = ["SparseCrossHashed", "SparseCrossHashedOutputs", "sparse_cross_hashed"]
 
@@ -72,6 +69,8 @@ class SparseCrossHashed(Op):
     The hash is FarmHash's fingerprint, mixed with `salt`; with `strong_hash` it is
     SipHash with `salt` as its key, which nobody who lacks that can make collide.
     SparseCrossV2 makes strings.
+
+    Gradient: none registered.
 
     `sparse_types`: int64 or string.
 
@@ -142,6 +141,8 @@ class SparseCrossHashed(Op):
         SipHash with `salt` as its key, which nobody who lacks that can make collide.
         SparseCrossV2 makes strings.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,7 +181,25 @@ class SparseCrossHashed(Op):
         op: SparseCrossHashed = new(SparseCrossHashed)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(indices) or fits(TInt64, indices))
+                and (all_tensors(shapes) or fits(TInt64, shapes))
+                and (
+                    type(num_buckets) is EagerTensor
+                    or type(num_buckets) is int
+                    and -9223372036854775808 <= num_buckets <= 9223372036854775807
+                    or fits(TInt64, num_buckets)
+                )
+                and (type(strong_hash) is EagerTensor or fits(TBool, strong_hash))
+                and (
+                    type(salt) is EagerTensor
+                    or type(salt) is int
+                    and -9223372036854775808 <= salt <= 9223372036854775807
+                    or fits(TInt64, salt)
+                )
+            ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
                     "SparseCrossHashed",
@@ -231,6 +250,8 @@ def sparse_cross_hashed(
     SipHash with `salt` as its key, which nobody who lacks that can make collide.
     SparseCrossV2 makes strings.
 
+    Gradient: none registered.
+
     `SparseCrossHashed.create` in the current scope.
 
     Args:
@@ -270,7 +291,25 @@ def sparse_cross_hashed(
     fast_path_error = None
     _result: SparseCrossHashedOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(indices) or fits(TInt64, indices))
+            and (all_tensors(shapes) or fits(TInt64, shapes))
+            and (
+                type(num_buckets) is EagerTensor
+                or type(num_buckets) is int
+                and -9223372036854775808 <= num_buckets <= 9223372036854775807
+                or fits(TInt64, num_buckets)
+            )
+            and (type(strong_hash) is EagerTensor or fits(TBool, strong_hash))
+            and (
+                type(salt) is EagerTensor
+                or type(salt) is int
+                and -9223372036854775808 <= salt <= 9223372036854775807
+                or fits(TInt64, salt)
+            )
+        ):
             _result = SparseCrossHashedOutputs._make(
                 execute(
                     context[CURRENT],

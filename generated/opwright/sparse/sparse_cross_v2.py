@@ -11,9 +11,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt64,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringOperand,
-        TInt64,
         TString,
     )
 
@@ -70,6 +72,8 @@ class SparseCrossV2(Op):
 
     SparseCrossHashed makes numbers of bounded size, without strings in between;
     tf.sparse.cross calls this op. Integers are written in decimal.
+
+    Gradient: none registered.
 
     `sparse_types`: int64 or string.
 
@@ -136,6 +140,8 @@ class SparseCrossV2(Op):
         SparseCrossHashed makes numbers of bounded size, without strings in between;
         tf.sparse.cross calls this op. Integers are written in decimal.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -172,7 +178,12 @@ class SparseCrossV2(Op):
         op: SparseCrossV2 = new(SparseCrossV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(indices) or fits(TInt64, indices))
+                and (all_tensors(shapes) or fits(TInt64, shapes))
+            ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
                     "SparseCrossV2",
@@ -215,6 +226,8 @@ def sparse_cross_v2(
     SparseCrossHashed makes numbers of bounded size, without strings in between;
     tf.sparse.cross calls this op. Integers are written in decimal.
 
+    Gradient: none registered.
+
     `SparseCrossV2.create` in the current scope.
 
     Args:
@@ -252,7 +265,12 @@ def sparse_cross_v2(
     fast_path_error = None
     _result: SparseCrossV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(indices) or fits(TInt64, indices))
+            and (all_tensors(shapes) or fits(TInt64, shapes))
+        ):
             _result = SparseCrossV2Outputs._make(
                 execute(
                     context[CURRENT],

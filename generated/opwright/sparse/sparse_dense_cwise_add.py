@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameOperand,
-        TInt64,
         TNumber,
     )
 
@@ -57,6 +60,8 @@ class SparseDenseCwiseAdd(TensorOp[T]):
     `dense` is broadcast to the sizes of the sparse tensor, never the other way, and a
     shape for which that fails is refused, as are coordinates out of range.
     SparseTensorDenseAdd gives the whole sum, as a dense tensor.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -108,6 +113,8 @@ class SparseDenseCwiseAdd(TensorOp[T]):
         a shape for which that fails is refused, as are coordinates out of range.
         SparseTensorDenseAdd gives the whole sum, as a dense tensor.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -137,7 +144,28 @@ class SparseDenseCwiseAdd(TensorOp[T]):
         op: SparseDenseCwiseAdd[U] = new(SparseDenseCwiseAdd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sp_indices) is EagerTensor
+                    or type(sp_indices) is int
+                    and -9223372036854775808 <= sp_indices <= 9223372036854775807
+                    or fits(TInt64, sp_indices)
+                )
+                and (
+                    type(sp_shape) is EagerTensor
+                    or type(sp_shape) is int
+                    and -9223372036854775808 <= sp_shape <= 9223372036854775807
+                    or fits(TInt64, sp_shape)
+                )
+                and (
+                    type(sp_values) is type(dense) is EagerTensor
+                    or type(dense) is int
+                    and 0 <= dense <= 127
+                    or fit_pair(None, sp_values, dense)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseDenseCwiseAdd",
@@ -176,6 +204,8 @@ def sparse_dense_cwise_add(
     shape for which that fails is refused, as are coordinates out of range.
     SparseTensorDenseAdd gives the whole sum, as a dense tensor.
 
+    Gradient: registered.
+
     `SparseDenseCwiseAdd.create` in the current scope.
 
     Args:
@@ -207,7 +237,28 @@ def sparse_dense_cwise_add(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sp_indices) is EagerTensor
+                or type(sp_indices) is int
+                and -9223372036854775808 <= sp_indices <= 9223372036854775807
+                or fits(TInt64, sp_indices)
+            )
+            and (
+                type(sp_shape) is EagerTensor
+                or type(sp_shape) is int
+                and -9223372036854775808 <= sp_shape <= 9223372036854775807
+                or fits(TInt64, sp_shape)
+            )
+            and (
+                type(sp_values) is type(dense) is EagerTensor
+                or type(dense) is int
+                and 0 <= dense <= 127
+                or fit_pair(None, sp_values, dense)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseDenseCwiseAdd",

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameOperand,
-        TInt64,
         TNumber,
     )
 
@@ -59,6 +62,8 @@ class SparseDenseCwiseDiv(TensorOp[T]):
     that would be divided by 0 makes the call fail, for floats too; a 0 in `dense` where
     the sparse tensor has no entry does no harm. Quotients of integers are rounded
     towards 0.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -112,6 +117,8 @@ class SparseDenseCwiseDiv(TensorOp[T]):
         `dense` where the sparse tensor has no entry does no harm. Quotients of integers
         are rounded towards 0.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -141,7 +148,28 @@ class SparseDenseCwiseDiv(TensorOp[T]):
         op: SparseDenseCwiseDiv[U] = new(SparseDenseCwiseDiv)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sp_indices) is EagerTensor
+                    or type(sp_indices) is int
+                    and -9223372036854775808 <= sp_indices <= 9223372036854775807
+                    or fits(TInt64, sp_indices)
+                )
+                and (
+                    type(sp_shape) is EagerTensor
+                    or type(sp_shape) is int
+                    and -9223372036854775808 <= sp_shape <= 9223372036854775807
+                    or fits(TInt64, sp_shape)
+                )
+                and (
+                    type(sp_values) is type(dense) is EagerTensor
+                    or type(dense) is int
+                    and 0 <= dense <= 127
+                    or fit_pair(None, sp_values, dense)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseDenseCwiseDiv",
@@ -182,6 +210,8 @@ def sparse_dense_cwise_div(
     the sparse tensor has no entry does no harm. Quotients of integers are rounded
     towards 0.
 
+    Gradient: registered.
+
     `SparseDenseCwiseDiv.create` in the current scope.
 
     Args:
@@ -213,7 +243,28 @@ def sparse_dense_cwise_div(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sp_indices) is EagerTensor
+                or type(sp_indices) is int
+                and -9223372036854775808 <= sp_indices <= 9223372036854775807
+                or fits(TInt64, sp_indices)
+            )
+            and (
+                type(sp_shape) is EagerTensor
+                or type(sp_shape) is int
+                and -9223372036854775808 <= sp_shape <= 9223372036854775807
+                or fits(TInt64, sp_shape)
+            )
+            and (
+                type(sp_values) is type(dense) is EagerTensor
+                or type(dense) is int
+                and 0 <= dense <= 127
+                or fit_pair(None, sp_values, dense)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseDenseCwiseDiv",

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         SameAnyOperand,
         TBool,
-        TInt64,
         TType,
     )
 
@@ -71,6 +74,8 @@ class SparseFillEmptyRows(Op, Generic[T]):
 
     A row number out of range is refused, and coordinates of a tensor without rows as
     well. RaggedFillEmptyRows does it to ragged rows.
+
+    Gradient: registered.
 
     Attributes:
         output_indices: int64, `_filled r`. Coordinates of all entries, sorted by row.
@@ -134,6 +139,8 @@ class SparseFillEmptyRows(Op, Generic[T]):
         A row number out of range is refused, and coordinates of a tensor without rows
         as well. RaggedFillEmptyRows does it to ragged rows.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -167,7 +174,26 @@ class SparseFillEmptyRows(Op, Generic[T]):
         op: SparseFillEmptyRows[U] = new(SparseFillEmptyRows)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -9223372036854775808 <= indices <= 9223372036854775807
+                    or fits(TInt64, indices)
+                )
+                and (
+                    type(dense_shape) is EagerTensor
+                    or type(dense_shape) is int
+                    and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                    or fits(TInt64, dense_shape)
+                )
+                and (
+                    type(values) is type(default_value) is EagerTensor
+                    or fit_pair(None, values, default_value)
+                )
+            ):
                 (
                     op.output_indices,
                     op.output_values,
@@ -210,6 +236,8 @@ def sparse_fill_empty_rows(
     A row number out of range is refused, and coordinates of a tensor without rows as
     well. RaggedFillEmptyRows does it to ragged rows.
 
+    Gradient: registered.
+
     `SparseFillEmptyRows.create` in the current scope.
 
     Args:
@@ -242,7 +270,26 @@ def sparse_fill_empty_rows(
     fast_path_error = None
     _result: SparseFillEmptyRowsOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -9223372036854775808 <= indices <= 9223372036854775807
+                or fits(TInt64, indices)
+            )
+            and (
+                type(dense_shape) is EagerTensor
+                or type(dense_shape) is int
+                and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                or fits(TInt64, dense_shape)
+            )
+            and (
+                type(values) is type(default_value) is EagerTensor
+                or fit_pair(None, values, default_value)
+            )
+        ):
             _result = SparseFillEmptyRowsOutputs._make(
                 execute(
                     context[CURRENT],

@@ -61,6 +61,8 @@ class SparseMatMul(TensorOp[TFloat32]):
     Both must have rank 2. SparseTensorDenseMatMul takes a matrix that is stored as
     sparse.
 
+    Gradient: registered.
+
     `Ta`: float32 or bfloat16.
 
     `Tb`: float32 or bfloat16.
@@ -150,6 +152,8 @@ class SparseMatMul(TensorOp[TFloat32]):
 
         Both must have rank 2. SparseTensorDenseMatMul takes a matrix that is stored as
         sparse.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -242,6 +246,8 @@ def sparse_mat_mul(
 
     Both must have rank 2. SparseTensorDenseMatMul takes a matrix that is stored as
     sparse.
+
+    Gradient: registered.
 
     `SparseMatMul.create` in the current scope, with SparseMatMul.Options as keywords.
 

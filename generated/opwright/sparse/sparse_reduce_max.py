@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -23,15 +27,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TInt32,
-        TInt64,
-        TReal,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TReal
     from typing_extensions import Self
 
 __all__ = ["SparseReduceMax", "sparse_reduce_max"]
@@ -62,6 +58,8 @@ class SparseReduceMax(TensorOp[T]):
     The result is dense, 0 where a group has no entry; SparseReduceMaxSparse leaves such
     places out. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -135,6 +133,8 @@ class SparseReduceMax(TensorOp[T]):
         such places out. An empty list of axes reduces nothing. An axis out of range is
         refused; one that is there twice counts once. Coordinates may come in any order.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -168,7 +168,28 @@ class SparseReduceMax(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input_indices) is EagerTensor
+                    or type(input_indices) is int
+                    and -9223372036854775808 <= input_indices <= 9223372036854775807
+                    or fits(TInt64, input_indices)
+                )
+                and (
+                    type(input_shape) is EagerTensor
+                    or type(input_shape) is int
+                    and -9223372036854775808 <= input_shape <= 9223372036854775807
+                    or fits(TInt64, input_shape)
+                )
+                and (
+                    type(reduction_axes) is EagerTensor
+                    or type(reduction_axes) is int
+                    and -2147483648 <= reduction_axes <= 2147483647
+                    or fits(TInt32, reduction_axes)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseReduceMax",
@@ -217,6 +238,8 @@ def sparse_reduce_max(
     places out. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
 
+    Gradient: none registered.
+
     `SparseReduceMax.create` in the current scope, with SparseReduceMax.Options as
     keywords.
 
@@ -251,7 +274,28 @@ def sparse_reduce_max(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input_indices) is EagerTensor
+                or type(input_indices) is int
+                and -9223372036854775808 <= input_indices <= 9223372036854775807
+                or fits(TInt64, input_indices)
+            )
+            and (
+                type(input_shape) is EagerTensor
+                or type(input_shape) is int
+                and -9223372036854775808 <= input_shape <= 9223372036854775807
+                or fits(TInt64, input_shape)
+            )
+            and (
+                type(reduction_axes) is EagerTensor
+                or type(reduction_axes) is int
+                and -2147483648 <= reduction_axes <= 2147483647
+                or fits(TInt32, reduction_axes)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseReduceMax",

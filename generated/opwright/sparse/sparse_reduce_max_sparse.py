@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,15 +29,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TInt32,
-        TInt64,
-        TReal,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TReal
     from typing_extensions import Self
 
 __all__ = [
@@ -76,6 +72,8 @@ class SparseReduceMaxSparse(Op, Generic[T]):
     The result is sparse: a group without an entry has none. SparseReduceMax gives a
     dense one. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -159,6 +157,8 @@ class SparseReduceMaxSparse(Op, Generic[T]):
         dense one. An empty list of axes reduces nothing. An axis out of range is
         refused; one that is there twice counts once. Coordinates may come in any order.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -197,7 +197,28 @@ class SparseReduceMaxSparse(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input_indices) is EagerTensor
+                    or type(input_indices) is int
+                    and -9223372036854775808 <= input_indices <= 9223372036854775807
+                    or fits(TInt64, input_indices)
+                )
+                and (
+                    type(input_shape) is EagerTensor
+                    or type(input_shape) is int
+                    and -9223372036854775808 <= input_shape <= 9223372036854775807
+                    or fits(TInt64, input_shape)
+                )
+                and (
+                    type(reduction_axes) is EagerTensor
+                    or type(reduction_axes) is int
+                    and -2147483648 <= reduction_axes <= 2147483647
+                    or fits(TInt32, reduction_axes)
+                )
+            ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
                     "SparseReduceMaxSparse",
@@ -246,6 +267,8 @@ def sparse_reduce_max_sparse(
     dense one. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
 
+    Gradient: none registered.
+
     `SparseReduceMaxSparse.create` in the current scope, with
     SparseReduceMaxSparse.Options as keywords.
 
@@ -285,7 +308,28 @@ def sparse_reduce_max_sparse(
     fast_path_error = None
     _result: SparseReduceMaxSparseOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input_indices) is EagerTensor
+                or type(input_indices) is int
+                and -9223372036854775808 <= input_indices <= 9223372036854775807
+                or fits(TInt64, input_indices)
+            )
+            and (
+                type(input_shape) is EagerTensor
+                or type(input_shape) is int
+                and -9223372036854775808 <= input_shape <= 9223372036854775807
+                or fits(TInt64, input_shape)
+            )
+            and (
+                type(reduction_axes) is EagerTensor
+                or type(reduction_axes) is int
+                and -2147483648 <= reduction_axes <= 2147483647
+                or fits(TInt32, reduction_axes)
+            )
+        ):
             _result = SparseReduceMaxSparseOutputs._make(
                 execute(
                     context[CURRENT],

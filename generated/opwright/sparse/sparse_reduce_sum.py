@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -23,15 +27,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TInt32,
-        TInt64,
-        TNumber,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TNumber
     from typing_extensions import Self
 
 __all__ = ["SparseReduceSum", "sparse_reduce_sum"]
@@ -60,6 +56,8 @@ class SparseReduceSum(TensorOp[T]):
     The result is dense, 0 where a group has no entry; SparseReduceSumSparse leaves such
     places out. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -131,6 +129,8 @@ class SparseReduceSum(TensorOp[T]):
         such places out. An empty list of axes reduces nothing. An axis out of range is
         refused; one that is there twice counts once. Coordinates may come in any order.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,7 +164,28 @@ class SparseReduceSum(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input_indices) is EagerTensor
+                    or type(input_indices) is int
+                    and -9223372036854775808 <= input_indices <= 9223372036854775807
+                    or fits(TInt64, input_indices)
+                )
+                and (
+                    type(input_shape) is EagerTensor
+                    or type(input_shape) is int
+                    and -9223372036854775808 <= input_shape <= 9223372036854775807
+                    or fits(TInt64, input_shape)
+                )
+                and (
+                    type(reduction_axes) is EagerTensor
+                    or type(reduction_axes) is int
+                    and -2147483648 <= reduction_axes <= 2147483647
+                    or fits(TInt32, reduction_axes)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseReduceSum",
@@ -211,6 +232,8 @@ def sparse_reduce_sum(
     places out. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
 
+    Gradient: registered.
+
     `SparseReduceSum.create` in the current scope, with SparseReduceSum.Options as
     keywords.
 
@@ -245,7 +268,28 @@ def sparse_reduce_sum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input_indices) is EagerTensor
+                or type(input_indices) is int
+                and -9223372036854775808 <= input_indices <= 9223372036854775807
+                or fits(TInt64, input_indices)
+            )
+            and (
+                type(input_shape) is EagerTensor
+                or type(input_shape) is int
+                and -9223372036854775808 <= input_shape <= 9223372036854775807
+                or fits(TInt64, input_shape)
+            )
+            and (
+                type(reduction_axes) is EagerTensor
+                or type(reduction_axes) is int
+                and -2147483648 <= reduction_axes <= 2147483647
+                or fits(TInt32, reduction_axes)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseReduceSum",

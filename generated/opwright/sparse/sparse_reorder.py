@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt64,
         TType,
     )
 
@@ -60,6 +62,8 @@ class SparseReorder(Op, Generic[T]):
     sorted already are passed on as they are. Most sparse ops, and all that merge two
     tensors, want sorted entries; those that TensorFlow makes are, so the op is for
     coordinates that you put together yourself.
+
+    Gradient: registered.
 
     Attributes:
         output_indices: int64, `n r`. The same coordinates, sorted.
@@ -105,6 +109,8 @@ class SparseReorder(Op, Generic[T]):
         two tensors, want sorted entries; those that TensorFlow makes are, so the op is
         for coordinates that you put together yourself.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,7 +137,22 @@ class SparseReorder(Op, Generic[T]):
         op: SparseReorder[U] = new(SparseReorder)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input_indices) is EagerTensor
+                    or type(input_indices) is int
+                    and -9223372036854775808 <= input_indices <= 9223372036854775807
+                    or fits(TInt64, input_indices)
+                )
+                and (
+                    type(input_shape) is EagerTensor
+                    or type(input_shape) is int
+                    and -9223372036854775808 <= input_shape <= 9223372036854775807
+                    or fits(TInt64, input_shape)
+                )
+            ):
                 op.output_indices, op.output_values = execute(
                     context[CURRENT],
                     "SparseReorder",
@@ -165,6 +186,8 @@ def sparse_reorder(
     tensors, want sorted entries; those that TensorFlow makes are, so the op is for
     coordinates that you put together yourself.
 
+    Gradient: registered.
+
     `SparseReorder.create` in the current scope.
 
     Args:
@@ -193,7 +216,22 @@ def sparse_reorder(
     fast_path_error = None
     _result: SparseReorderOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input_indices) is EagerTensor
+                or type(input_indices) is int
+                and -9223372036854775808 <= input_indices <= 9223372036854775807
+                or fits(TInt64, input_indices)
+            )
+            and (
+                type(input_shape) is EagerTensor
+                or type(input_shape) is int
+                and -9223372036854775808 <= input_shape <= 9223372036854775807
+                or fits(TInt64, input_shape)
+            )
+        ):
             _result = SparseReorderOutputs._make(
                 execute(
                     context[CURRENT],

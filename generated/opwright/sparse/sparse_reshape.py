@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TInt64
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["SparseReshape", "SparseReshapeOutputs", "sparse_reshape"]
 
@@ -49,6 +52,8 @@ class SparseReshape(Op):
     made from; the values stay as they are, and so they are no input. One size may be -1
     and is made from the others. The sizes have to have the same product as before, or
     the call is refused.
+
+    Gradient: none registered.
 
     Attributes:
         output_indices: int64, `n s`. Where the entries stand now.
@@ -93,6 +98,8 @@ class SparseReshape(Op):
         may be -1 and is made from the others. The sizes have to have the same product
         as before, or the call is refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -118,7 +125,28 @@ class SparseReshape(Op):
         op: SparseReshape = new(SparseReshape)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input_indices) is EagerTensor
+                    or type(input_indices) is int
+                    and -9223372036854775808 <= input_indices <= 9223372036854775807
+                    or fits(TInt64, input_indices)
+                )
+                and (
+                    type(input_shape) is EagerTensor
+                    or type(input_shape) is int
+                    and -9223372036854775808 <= input_shape <= 9223372036854775807
+                    or fits(TInt64, input_shape)
+                )
+                and (
+                    type(new_shape) is EagerTensor
+                    or type(new_shape) is int
+                    and -9223372036854775808 <= new_shape <= 9223372036854775807
+                    or fits(TInt64, new_shape)
+                )
+            ):
                 op.output_indices, op.output_shape = execute(
                     context[CURRENT],
                     "SparseReshape",
@@ -151,6 +179,8 @@ def sparse_reshape(
     and is made from the others. The sizes have to have the same product as before, or
     the call is refused.
 
+    Gradient: none registered.
+
     `SparseReshape.create` in the current scope.
 
     Args:
@@ -178,7 +208,28 @@ def sparse_reshape(
     fast_path_error = None
     _result: SparseReshapeOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input_indices) is EagerTensor
+                or type(input_indices) is int
+                and -9223372036854775808 <= input_indices <= 9223372036854775807
+                or fits(TInt64, input_indices)
+            )
+            and (
+                type(input_shape) is EagerTensor
+                or type(input_shape) is int
+                and -9223372036854775808 <= input_shape <= 9223372036854775807
+                or fits(TInt64, input_shape)
+            )
+            and (
+                type(new_shape) is EagerTensor
+                or type(new_shape) is int
+                and -9223372036854775808 <= new_shape <= 9223372036854775807
+                or fits(TInt64, new_shape)
+            )
+        ):
             _result = SparseReshapeOutputs._make(
                 execute(
                     context[CURRENT],

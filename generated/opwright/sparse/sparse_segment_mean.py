@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -70,6 +73,8 @@ class SparseSegmentMean(TensorOp[T]):
 
     SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
     tf.math.unsorted_segment_mean takes the rows themselves, in any order of segments.
+
+    Gradient: registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -151,6 +156,8 @@ class SparseSegmentMean(TensorOp[T]):
         tf.math.unsorted_segment_mean takes the rows themselves, in any order of
         segments.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -182,7 +189,22 @@ class SparseSegmentMean(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+                and (
+                    type(segment_ids) is EagerTensor
+                    or type(segment_ids) is int
+                    and -2147483648 <= segment_ids <= 2147483647
+                    or fits(TInt32, segment_ids)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseSegmentMean",
@@ -235,6 +257,8 @@ def sparse_segment_mean(
     SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
     tf.math.unsorted_segment_mean takes the rows themselves, in any order of segments.
 
+    Gradient: registered.
+
     `SparseSegmentMean.create` in the current scope, with SparseSegmentMean.Options as
     keywords.
 
@@ -267,7 +291,22 @@ def sparse_segment_mean(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and (
+                type(segment_ids) is EagerTensor
+                or type(segment_ids) is int
+                and -2147483648 <= segment_ids <= 2147483647
+                or fits(TInt32, segment_ids)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseSegmentMean",

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         TFloating,
         TIndex,
-        TInt32,
     )
 
 __all__ = ["SparseSegmentMeanGrad", "sparse_segment_mean_grad"]
@@ -64,6 +66,8 @@ class SparseSegmentMeanGrad(TensorOp[T]):
     Rows that were never taken are 0, and make up most of a large table:
     SparseSegmentMeanGradV2 gives the others alone. Here ids may come in any order;
     indices and ids out of range are refused.
+
+    Gradient: none registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -119,6 +123,8 @@ class SparseSegmentMeanGrad(TensorOp[T]):
         SparseSegmentMeanGradV2 gives the others alone. Here ids may come in any order;
         indices and ids out of range are refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -146,7 +152,28 @@ class SparseSegmentMeanGrad(TensorOp[T]):
         op: SparseSegmentMeanGrad[U] = new(SparseSegmentMeanGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(output_dim0) is EagerTensor
+                    or type(output_dim0) is int
+                    and -2147483648 <= output_dim0 <= 2147483647
+                    or fits(TInt32, output_dim0)
+                )
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+                and (
+                    type(segment_ids) is EagerTensor
+                    or type(segment_ids) is int
+                    and -2147483648 <= segment_ids <= 2147483647
+                    or fits(TInt32, segment_ids)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseSegmentMeanGrad",
@@ -186,6 +213,8 @@ def sparse_segment_mean_grad(
     SparseSegmentMeanGradV2 gives the others alone. Here ids may come in any order;
     indices and ids out of range are refused.
 
+    Gradient: none registered.
+
     `SparseSegmentMeanGrad.create` in the current scope.
 
     Args:
@@ -214,7 +243,28 @@ def sparse_segment_mean_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(output_dim0) is EagerTensor
+                or type(output_dim0) is int
+                and -2147483648 <= output_dim0 <= 2147483647
+                or fits(TInt32, output_dim0)
+            )
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and (
+                type(segment_ids) is EagerTensor
+                or type(segment_ids) is int
+                and -2147483648 <= segment_ids <= 2147483647
+                or fits(TInt32, segment_ids)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseSegmentMeanGrad",

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         TFloating,
         TIndex,
-        TInt32,
     )
 
 __all__ = [
@@ -77,6 +79,8 @@ class SparseSegmentMeanGradV2(Op, Generic[T, Tidx]):
     with u the taken rows, each once, in increasing order. Together they are an
     IndexedSlices, small where the table is large; SparseSegmentMeanGrad gives a dense
     tensor. Indices and ids out of range are refused.
+
+    Gradient: none registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -135,6 +139,8 @@ class SparseSegmentMeanGradV2(Op, Generic[T, Tidx]):
         IndexedSlices, small where the table is large; SparseSegmentMeanGrad gives a
         dense tensor. Indices and ids out of range are refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -162,7 +168,28 @@ class SparseSegmentMeanGradV2(Op, Generic[T, Tidx]):
         op: SparseSegmentMeanGradV2[U, Uidx] = new(SparseSegmentMeanGradV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dense_output_dim0) is EagerTensor
+                    or type(dense_output_dim0) is int
+                    and -2147483648 <= dense_output_dim0 <= 2147483647
+                    or fits(TInt32, dense_output_dim0)
+                )
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+                and (
+                    type(segment_ids) is EagerTensor
+                    or type(segment_ids) is int
+                    and -2147483648 <= segment_ids <= 2147483647
+                    or fits(TInt32, segment_ids)
+                )
+            ):
                 op.output, op.sorted_unique_indices = execute(
                     context[CURRENT],
                     "SparseSegmentMeanGradV2",
@@ -203,6 +230,8 @@ def sparse_segment_mean_grad_v2(
     IndexedSlices, small where the table is large; SparseSegmentMeanGrad gives a dense
     tensor. Indices and ids out of range are refused.
 
+    Gradient: none registered.
+
     `SparseSegmentMeanGradV2.create` in the current scope.
 
     Args:
@@ -231,7 +260,28 @@ def sparse_segment_mean_grad_v2(
     fast_path_error = None
     _result: SparseSegmentMeanGradV2Outputs[U, Uidx]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dense_output_dim0) is EagerTensor
+                or type(dense_output_dim0) is int
+                and -2147483648 <= dense_output_dim0 <= 2147483647
+                or fits(TInt32, dense_output_dim0)
+            )
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and (
+                type(segment_ids) is EagerTensor
+                or type(segment_ids) is int
+                and -2147483648 <= segment_ids <= 2147483647
+                or fits(TInt32, segment_ids)
+            )
+        ):
             _result = SparseSegmentMeanGradV2Outputs._make(
                 execute(
                     context[CURRENT],

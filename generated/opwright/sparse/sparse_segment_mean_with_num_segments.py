@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -75,6 +78,8 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
 
     SparseSegmentMean makes as many segments as the ids need. SparseSegmentSum and
     SparseSegmentSqrtN differ in what they divide by.
+
+    Gradient: registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -161,6 +166,8 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
         SparseSegmentMean makes as many segments as the ids need. SparseSegmentSum and
         SparseSegmentSqrtN differ in what they divide by.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -195,7 +202,28 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+                and (
+                    type(segment_ids) is EagerTensor
+                    or type(segment_ids) is int
+                    and -2147483648 <= segment_ids <= 2147483647
+                    or fits(TInt32, segment_ids)
+                )
+                and (
+                    type(num_segments) is EagerTensor
+                    or type(num_segments) is int
+                    and -2147483648 <= num_segments <= 2147483647
+                    or fits(TInt32, num_segments)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseSegmentMeanWithNumSegments",
@@ -250,6 +278,8 @@ def sparse_segment_mean_with_num_segments(
     SparseSegmentMean makes as many segments as the ids need. SparseSegmentSum and
     SparseSegmentSqrtN differ in what they divide by.
 
+    Gradient: registered.
+
     `SparseSegmentMeanWithNumSegments.create` in the current scope, with
     SparseSegmentMeanWithNumSegments.Options as keywords.
 
@@ -285,7 +315,28 @@ def sparse_segment_mean_with_num_segments(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and (
+                type(segment_ids) is EagerTensor
+                or type(segment_ids) is int
+                and -2147483648 <= segment_ids <= 2147483647
+                or fits(TInt32, segment_ids)
+            )
+            and (
+                type(num_segments) is EagerTensor
+                or type(num_segments) is int
+                and -2147483648 <= num_segments <= 2147483647
+                or fits(TInt32, num_segments)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseSegmentMeanWithNumSegments",

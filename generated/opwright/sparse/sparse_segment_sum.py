@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -61,6 +64,8 @@ class SparseSegmentSum(TensorOp[T]):
 
     SparseSegmentMean and SparseSegmentSqrtN divide the sums. UnsortedSegmentSum takes
     the rows themselves, in any order of segments.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -140,6 +145,8 @@ class SparseSegmentSum(TensorOp[T]):
         SparseSegmentMean and SparseSegmentSqrtN divide the sums. UnsortedSegmentSum
         takes the rows themselves, in any order of segments.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -171,7 +178,22 @@ class SparseSegmentSum(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+                and (
+                    type(segment_ids) is EagerTensor
+                    or type(segment_ids) is int
+                    and -2147483648 <= segment_ids <= 2147483647
+                    or fits(TInt32, segment_ids)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseSegmentSum",
@@ -222,6 +244,8 @@ def sparse_segment_sum(
     SparseSegmentMean and SparseSegmentSqrtN divide the sums. UnsortedSegmentSum takes
     the rows themselves, in any order of segments.
 
+    Gradient: registered.
+
     `SparseSegmentSum.create` in the current scope, with SparseSegmentSum.Options as
     keywords.
 
@@ -254,7 +278,22 @@ def sparse_segment_sum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and (
+                type(segment_ids) is EagerTensor
+                or type(segment_ids) is int
+                and -2147483648 <= segment_ids <= 2147483647
+                or fits(TInt32, segment_ids)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseSegmentSum",

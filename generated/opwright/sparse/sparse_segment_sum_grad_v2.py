@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         Output,
         TFloating,
         TIndex,
-        TInt32,
     )
 
 __all__ = [
@@ -74,6 +76,8 @@ class SparseSegmentSumGradV2(Op, Generic[T, Tidx]):
     with u the taken rows, each once, in increasing order. Together they are an
     IndexedSlices, small where the table is large; SparseSegmentSumGrad gives a dense
     tensor. Indices and ids out of range are refused.
+
+    Gradient: none registered.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -131,6 +135,8 @@ class SparseSegmentSumGradV2(Op, Generic[T, Tidx]):
         IndexedSlices, small where the table is large; SparseSegmentSumGrad gives a
         dense tensor. Indices and ids out of range are refused.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -158,7 +164,28 @@ class SparseSegmentSumGradV2(Op, Generic[T, Tidx]):
         op: SparseSegmentSumGradV2[U, Uidx] = new(SparseSegmentSumGradV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dense_output_dim0) is EagerTensor
+                    or type(dense_output_dim0) is int
+                    and -2147483648 <= dense_output_dim0 <= 2147483647
+                    or fits(TInt32, dense_output_dim0)
+                )
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+                and (
+                    type(segment_ids) is EagerTensor
+                    or type(segment_ids) is int
+                    and -2147483648 <= segment_ids <= 2147483647
+                    or fits(TInt32, segment_ids)
+                )
+            ):
                 op.output, op.sorted_unique_indices = execute(
                     context[CURRENT],
                     "SparseSegmentSumGradV2",
@@ -198,6 +225,8 @@ def sparse_segment_sum_grad_v2(
     IndexedSlices, small where the table is large; SparseSegmentSumGrad gives a dense
     tensor. Indices and ids out of range are refused.
 
+    Gradient: none registered.
+
     `SparseSegmentSumGradV2.create` in the current scope.
 
     Args:
@@ -226,7 +255,28 @@ def sparse_segment_sum_grad_v2(
     fast_path_error = None
     _result: SparseSegmentSumGradV2Outputs[U, Uidx]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dense_output_dim0) is EagerTensor
+                or type(dense_output_dim0) is int
+                and -2147483648 <= dense_output_dim0 <= 2147483647
+                or fits(TInt32, dense_output_dim0)
+            )
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and (
+                type(segment_ids) is EagerTensor
+                or type(segment_ids) is int
+                and -2147483648 <= segment_ids <= 2147483647
+                or fits(TInt32, segment_ids)
+            )
+        ):
             _result = SparseSegmentSumGradV2Outputs._make(
                 execute(
                     context[CURRENT],

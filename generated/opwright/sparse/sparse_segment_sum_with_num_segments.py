@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -66,6 +69,8 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
 
     SparseSegmentSum makes as many segments as the ids need. SparseSegmentMean and
     SparseSegmentSqrtN divide the sums.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -151,6 +156,8 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
         SparseSegmentSum makes as many segments as the ids need. SparseSegmentMean and
         SparseSegmentSqrtN divide the sums.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -185,7 +192,28 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+                and (
+                    type(segment_ids) is EagerTensor
+                    or type(segment_ids) is int
+                    and -2147483648 <= segment_ids <= 2147483647
+                    or fits(TInt32, segment_ids)
+                )
+                and (
+                    type(num_segments) is EagerTensor
+                    or type(num_segments) is int
+                    and -2147483648 <= num_segments <= 2147483647
+                    or fits(TInt32, num_segments)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseSegmentSumWithNumSegments",
@@ -238,6 +266,8 @@ def sparse_segment_sum_with_num_segments(
     SparseSegmentSum makes as many segments as the ids need. SparseSegmentMean and
     SparseSegmentSqrtN divide the sums.
 
+    Gradient: registered.
+
     `SparseSegmentSumWithNumSegments.create` in the current scope, with
     SparseSegmentSumWithNumSegments.Options as keywords.
 
@@ -273,7 +303,28 @@ def sparse_segment_sum_with_num_segments(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and (
+                type(segment_ids) is EagerTensor
+                or type(segment_ids) is int
+                and -2147483648 <= segment_ids <= 2147483647
+                or fits(TInt32, segment_ids)
+            )
+            and (
+                type(num_segments) is EagerTensor
+                or type(num_segments) is int
+                and -2147483648 <= num_segments <= 2147483647
+                or fits(TInt32, num_segments)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseSegmentSumWithNumSegments",

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt64,
         TType,
     )
 
@@ -64,6 +66,8 @@ class SparseSlice(Op, Generic[T]):
     does not mean the rest.
 
     SparseSplit makes equal parts. Slice is the same for dense tensors.
+
+    Gradient: registered.
 
     Attributes:
         output_indices: int64, `_kept r`. Where the kept entries stand, counted from
@@ -121,6 +125,8 @@ class SparseSlice(Op, Generic[T]):
 
         SparseSplit makes equal parts. Slice is the same for dense tensors.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -155,7 +161,34 @@ class SparseSlice(Op, Generic[T]):
         op: SparseSlice[U] = new(SparseSlice)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -9223372036854775808 <= indices <= 9223372036854775807
+                    or fits(TInt64, indices)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -9223372036854775808 <= shape <= 9223372036854775807
+                    or fits(TInt64, shape)
+                )
+                and (
+                    type(start) is EagerTensor
+                    or type(start) is int
+                    and -9223372036854775808 <= start <= 9223372036854775807
+                    or fits(TInt64, start)
+                )
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -9223372036854775808 <= size <= 9223372036854775807
+                    or fits(TInt64, size)
+                )
+            ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
                     "SparseSlice",
@@ -194,6 +227,8 @@ def sparse_slice(
 
     SparseSplit makes equal parts. Slice is the same for dense tensors.
 
+    Gradient: registered.
+
     `SparseSlice.create` in the current scope.
 
     Args:
@@ -229,7 +264,34 @@ def sparse_slice(
     fast_path_error = None
     _result: SparseSliceOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -9223372036854775808 <= indices <= 9223372036854775807
+                or fits(TInt64, indices)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -9223372036854775808 <= shape <= 9223372036854775807
+                or fits(TInt64, shape)
+            )
+            and (
+                type(start) is EagerTensor
+                or type(start) is int
+                and -9223372036854775808 <= start <= 9223372036854775807
+                or fits(TInt64, start)
+            )
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -9223372036854775808 <= size <= 9223372036854775807
+                or fits(TInt64, size)
+            )
+        ):
             _result = SparseSliceOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,26 +10,22 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TInt64,
-        TNumber,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TNumber
 
 __all__ = ["SparseSliceGrad", "sparse_slice_grad"]
 
@@ -56,6 +52,8 @@ class SparseSliceGrad(TensorOp[T]):
                     where input_indices[i] = output_indices[k] + input_start, else 0
 
     Both lists of coordinates have to be in row-major order.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -104,6 +102,8 @@ class SparseSliceGrad(TensorOp[T]):
 
         Both lists of coordinates have to be in row-major order.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,7 +131,28 @@ class SparseSliceGrad(TensorOp[T]):
         op: SparseSliceGrad[U] = new(SparseSliceGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input_indices) is EagerTensor
+                    or type(input_indices) is int
+                    and -9223372036854775808 <= input_indices <= 9223372036854775807
+                    or fits(TInt64, input_indices)
+                )
+                and (
+                    type(input_start) is EagerTensor
+                    or type(input_start) is int
+                    and -9223372036854775808 <= input_start <= 9223372036854775807
+                    or fits(TInt64, input_start)
+                )
+                and (
+                    type(output_indices) is EagerTensor
+                    or type(output_indices) is int
+                    and -9223372036854775808 <= output_indices <= 9223372036854775807
+                    or fits(TInt64, output_indices)
+                )
+            ):
                 op.val_grad = execute(
                     context[CURRENT],
                     "SparseSliceGrad",
@@ -171,6 +192,8 @@ def sparse_slice_grad(
 
     Both lists of coordinates have to be in row-major order.
 
+    Gradient: none registered.
+
     `SparseSliceGrad.create` in the current scope.
 
     Args:
@@ -200,7 +223,28 @@ def sparse_slice_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input_indices) is EagerTensor
+                or type(input_indices) is int
+                and -9223372036854775808 <= input_indices <= 9223372036854775807
+                or fits(TInt64, input_indices)
+            )
+            and (
+                type(input_start) is EagerTensor
+                or type(input_start) is int
+                and -9223372036854775808 <= input_start <= 9223372036854775807
+                or fits(TInt64, input_start)
+            )
+            and (
+                type(output_indices) is EagerTensor
+                or type(output_indices) is int
+                and -9223372036854775808 <= output_indices <= 9223372036854775807
+                or fits(TInt64, output_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseSliceGrad",

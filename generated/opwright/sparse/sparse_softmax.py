@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         TFloat16,
         TFloat32,
         TFloat64,
-        TInt64,
     )
 
 __all__ = ["SparseSoftmax", "sparse_softmax"]
@@ -57,6 +59,8 @@ class SparseSoftmax(TensorOp[T]):
     with j all entries of the same row, and m the largest of them. Entries of a row have
     to follow each other, as they do in row-major order. Tensors of less than two
     dimensions are refused. Softmax takes dense tensors.
+
+    Gradient: registered.
 
     `T`: float16, float32 or float64.
 
@@ -102,6 +106,8 @@ class SparseSoftmax(TensorOp[T]):
         have to follow each other, as they do in row-major order. Tensors of less than
         two dimensions are refused. Softmax takes dense tensors.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -127,7 +133,22 @@ class SparseSoftmax(TensorOp[T]):
         op: SparseSoftmax[U] = new(SparseSoftmax)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sp_indices) is EagerTensor
+                    or type(sp_indices) is int
+                    and -9223372036854775808 <= sp_indices <= 9223372036854775807
+                    or fits(TInt64, sp_indices)
+                )
+                and (
+                    type(sp_shape) is EagerTensor
+                    or type(sp_shape) is int
+                    and -9223372036854775808 <= sp_shape <= 9223372036854775807
+                    or fits(TInt64, sp_shape)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseSoftmax",
@@ -162,6 +183,8 @@ def sparse_softmax(
     to follow each other, as they do in row-major order. Tensors of less than two
     dimensions are refused. Softmax takes dense tensors.
 
+    Gradient: registered.
+
     `SparseSoftmax.create` in the current scope.
 
     Args:
@@ -188,7 +211,22 @@ def sparse_softmax(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sp_indices) is EagerTensor
+                or type(sp_indices) is int
+                and -9223372036854775808 <= sp_indices <= 9223372036854775807
+                or fits(TInt64, sp_indices)
+            )
+            and (
+                type(sp_shape) is EagerTensor
+                or type(sp_shape) is int
+                and -9223372036854775808 <= sp_shape <= 9223372036854775807
+                or fits(TInt64, sp_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "SparseSoftmax", name, sp_indices, sp_values, sp_shape
             )

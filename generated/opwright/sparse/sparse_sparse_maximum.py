@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameOperand,
-        TInt64,
         TReal,
     )
 
@@ -67,6 +70,8 @@ class SparseSparseMaximum(Op, Generic[T]):
     to be sorted by row-major order, as SparseReorder leaves them; of others the result
     may have entries twice. Sizes that differ are refused. Maximum and Minimum take
     dense tensors.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -128,6 +133,8 @@ class SparseSparseMaximum(Op, Generic[T]):
         the result may have entries twice. Sizes that differ are refused. Maximum and
         Minimum take dense tensors.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -162,7 +169,40 @@ class SparseSparseMaximum(Op, Generic[T]):
         op: SparseSparseMaximum[U] = new(SparseSparseMaximum)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(a_indices) is EagerTensor
+                    or type(a_indices) is int
+                    and -9223372036854775808 <= a_indices <= 9223372036854775807
+                    or fits(TInt64, a_indices)
+                )
+                and (
+                    type(a_shape) is EagerTensor
+                    or type(a_shape) is int
+                    and -9223372036854775808 <= a_shape <= 9223372036854775807
+                    or fits(TInt64, a_shape)
+                )
+                and (
+                    type(b_indices) is EagerTensor
+                    or type(b_indices) is int
+                    and -9223372036854775808 <= b_indices <= 9223372036854775807
+                    or fits(TInt64, b_indices)
+                )
+                and (
+                    type(b_shape) is EagerTensor
+                    or type(b_shape) is int
+                    and -9223372036854775808 <= b_shape <= 9223372036854775807
+                    or fits(TInt64, b_shape)
+                )
+                and (
+                    type(a_values) is type(b_values) is EagerTensor
+                    or type(b_values) is int
+                    and 0 <= b_values <= 127
+                    or fit_pair(None, a_values, b_values)
+                )
+            ):
                 op.output_indices, op.output_values = execute(
                     context[CURRENT],
                     "SparseSparseMaximum",
@@ -209,6 +249,8 @@ def sparse_sparse_maximum(
     may have entries twice. Sizes that differ are refused. Maximum and Minimum take
     dense tensors.
 
+    Gradient: registered.
+
     `SparseSparseMaximum.create` in the current scope.
 
     Args:
@@ -245,7 +287,40 @@ def sparse_sparse_maximum(
     fast_path_error = None
     _result: SparseSparseMaximumOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(a_indices) is EagerTensor
+                or type(a_indices) is int
+                and -9223372036854775808 <= a_indices <= 9223372036854775807
+                or fits(TInt64, a_indices)
+            )
+            and (
+                type(a_shape) is EagerTensor
+                or type(a_shape) is int
+                and -9223372036854775808 <= a_shape <= 9223372036854775807
+                or fits(TInt64, a_shape)
+            )
+            and (
+                type(b_indices) is EagerTensor
+                or type(b_indices) is int
+                and -9223372036854775808 <= b_indices <= 9223372036854775807
+                or fits(TInt64, b_indices)
+            )
+            and (
+                type(b_shape) is EagerTensor
+                or type(b_shape) is int
+                and -9223372036854775808 <= b_shape <= 9223372036854775807
+                or fits(TInt64, b_shape)
+            )
+            and (
+                type(a_values) is type(b_values) is EagerTensor
+                or type(b_values) is int
+                and 0 <= b_values <= 127
+                or fit_pair(None, a_values, b_values)
+            )
+        ):
             _result = SparseSparseMaximumOutputs._make(
                 execute(
                     context[CURRENT],

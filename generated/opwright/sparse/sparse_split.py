@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt64,
         TType,
     )
 
@@ -64,6 +66,8 @@ class SparseSplit(Op, Generic[T]):
 
     More parts than the axis has places are refused. SparseSlice takes one part of any
     size, and SparseConcat joins them again.
+
+    Gradient: none registered.
 
     Attributes:
         output_indices: list of `num_split` tensors, each int64, `_ r`. For each part,
@@ -122,6 +126,8 @@ class SparseSplit(Op, Generic[T]):
         More parts than the axis has places are refused. SparseSlice takes one part of
         any size, and SparseConcat joins them again.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,7 +163,28 @@ class SparseSplit(Op, Generic[T]):
         op: SparseSplit[U] = new(SparseSplit)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(split_dim) is EagerTensor
+                    or type(split_dim) is int
+                    and -9223372036854775808 <= split_dim <= 9223372036854775807
+                    or fits(TInt64, split_dim)
+                )
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -9223372036854775808 <= indices <= 9223372036854775807
+                    or fits(TInt64, indices)
+                )
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -9223372036854775808 <= shape <= 9223372036854775807
+                    or fits(TInt64, shape)
+                )
+            ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
                     "SparseSplit",
@@ -200,6 +227,8 @@ def sparse_split(
     More parts than the axis has places are refused. SparseSlice takes one part of any
     size, and SparseConcat joins them again.
 
+    Gradient: none registered.
+
     `SparseSplit.create` in the current scope.
 
     Args:
@@ -237,7 +266,28 @@ def sparse_split(
     fast_path_error = None
     _result: SparseSplitOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(split_dim) is EagerTensor
+                or type(split_dim) is int
+                and -9223372036854775808 <= split_dim <= 9223372036854775807
+                or fits(TInt64, split_dim)
+            )
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -9223372036854775808 <= indices <= 9223372036854775807
+                or fits(TInt64, indices)
+            )
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -9223372036854775808 <= shape <= 9223372036854775807
+                or fits(TInt64, shape)
+            )
+        ):
             _result = SparseSplitOutputs._make(
                 execute(
                     context[CURRENT],

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -57,6 +59,8 @@ class SparseTensorDenseAdd(TensorOp[T]):
     Sizes have to be equal, there is no broadcasting; coordinates out of range are
     refused, and more than 5 dimensions. SparseDenseCwiseAdd broadcasts, but keeps only
     the places of the sparse tensor.
+
+    Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -108,6 +112,8 @@ class SparseTensorDenseAdd(TensorOp[T]):
         refused, and more than 5 dimensions. SparseDenseCwiseAdd broadcasts, but keeps
         only the places of the sparse tensor.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -135,7 +141,22 @@ class SparseTensorDenseAdd(TensorOp[T]):
         op: SparseTensorDenseAdd[U] = new(SparseTensorDenseAdd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(a_indices) is type(a_shape) is EagerTensor
+                    or type(a_shape) is int
+                    and 0 <= a_shape <= 127
+                    or fit_pair(None, a_indices, a_shape)
+                )
+                and (
+                    type(a_values) is type(b) is EagerTensor
+                    or type(b) is int
+                    and 0 <= b <= 127
+                    or fit_pair(None, a_values, b)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseTensorDenseAdd",
@@ -170,6 +191,8 @@ def sparse_tensor_dense_add(
     refused, and more than 5 dimensions. SparseDenseCwiseAdd broadcasts, but keeps only
     the places of the sparse tensor.
 
+    Gradient: registered.
+
     `SparseTensorDenseAdd.create` in the current scope.
 
     Args:
@@ -199,7 +222,22 @@ def sparse_tensor_dense_add(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(a_indices) is type(a_shape) is EagerTensor
+                or type(a_shape) is int
+                and 0 <= a_shape <= 127
+                or fit_pair(None, a_indices, a_shape)
+            )
+            and (
+                type(a_values) is type(b) is EagerTensor
+                or type(b) is int
+                and 0 <= b <= 127
+                or fit_pair(None, a_values, b)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseTensorDenseAdd",

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_pair,
+    fits,
     flags,
     graphs,
     new,
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
         Output,
         SameAnyOperand,
         TIndex,
-        TInt64,
         TType,
     )
     from typing_extensions import Self
@@ -70,6 +73,8 @@ class SparseTensorDenseMatMul(TensorOp[T]):
     Coordinates out of range are refused on CPUs; GPUs leave them out. Adjoints of
     complex matrices are conjugated. For stacks of sparse matrices there is
     SparseMatrixMatMul, for dense matrices with many zeros SparseMatMul.
+
+    Gradient: registered.
 
     `Tindices`: int32 or int64.
 
@@ -156,6 +161,8 @@ class SparseTensorDenseMatMul(TensorOp[T]):
         complex matrices are conjugated. For stacks of sparse matrices there is
         SparseMatrixMatMul, for dense matrices with many zeros SparseMatMul.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -195,7 +202,26 @@ class SparseTensorDenseMatMul(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(a_shape) is EagerTensor
+                    or type(a_shape) is int
+                    and -9223372036854775808 <= a_shape <= 9223372036854775807
+                    or fits(TInt64, a_shape)
+                )
+                and (
+                    type(a_indices) is EagerTensor
+                    or type(a_indices) is int
+                    and -9223372036854775808 <= a_indices <= 9223372036854775807
+                    or fits(TInt64, a_indices)
+                )
+                and (
+                    type(a_values) is type(b) is EagerTensor
+                    or fit_pair(None, a_values, b)
+                )
+            ):
                 op.product = execute(
                     context[CURRENT],
                     "SparseTensorDenseMatMul",
@@ -250,6 +276,8 @@ def sparse_tensor_dense_mat_mul(
     complex matrices are conjugated. For stacks of sparse matrices there is
     SparseMatrixMatMul, for dense matrices with many zeros SparseMatMul.
 
+    Gradient: registered.
+
     `SparseTensorDenseMatMul.create` in the current scope, with
     SparseTensorDenseMatMul.Options as keywords.
 
@@ -290,7 +318,25 @@ def sparse_tensor_dense_mat_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(a_shape) is EagerTensor
+                or type(a_shape) is int
+                and -9223372036854775808 <= a_shape <= 9223372036854775807
+                or fits(TInt64, a_shape)
+            )
+            and (
+                type(a_indices) is EagerTensor
+                or type(a_indices) is int
+                and -9223372036854775808 <= a_indices <= 9223372036854775807
+                or fits(TInt64, a_indices)
+            )
+            and (
+                type(a_values) is type(b) is EagerTensor or fit_pair(None, a_values, b)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseTensorDenseMatMul",

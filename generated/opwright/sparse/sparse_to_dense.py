@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -65,6 +67,8 @@ class SparseToDense(TensorOp[T]):
     that are there twice, are refused; without, the last value for a place stays. Those
     out of range are refused either way. ScatterNd adds where a place is named twice,
     and needs no default.
+
+    Gradient: registered.
 
     `Tindices`: int32 or int64.
 
@@ -135,6 +139,8 @@ class SparseToDense(TensorOp[T]):
         Those out of range are refused either way. ScatterNd adds where a place is named
         twice, and needs no default.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -165,7 +171,20 @@ class SparseToDense(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sparse_indices) is type(output_shape) is EagerTensor
+                    or type(output_shape) is int
+                    and 0 <= output_shape <= 127
+                    or fit_pair(None, sparse_indices, output_shape)
+                )
+                and (
+                    type(sparse_values) is type(default_value) is EagerTensor
+                    or fit_pair(None, sparse_values, default_value)
+                )
+            ):
                 op.dense = execute(
                     context[CURRENT],
                     "SparseToDense",
@@ -213,6 +232,8 @@ def sparse_to_dense(
     out of range are refused either way. ScatterNd adds where a place is named twice,
     and needs no default.
 
+    Gradient: registered.
+
     `SparseToDense.create` in the current scope, with SparseToDense.Options as keywords.
 
     Args:
@@ -243,7 +264,20 @@ def sparse_to_dense(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sparse_indices) is type(output_shape) is EagerTensor
+                or type(output_shape) is int
+                and 0 <= output_shape <= 127
+                or fit_pair(None, sparse_indices, output_shape)
+            )
+            and (
+                type(sparse_values) is type(default_value) is EagerTensor
+                or fit_pair(None, sparse_values, default_value)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseToDense",

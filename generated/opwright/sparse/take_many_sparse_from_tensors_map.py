@@ -9,15 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringLike,
-        TInt64,
         TType,
     )
     from typing_extensions import Self
@@ -77,7 +79,7 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
     refused. The map must be one that AddSparseToTensorsMap or AddManySparseToTensorsMap
     made, with the same names.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         sparse_indices: int64, `_entries _rank`. Where the values stand, the place in
@@ -161,7 +163,7 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
         refused. The map must be one that AddSparseToTensorsMap or
         AddManySparseToTensorsMap made, with the same names.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -197,7 +199,16 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sparse_handles) is EagerTensor
+                    or type(sparse_handles) is int
+                    and -9223372036854775808 <= sparse_handles <= 9223372036854775807
+                    or fits(TInt64, sparse_handles)
+                )
+            ):
                 op.sparse_indices, op.sparse_values, op.sparse_shape = execute(
                     context[CURRENT],
                     "TakeManySparseFromTensorsMap",
@@ -253,7 +264,7 @@ def take_many_sparse_from_tensors_map(
     refused. The map must be one that AddSparseToTensorsMap or AddManySparseToTensorsMap
     made, with the same names.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TakeManySparseFromTensorsMap.create` in the current scope, with
     TakeManySparseFromTensorsMap.Options as keywords.
@@ -290,7 +301,16 @@ def take_many_sparse_from_tensors_map(
     fast_path_error = None
     _result: TakeManySparseFromTensorsMapOutputs[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sparse_handles) is EagerTensor
+                or type(sparse_handles) is int
+                and -9223372036854775808 <= sparse_handles <= 9223372036854775807
+                or fits(TInt64, sparse_handles)
+            )
+        ):
             _result = TakeManySparseFromTensorsMapOutputs._make(
                 execute(
                     context[CURRENT],

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TString,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -24,13 +27,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        Operand,
-        Output,
-        StringLike,
-        StringOperand,
-        TInt32,
-    )
+    from opwright_runtime.gencode import Operand, Output, StringLike, StringOperand
     from typing_extensions import Self
 
 __all__ = ["ReduceJoin", "reduce_join"]
@@ -59,6 +56,8 @@ class ReduceJoin(TensorOp[TString]):
 
     An axis that is out of range, or that is there twice, is refused. StringJoin joins
     tensors element by element, UnsortedSegmentJoin groups of rows.
+
+    Gradient: declared not differentiable.
 
     Attributes:
         output: string, `reduce(x, reduction_indices, keep_dims)`. The joined strings,
@@ -133,6 +132,8 @@ class ReduceJoin(TensorOp[TString]):
         An axis that is out of range, or that is there twice, is refused. StringJoin
         joins tensors element by element, UnsortedSegmentJoin groups of rows.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,7 +165,16 @@ class ReduceJoin(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(reduction_indices) is EagerTensor
+                    or type(reduction_indices) is int
+                    and -2147483648 <= reduction_indices <= 2147483647
+                    or fits(TInt32, reduction_indices)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "ReduceJoin",
@@ -215,6 +225,8 @@ def reduce_join(
     An axis that is out of range, or that is there twice, is refused. StringJoin joins
     tensors element by element, UnsortedSegmentJoin groups of rows.
 
+    Gradient: declared not differentiable.
+
     `ReduceJoin.create` in the current scope, with ReduceJoin.Options as keywords.
 
     Args:
@@ -246,7 +258,16 @@ def reduce_join(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(reduction_indices) is EagerTensor
+                or type(reduction_indices) is int
+                and -2147483648 <= reduction_indices <= 2147483647
+                or fits(TInt32, reduction_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ReduceJoin",

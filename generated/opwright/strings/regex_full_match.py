@@ -48,6 +48,8 @@ class RegexFullMatch(TensorOp[TBool]):
     where it changes from call to call. StaticRegexFullMatch has it as an attr and
     compiles it once.
 
+    Gradient: none registered.
+
     Attributes:
         output: bool, `*x`. True where all of the string matches.
 
@@ -90,6 +92,8 @@ class RegexFullMatch(TensorOp[TBool]):
         The pattern is a tensor, so that it may come with the data; it is compiled again
         where it changes from call to call. StaticRegexFullMatch has it as an attr and
         compiles it once.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -143,6 +147,8 @@ def regex_full_match(
     The pattern is a tensor, so that it may come with the data; it is compiled again
     where it changes from call to call. StaticRegexFullMatch has it as an attr and
     compiles it once.
+
+    Gradient: none registered.
 
     `RegexFullMatch.create` in the current scope.
 

@@ -59,6 +59,8 @@ class RegexReplace(TensorOp[TString]):
     StaticRegexReplace has pattern and rewrite as attrs and compiles once; here they are
     tensors, and the pattern is compiled again where it changes from call to call.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: string, `*x`. The strings with matches replaced; those without one are
             unchanged.
@@ -135,6 +137,8 @@ class RegexReplace(TensorOp[TString]):
         StaticRegexReplace has pattern and rewrite as attrs and compiles once; here they
         are tensors, and the pattern is compiled again where it changes from call to
         call.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -220,6 +224,8 @@ def regex_replace(
 
     StaticRegexReplace has pattern and rewrite as attrs and compiles once; here they are
     tensors, and the pattern is compiled again where it changes from call to call.
+
+    Gradient: declared not differentiable.
 
     `RegexReplace.create` in the current scope, with RegexReplace.Options as keywords.
 

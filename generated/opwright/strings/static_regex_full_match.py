@@ -50,6 +50,8 @@ class StaticRegexFullMatch(TensorOp[TBool]):
     it as a tensor; tf.strings.regex_full_match calls this op where it is given a Python
     string.
 
+    Gradient: none registered.
+
     Attributes:
         output: bool, `*x`. True where all of the string matches.
 
@@ -90,6 +92,8 @@ class StaticRegexFullMatch(TensorOp[TBool]):
         The pattern is an attr, compiled once when the kernel is made. RegexFullMatch
         takes it as a tensor; tf.strings.regex_full_match calls this op where it is
         given a Python string.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -148,6 +152,8 @@ def static_regex_full_match(
     The pattern is an attr, compiled once when the kernel is made. RegexFullMatch takes
     it as a tensor; tf.strings.regex_full_match calls this op where it is given a Python
     string.
+
+    Gradient: none registered.
 
     `StaticRegexFullMatch.create` in the current scope.
 

@@ -60,6 +60,8 @@ class StaticRegexReplace(TensorOp[TString]):
     RegexReplace takes tensors. tf.strings.regex_replace calls this op where it is given
     Python strings.
 
+    Gradient: none registered.
+
     Attributes:
         output: string, `*x`. The strings with matches replaced; those without one are
             unchanged.
@@ -131,6 +133,8 @@ class StaticRegexReplace(TensorOp[TString]):
         Both are attrs here, and the pattern is compiled once when the kernel is made;
         RegexReplace takes tensors. tf.strings.regex_replace calls this op where it is
         given Python strings.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -219,6 +223,8 @@ def static_regex_replace(
     Both are attrs here, and the pattern is compiled once when the kernel is made;
     RegexReplace takes tensors. tf.strings.regex_replace calls this op where it is given
     Python strings.
+
+    Gradient: none registered.
 
     `StaticRegexReplace.create` in the current scope, with StaticRegexReplace.Options as
     keywords.

@@ -53,6 +53,8 @@ class StringFormat(TensorOp[TString]):
     ends, with `...` between. The output is one string; AsString gives one for each
     element. PrintV2 prints it.
 
+    Gradient: none registered.
+
     Attributes:
         output: string, `scalar`. The template with all placeholders filled.
 
@@ -126,6 +128,8 @@ class StringFormat(TensorOp[TString]):
         Of an axis longer than twice `summarize` only that many entries are shown at
         both ends, with `...` between. The output is one string; AsString gives one for
         each element. PrintV2 prints it.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -210,6 +214,8 @@ def string_format(
     Of an axis longer than twice `summarize` only that many entries are shown at both
     ends, with `...` between. The output is one string; AsString gives one for each
     element. PrintV2 prints it.
+
+    Gradient: none registered.
 
     `StringFormat.create` in the current scope, with StringFormat.Options as keywords.
 

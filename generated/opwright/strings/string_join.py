@@ -50,6 +50,8 @@ class StringJoin(TensorOp[TString]):
     all have one shape, as there is no broadcasting beyond that. Without any tensor the
     output is an empty string. ReduceJoin joins along axes of one tensor.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: string, `*x | scalar`. The joined strings; a scalar if all of `inputs`
             are.
@@ -106,6 +108,8 @@ class StringJoin(TensorOp[TString]):
         Scalars count as tensors with that string everywhere; those that are no scalars
         must all have one shape, as there is no broadcasting beyond that. Without any
         tensor the output is an empty string. ReduceJoin joins along axes of one tensor.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -171,6 +175,8 @@ def string_join(
     Scalars count as tensors with that string everywhere; those that are no scalars must
     all have one shape, as there is no broadcasting beyond that. Without any tensor the
     output is an empty string. ReduceJoin joins along axes of one tensor.
+
+    Gradient: declared not differentiable.
 
     `StringJoin.create` in the current scope, with StringJoin.Options as keywords.
 

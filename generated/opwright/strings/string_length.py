@@ -44,6 +44,8 @@ class StringLength(TensorOp[TInt32]):
     no UTF-8 gives some number and no error. An accent that is a code point of its own
     counts as one more.
 
+    Gradient: none registered.
+
     Attributes:
         output: int32, `*x`. How long each string is, 0 for an empty one.
 
@@ -97,6 +99,8 @@ class StringLength(TensorOp[TInt32]):
         counted as the bytes that do not continue a character, 0x80 to 0xbf, so text
         that is no UTF-8 gives some number and no error. An accent that is a code point
         of its own counts as one more.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -152,6 +156,8 @@ def string_length(
     counted as the bytes that do not continue a character, 0x80 to 0xbf, so text that is
     no UTF-8 gives some number and no error. An accent that is a code point of its own
     counts as one more.
+
+    Gradient: none registered.
 
     `StringLength.create` in the current scope, with StringLength.Options as keywords.
 

@@ -47,6 +47,8 @@ class StringLower(TensorOp[TString]):
     Any other name of an encoding is refused, "UTF-8" too. StringUpper goes the other
     way.
 
+    Gradient: none registered.
+
     Attributes:
         output: string, `*x`. The same text in lower case.
 
@@ -101,6 +103,8 @@ class StringLower(TensorOp[TString]):
 
         Any other name of an encoding is refused, "UTF-8" too. StringUpper goes the
         other way.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -163,6 +167,8 @@ def string_lower(
 
     Any other name of an encoding is refused, "UTF-8" too. StringUpper goes the other
     way.
+
+    Gradient: none registered.
 
     `StringLower.create` in the current scope, with StringLower.Options as keywords.
 

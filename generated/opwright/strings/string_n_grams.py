@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -78,6 +81,8 @@ class StringNGrams(Op, Generic[Tsplits]):
     empty row. Widths below 1 are refused, and splits that do not start at 0, that fall,
     or that do not end at the number of strings.
 
+    Gradient: none registered.
+
     `Tsplits`: int32 or int64.
 
     Attributes:
@@ -141,6 +146,8 @@ class StringNGrams(Op, Generic[Tsplits]):
         n-grams of an empty row. Widths below 1 are refused, and splits that do not
         start at 0, that fall, or that do not end at the number of strings.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -178,7 +185,16 @@ class StringNGrams(Op, Generic[Tsplits]):
         op: StringNGrams[Usplits] = new(StringNGrams)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(data_splits) is EagerTensor
+                    or type(data_splits) is int
+                    and -9223372036854775808 <= data_splits <= 9223372036854775807
+                    or fits(TInt64, data_splits)
+                )
+            ):
                 op.ngrams, op.ngrams_splits = execute(
                     context[CURRENT],
                     "StringNGrams",
@@ -250,6 +266,8 @@ def string_n_grams(
     empty row. Widths below 1 are refused, and splits that do not start at 0, that fall,
     or that do not end at the number of strings.
 
+    Gradient: none registered.
+
     `StringNGrams.create` in the current scope.
 
     Args:
@@ -288,7 +306,16 @@ def string_n_grams(
     fast_path_error = None
     _result: StringNGramsOutputs[Usplits]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(data_splits) is EagerTensor
+                or type(data_splits) is int
+                and -9223372036854775808 <= data_splits <= 9223372036854775807
+                or fits(TInt64, data_splits)
+            )
+        ):
             _result = StringNGramsOutputs._make(
                 execute(
                     context[CURRENT],

@@ -57,6 +57,8 @@ class StringSplit(Op):
     split does: prefer it. UnicodeDecode splits into characters, tf.strings.split makes
     rows ragged.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         indices: int64, `_tokens 2`. Row and place within the row of each piece, sorted.
         values: string, `_tokens`. The pieces, one string's after the other's.
@@ -124,6 +126,8 @@ class StringSplit(Op):
         StringSplitV2 takes a whole string as separator, or any white space, as Python's
         split does: prefer it. UnicodeDecode splits into characters, tf.strings.split
         makes rows ragged.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -198,6 +202,8 @@ def string_split(
     StringSplitV2 takes a whole string as separator, or any white space, as Python's
     split does: prefer it. UnicodeDecode splits into characters, tf.strings.split makes
     rows ragged.
+
+    Gradient: declared not differentiable.
 
     `StringSplit.create` in the current scope, with StringSplit.Options as keywords.
 

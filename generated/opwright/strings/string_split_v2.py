@@ -57,6 +57,8 @@ class StringSplitV2(Op):
     Python's split does not give. StringSplit splits at any of several bytes;
     tf.strings.split turns the output into ragged rows.
 
+    Gradient: none registered.
+
     Attributes:
         indices: int64, `_tokens 2`. Row and place within the row of each piece, sorted.
         values: string, `_tokens`. The pieces, one string's after the other's.
@@ -127,6 +129,8 @@ class StringSplitV2(Op):
         white space, a string of just `maxsplit` pieces then ends with an empty one,
         which Python's split does not give. StringSplit splits at any of several bytes;
         tf.strings.split turns the output into ragged rows.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -204,6 +208,8 @@ def string_split_v2(
     space, a string of just `maxsplit` pieces then ends with an empty one, which
     Python's split does not give. StringSplit splits at any of several bytes;
     tf.strings.split turns the output into ragged rows.
+
+    Gradient: none registered.
 
     `StringSplitV2.create` in the current scope, with StringSplitV2.Options as keywords.
 

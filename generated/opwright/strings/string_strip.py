@@ -40,6 +40,8 @@ class StringStrip(TensorOp[TString]):
     What stands between words is kept: StaticRegexReplace removes that, or other
     characters at the ends.
 
+    Gradient: none registered.
+
     Attributes:
         output: string, `*x`. The strings from their first to their last byte that is no
             white space.
@@ -70,6 +72,8 @@ class StringStrip(TensorOp[TString]):
         tab and form feed. Other bytes end the search, so that a no-break space of UTF-8
         stays. What stands between words is kept: StaticRegexReplace removes that, or
         other characters at the ends.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -110,6 +114,8 @@ def string_strip(
     and form feed. Other bytes end the search, so that a no-break space of UTF-8 stays.
     What stands between words is kept: StaticRegexReplace removes that, or other
     characters at the ends.
+
+    Gradient: none registered.
 
     `StringStrip.create` in the current scope.
 

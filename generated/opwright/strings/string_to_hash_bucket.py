@@ -47,6 +47,8 @@ class StringToHashBucket(TensorOp[TInt64]):
     StringToHashBucketFast never changes, and StringToHashBucketStrong has a secret key.
     AsString comes first for numbers.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: int64, `*x`. Numbers of buckets, from 0 to num_buckets - 1.
 
@@ -83,6 +85,8 @@ class StringToHashBucket(TensorOp[TInt64]):
         release to release, so models that are saved should not rest on it:
         StringToHashBucketFast never changes, and StringToHashBucketStrong has a secret
         key. AsString comes first for numbers.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -140,6 +144,8 @@ def string_to_hash_bucket(
     release to release, so models that are saved should not rest on it:
     StringToHashBucketFast never changes, and StringToHashBucketStrong has a secret key.
     AsString comes first for numbers.
+
+    Gradient: declared not differentiable.
 
     `StringToHashBucket.create` in the current scope.
 

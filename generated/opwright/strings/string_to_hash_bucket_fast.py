@@ -45,6 +45,8 @@ class StringToHashBucketFast(TensorOp[TInt64]):
     strings can make them collide, which StringToHashBucketStrong prevents. AsString
     comes first for numbers.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: int64, `*x`. Numbers of buckets, from 0 to num_buckets - 1.
 
@@ -80,6 +82,8 @@ class StringToHashBucketFast(TensorOp[TInt64]):
         `num_buckets` is the bucket: the same on every machine and in every release.
         Whoever chooses the strings can make them collide, which
         StringToHashBucketStrong prevents. AsString comes first for numbers.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,6 +138,8 @@ def string_to_hash_bucket_fast(
     is the bucket: the same on every machine and in every release. Whoever chooses the
     strings can make them collide, which StringToHashBucketStrong prevents. AsString
     comes first for numbers.
+
+    Gradient: declared not differentiable.
 
     `StringToHashBucketFast.create` in the current scope.
 

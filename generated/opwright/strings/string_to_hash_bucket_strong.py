@@ -48,6 +48,8 @@ class StringToHashBucketStrong(TensorOp[TInt64]):
     which takes about a quarter of the time. The key is part of the graph: keep a saved
     model as secret as the key.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: int64, `*x`. Numbers of buckets, from 0 to num_buckets - 1.
 
@@ -83,6 +85,8 @@ class StringToHashBucketStrong(TensorOp[TInt64]):
         does not know the key cannot find strings that collide, as with
         StringToHashBucketFast, which takes about a quarter of the time. The key is part
         of the graph: keep a saved model as secret as the key.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,6 +148,8 @@ def string_to_hash_bucket_strong(
     not know the key cannot find strings that collide, as with StringToHashBucketFast,
     which takes about a quarter of the time. The key is part of the graph: keep a saved
     model as secret as the key.
+
+    Gradient: declared not differentiable.
 
     `StringToHashBucketStrong.create` in the current scope.
 

@@ -68,6 +68,8 @@ class StringToNumber(TensorOp[OutType]):
     characters after the number, an integer out of range, a negative one for an unsigned
     dtype. DecodeCSV has defaults for empty fields; AsString is the way back.
 
+    Gradient: declared not differentiable.
+
     `out_type`: float32, float64, int32, int64, uint32 or uint64.
 
     Attributes:
@@ -129,6 +131,8 @@ class StringToNumber(TensorOp[OutType]):
         characters after the number, an integer out of range, a negative one for an
         unsigned dtype. DecodeCSV has defaults for empty fields; AsString is the way
         back.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -207,6 +211,8 @@ def string_to_number(
     Anything else is refused, and the whole call with it: an empty string, other
     characters after the number, an integer out of range, a negative one for an unsigned
     dtype. DecodeCSV has defaults for empty fields; AsString is the way back.
+
+    Gradient: declared not differentiable.
 
     `StringToNumber.create` in the current scope.
 

@@ -47,6 +47,8 @@ class StringUpper(TensorOp[TString]):
     Any other name of an encoding is refused, "UTF-8" too. StringLower goes the other
     way.
 
+    Gradient: none registered.
+
     Attributes:
         output: string, `*x`. The same text in upper case.
 
@@ -101,6 +103,8 @@ class StringUpper(TensorOp[TString]):
 
         Any other name of an encoding is refused, "UTF-8" too. StringLower goes the
         other way.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -163,6 +167,8 @@ def string_upper(
 
     Any other name of an encoding is refused, "UTF-8" too. StringLower goes the other
     way.
+
+    Gradient: none registered.
 
     `StringUpper.create` in the current scope, with StringUpper.Options as keywords.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -62,6 +64,8 @@ class Substr(TensorOp[TString]):
     do that for two dimensions at most, and for more if `pos` is a scalar or of the same
     shape. With "UTF8_CHAR" both count code points; bytes that are no UTF-8 are then cut
     somewhere. StringLength counts in the same units.
+
+    Gradient: none registered.
 
     `T`: int32 or int64.
 
@@ -133,6 +137,8 @@ class Substr(TensorOp[TString]):
         of the same shape. With "UTF8_CHAR" both count code points; bytes that are no
         UTF-8 are then cut somewhere. StringLength counts in the same units.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -162,7 +168,16 @@ class Substr(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(pos) is type(len) is EagerTensor
+                    or type(len) is int
+                    and 0 <= len <= 127
+                    or fit_pair(None, pos, len)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "Substr", None, input, pos, len, "unit", opts.unit
                 )
@@ -199,6 +214,8 @@ def substr(
     shape. With "UTF8_CHAR" both count code points; bytes that are no UTF-8 are then cut
     somewhere. StringLength counts in the same units.
 
+    Gradient: none registered.
+
     `Substr.create` in the current scope, with Substr.Options as keywords.
 
     Args:
@@ -228,7 +245,16 @@ def substr(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(pos) is type(len) is EagerTensor
+                or type(len) is int
+                and 0 <= len <= 127
+                or fit_pair(None, pos, len)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "Substr", name, input, pos, len, "unit", unit
             )

@@ -74,6 +74,8 @@ class UnicodeDecode(Op, Generic[Tsplits]):
     each character begins, UnicodeEncode is the way back, tf.strings.unicode_split wants
     no numbers.
 
+    Gradient: none registered.
+
     `Tsplits`: int32 or int64.
 
     Attributes:
@@ -184,6 +186,8 @@ class UnicodeDecode(Op, Generic[Tsplits]):
         An encoding that ICU does not know is refused. UnicodeDecodeWithOffsets says
         where each character begins, UnicodeEncode is the way back,
         tf.strings.unicode_split wants no numbers.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -310,6 +314,8 @@ def unicode_decode(
     An encoding that ICU does not know is refused. UnicodeDecodeWithOffsets says where
     each character begins, UnicodeEncode is the way back, tf.strings.unicode_split wants
     no numbers.
+
+    Gradient: none registered.
 
     `UnicodeDecode.create` in the current scope, with UnicodeDecode.Options as keywords.
 

@@ -82,6 +82,8 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
     An encoding that ICU does not know is refused. UnicodeDecode goes without the
     offsets.
 
+    Gradient: none registered.
+
     `Tsplits`: int32 or int64.
 
     Attributes:
@@ -199,6 +201,8 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
         Substr cuts between characters. Leave `Tsplits` at int64: splits of int32 end
         the process. An encoding that ICU does not know is refused. UnicodeDecode goes
         without the offsets.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -330,6 +334,8 @@ def unicode_decode_with_offsets(
     cuts between characters. Leave `Tsplits` at int64: splits of int32 end the process.
     An encoding that ICU does not know is refused. UnicodeDecode goes without the
     offsets.
+
+    Gradient: none registered.
 
     `UnicodeDecodeWithOffsets.create` in the current scope, with
     UnicodeDecodeWithOffsets.Options as keywords.

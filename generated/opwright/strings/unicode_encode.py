@@ -8,29 +8,26 @@ from typing import TYPE_CHECKING, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    TInt64,
     TString,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        DType,
-        Operand,
-        Output,
-        TIndex,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDType, DType, Operand, Output, TIndex
     from typing_extensions import Self
 
 __all__ = ["UnicodeEncode", "unicode_encode"]
@@ -59,6 +56,8 @@ class UnicodeEncode(TensorOp[TString]):
     Splits that do not start at 0, that fall, or that do not end at the number of code
     points are refused. UnicodeDecode is the way back; UnicodeTranscode goes from one
     encoding to another.
+
+    Gradient: none registered.
 
     `Tsplits`: int32 or int64.
 
@@ -133,6 +132,8 @@ class UnicodeEncode(TensorOp[TString]):
         code points are refused. UnicodeDecode is the way back; UnicodeTranscode goes
         from one encoding to another.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -167,7 +168,22 @@ class UnicodeEncode(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input_values) is EagerTensor
+                    or type(input_values) is int
+                    and -2147483648 <= input_values <= 2147483647
+                    or fits(TInt32, input_values)
+                )
+                and (
+                    type(input_splits) is EagerTensor
+                    or type(input_splits) is int
+                    and -9223372036854775808 <= input_splits <= 9223372036854775807
+                    or fits(TInt64, input_splits)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UnicodeEncode",
@@ -221,6 +237,8 @@ def unicode_encode(
     points are refused. UnicodeDecode is the way back; UnicodeTranscode goes from one
     encoding to another.
 
+    Gradient: none registered.
+
     `UnicodeEncode.create` in the current scope, with UnicodeEncode.Options as keywords.
 
     Args:
@@ -254,7 +272,22 @@ def unicode_encode(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input_values) is EagerTensor
+                or type(input_values) is int
+                and -2147483648 <= input_values <= 2147483647
+                or fits(TInt32, input_values)
+            )
+            and (
+                type(input_splits) is EagerTensor
+                or type(input_splits) is int
+                and -9223372036854775808 <= input_splits <= 9223372036854775807
+                or fits(TInt64, input_splits)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UnicodeEncode",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TInt32,
@@ -15,6 +16,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -39,6 +41,8 @@ class UnicodeScript(TensorOp[TInt32]):
     Han, 19 Hebrew. Digits, spaces and punctuation, which many scripts share, are 0, and
     accents that take the script of their letter 1. What is no code point gives -1.
     UnicodeDecode makes code points of text, so that a change of script can split it.
+
+    Gradient: none registered.
 
     Attributes:
         output: int32, `*x`. Numbers of scripts, or -1.
@@ -72,6 +76,8 @@ class UnicodeScript(TensorOp[TInt32]):
         gives -1. UnicodeDecode makes code points of text, so that a change of script
         can split it.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -92,7 +98,16 @@ class UnicodeScript(TensorOp[TInt32]):
         op: UnicodeScript = new(UnicodeScript)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is EagerTensor
+                    or type(input) is int
+                    and -2147483648 <= input <= 2147483647
+                    or fits(TInt32, input)
+                )
+            ):
                 op.output = execute(context[CURRENT], "UnicodeScript", None, input)
                 return op
         except Exception as error:
@@ -110,6 +125,8 @@ def unicode_script(
     Han, 19 Hebrew. Digits, spaces and punctuation, which many scripts share, are 0, and
     accents that take the script of their letter 1. What is no code point gives -1.
     UnicodeDecode makes code points of text, so that a change of script can split it.
+
+    Gradient: none registered.
 
     `UnicodeScript.create` in the current scope.
 
@@ -133,7 +150,16 @@ def unicode_script(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is EagerTensor
+                or type(input) is int
+                and -2147483648 <= input <= 2147483647
+                or fits(TInt32, input)
+            )
+        ):
             _result = execute(context[CURRENT], "UnicodeScript", name, input)
             return _result
     except Exception as error:

@@ -52,6 +52,8 @@ class UnicodeTranscode(TensorOp[TString]):
     An input encoding that ICU does not know is refused. UnicodeDecode gives code
     points.
 
+    Gradient: none registered.
+
     Attributes:
         output: string, `*x`. The same text in `output_encoding`.
 
@@ -137,6 +139,8 @@ class UnicodeTranscode(TensorOp[TString]):
 
         An input encoding that ICU does not know is refused. UnicodeDecode gives code
         points.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -236,6 +240,8 @@ def unicode_transcode(
 
     An input encoding that ICU does not know is refused. UnicodeDecode gives code
     points.
+
+    Gradient: none registered.
 
     `UnicodeTranscode.create` in the current scope, with UnicodeTranscode.Options as
     keywords.

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TString,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -62,6 +65,8 @@ class UnsortedSegmentJoin(TensorOp[TString]):
     `inputs` has first, and the rest of them stays. A group that no id names is an empty
     string. An id below 0 or from `num_segments` on is refused, where UnsortedSegmentSum
     drops negative ones. ReduceJoin joins along whole axes.
+
+    Gradient: none registered.
 
     `Tindices`: int32 or int64.
 
@@ -130,6 +135,8 @@ class UnsortedSegmentJoin(TensorOp[TString]):
         an empty string. An id below 0 or from `num_segments` on is refused, where
         UnsortedSegmentSum drops negative ones. ReduceJoin joins along whole axes.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,7 +164,16 @@ class UnsortedSegmentJoin(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_segments) is EagerTensor
+                    or type(num_segments) is int
+                    and -2147483648 <= num_segments <= 2147483647
+                    or fits(TInt32, num_segments)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "UnsortedSegmentJoin",
@@ -204,6 +220,8 @@ def unsorted_segment_join(
     string. An id below 0 or from `num_segments` on is refused, where UnsortedSegmentSum
     drops negative ones. ReduceJoin joins along whole axes.
 
+    Gradient: none registered.
+
     `UnsortedSegmentJoin.create` in the current scope, with UnsortedSegmentJoin.Options
     as keywords.
 
@@ -232,7 +250,16 @@ def unsorted_segment_join(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_segments) is EagerTensor
+                or type(num_segments) is int
+                and -2147483648 <= num_segments <= 2147483647
+                or fits(TInt32, num_segments)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UnsortedSegmentJoin",

@@ -45,7 +45,8 @@ class AudioSummary(TensorOp[TString]):
     what AudioSummaryV2 does, with a sample rate that is fixed when the graph is made.
     New calls are refused, eagerly and in graphs.
 
-    AudioSummary was removed in GraphDef version 15. Use AudioSummaryV2.
+    AudioSummary was removed in GraphDef version 15. Use AudioSummaryV2. Gradient:
+    declared not differentiable.
 
     Attributes:
         summary: string, `scalar`. A serialized tensorflow.Summary.
@@ -110,7 +111,8 @@ class AudioSummary(TensorOp[TString]):
         does what AudioSummaryV2 does, with a sample rate that is fixed when the graph
         is made. New calls are refused, eagerly and in graphs.
 
-        AudioSummary was removed in GraphDef version 15. Use AudioSummaryV2.
+        AudioSummary was removed in GraphDef version 15. Use AudioSummaryV2. Gradient:
+        declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -188,7 +190,8 @@ def audio_summary(
     what AudioSummaryV2 does, with a sample rate that is fixed when the graph is made.
     New calls are refused, eagerly and in graphs.
 
-    AudioSummary was removed in GraphDef version 15. Use AudioSummaryV2.
+    AudioSummary was removed in GraphDef version 15. Use AudioSummaryV2. Gradient:
+    declared not differentiable.
 
     `AudioSummary.create` in the current scope, with AudioSummary.Options as keywords.
 

@@ -49,6 +49,8 @@ class AudioSummaryV2(TensorOp[TString]):
     tf.compat.v1.summary.FileWriter or WriteRawProtoSummary puts into a file for
     TensorBoard. WriteAudioSummary writes to a file itself.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         summary: string, `scalar`. A serialized tensorflow.Summary.
 
@@ -113,6 +115,8 @@ class AudioSummaryV2(TensorOp[TString]):
         The result is a string, a serialized tensorflow.Summary, which a
         tf.compat.v1.summary.FileWriter or WriteRawProtoSummary puts into a file for
         TensorBoard. WriteAudioSummary writes to a file itself.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -189,6 +193,8 @@ def audio_summary_v2(
     The result is a string, a serialized tensorflow.Summary, which a
     tf.compat.v1.summary.FileWriter or WriteRawProtoSummary puts into a file for
     TensorBoard. WriteAudioSummary writes to a file itself.
+
+    Gradient: declared not differentiable.
 
     `AudioSummaryV2.create` in the current scope, with AudioSummaryV2.Options as
     keywords.

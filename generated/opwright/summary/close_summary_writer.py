@@ -40,7 +40,7 @@ class CloseSummaryWriter(Op):
     refused, until CreateSummaryFileWriter opens another file for the handle. A writer
     that is not there is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> writer = opwright.summary.summary_writer(shared_name='closing')
@@ -70,7 +70,7 @@ class CloseSummaryWriter(Op):
         refused, until CreateSummaryFileWriter opens another file for the handle. A
         writer that is not there is refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -111,7 +111,7 @@ def close_summary_writer(
     refused, until CreateSummaryFileWriter opens another file for the handle. A writer
     that is not there is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `CloseSummaryWriter.create` in the current scope: the operation in a graph, None
     eagerly.

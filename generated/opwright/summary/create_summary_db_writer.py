@@ -50,7 +50,7 @@ class CreateSummaryDbWriter(Op):
     Experiment, run and user are rows of it, made as needed; an empty name leaves one
     out. A writer that has its database keeps it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> writer = opwright.summary.summary_writer(shared_name='database')
@@ -91,7 +91,7 @@ class CreateSummaryDbWriter(Op):
         makes. Experiment, run and user are rows of it, made as needed; an empty name
         leaves one out. A writer that has its database keeps it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,7 +156,7 @@ def create_summary_db_writer(
     Experiment, run and user are rows of it, made as needed; an empty name leaves one
     out. A writer that has its database keeps it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `CreateSummaryDbWriter.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         StringOperand,
-        TInt32,
         TResource,
         TString,
         TensorOperand,
@@ -55,7 +57,7 @@ class CreateSummaryFileWriter(Op):
     is over at the next event, and with FlushSummaryWriter. A writer that has its file
     keeps it: a second call changes nothing.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> writer = opwright.summary.summary_writer(shared_name='events')
@@ -99,7 +101,7 @@ class CreateSummaryFileWriter(Op):
         time is over at the next event, and with FlushSummaryWriter. A writer that has
         its file keeps it: a second call changes nothing.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -125,7 +127,22 @@ class CreateSummaryFileWriter(Op):
         op: CreateSummaryFileWriter = new(CreateSummaryFileWriter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_queue) is EagerTensor
+                    or type(max_queue) is int
+                    and -2147483648 <= max_queue <= 2147483647
+                    or fits(TInt32, max_queue)
+                )
+                and (
+                    type(flush_millis) is EagerTensor
+                    or type(flush_millis) is int
+                    and -2147483648 <= flush_millis <= 2147483647
+                    or fits(TInt32, flush_millis)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "CreateSummaryFileWriter",
@@ -168,7 +185,7 @@ def create_summary_file_writer(
     is over at the next event, and with FlushSummaryWriter. A writer that has its file
     keeps it: a second call changes nothing.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `CreateSummaryFileWriter.create` in the current scope: the operation in a graph,
     None eagerly.
@@ -197,7 +214,22 @@ def create_summary_file_writer(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_queue) is EagerTensor
+                or type(max_queue) is int
+                and -2147483648 <= max_queue <= 2147483647
+                or fits(TInt32, max_queue)
+            )
+            and (
+                type(flush_millis) is EagerTensor
+                or type(flush_millis) is int
+                and -2147483648 <= flush_millis <= 2147483647
+                or fits(TInt32, flush_millis)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "CreateSummaryFileWriter",

@@ -38,7 +38,7 @@ class FlushSummaryWriter(Op):
     version of the file. CreateSummaryFileWriter says when this happens by itself;
     CloseSummaryWriter does it as well. A writer without a file is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -68,7 +68,7 @@ class FlushSummaryWriter(Op):
         the version of the file. CreateSummaryFileWriter says when this happens by
         itself; CloseSummaryWriter does it as well. A writer without a file is refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -109,7 +109,7 @@ def flush_summary_writer(
     version of the file. CreateSummaryFileWriter says when this happens by itself;
     CloseSummaryWriter does it as well. A writer without a file is refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `FlushSummaryWriter.create` in the current scope: the operation in a graph, None
     eagerly.

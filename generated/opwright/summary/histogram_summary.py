@@ -55,6 +55,8 @@ class HistogramSummary(TensorOp[TString]):
     tf.compat.v1.summary.FileWriter or WriteRawProtoSummary puts into a file for
     TensorBoard. WriteHistogramSummary writes to a file itself.
 
+    Gradient: declared not differentiable.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
 
@@ -97,6 +99,8 @@ class HistogramSummary(TensorOp[TString]):
         The result is a string, a serialized tensorflow.Summary, which a
         tf.compat.v1.summary.FileWriter or WriteRawProtoSummary puts into a file for
         TensorBoard. WriteHistogramSummary writes to a file itself.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -149,6 +153,8 @@ def histogram_summary(
     The result is a string, a serialized tensorflow.Summary, which a
     tf.compat.v1.summary.FileWriter or WriteRawProtoSummary puts into a file for
     TensorBoard. WriteHistogramSummary writes to a file itself.
+
+    Gradient: declared not differentiable.
 
     `HistogramSummary.create` in the current scope.
 

@@ -70,6 +70,8 @@ class ImageSummary(TensorOp[TString]):
     TensorBoard. WriteImageSummary writes to a file itself. TensorFlow refuses eager
     calls, since it cannot pass `bad_color` there: take it into a graph.
 
+    Gradient: declared not differentiable.
+
     `T`: uint8, float32, float16 or float64.
 
     Attributes:
@@ -142,6 +144,8 @@ class ImageSummary(TensorOp[TString]):
         tf.compat.v1.summary.FileWriter or WriteRawProtoSummary puts into a file for
         TensorBoard. WriteImageSummary writes to a file itself. TensorFlow refuses eager
         calls, since it cannot pass `bad_color` there: take it into a graph.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -225,6 +229,8 @@ def image_summary(
     tf.compat.v1.summary.FileWriter or WriteRawProtoSummary puts into a file for
     TensorBoard. WriteImageSummary writes to a file itself. TensorFlow refuses eager
     calls, since it cannot pass `bad_color` there: take it into a graph.
+
+    Gradient: declared not differentiable.
 
     `ImageSummary.create` in the current scope, with ImageSummary.Options as keywords.
 

@@ -46,7 +46,7 @@ class ImportEvent(Op):
     copied in part. A string that is no serialized tensorflow.Event is refused.
     WriteRawProtoSummary makes an event of a summary.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -80,7 +80,7 @@ class ImportEvent(Op):
         or copied in part. A string that is no serialized tensorflow.Event is refused.
         WriteRawProtoSummary makes an event of a summary.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -127,7 +127,7 @@ def import_event(
     copied in part. A string that is no serialized tensorflow.Event is refused.
     WriteRawProtoSummary makes an event of a summary.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ImportEvent.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -42,6 +42,8 @@ class MergeSummary(TensorOp[TString]):
     fetches all. A tag that comes twice is refused, and so is a string that is no
     serialized summary.
 
+    Gradient: declared not differentiable.
+
     `N`: at least 1.
 
     Attributes:
@@ -75,6 +77,8 @@ class MergeSummary(TensorOp[TString]):
         The values of all `inputs` follow each other in one summary, so that one call
         fetches all. A tag that comes twice is refused, and so is a string that is no
         serialized summary.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -115,6 +119,8 @@ def merge_summary(
     The values of all `inputs` follow each other in one summary, so that one call
     fetches all. A tag that comes twice is refused, and so is a string that is no
     serialized summary.
+
+    Gradient: declared not differentiable.
 
     `MergeSummary.create` in the current scope.
 

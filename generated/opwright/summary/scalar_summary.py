@@ -55,6 +55,8 @@ class ScalarSummary(TensorOp[TString]):
     so that large integers lose digits; nan is stored as well. WriteScalarSummary writes
     to a file itself.
 
+    Gradient: declared not differentiable.
+
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
 
@@ -94,6 +96,8 @@ class ScalarSummary(TensorOp[TString]):
         `tags` and `values` of different shapes are refused. Numbers are stored as
         floats, so that large integers lose digits; nan is stored as well.
         WriteScalarSummary writes to a file itself.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,6 +149,8 @@ def scalar_summary(
     `tags` and `values` of different shapes are refused. Numbers are stored as floats,
     so that large integers lose digits; nan is stored as well. WriteScalarSummary writes
     to a file itself.
+
+    Gradient: declared not differentiable.
 
     `ScalarSummary.create` in the current scope.
 

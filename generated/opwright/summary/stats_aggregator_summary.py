@@ -42,7 +42,7 @@ class StatsAggregatorSummary(TensorOp[TString]):
     got nothing yields an empty string. tf.data has given these statistics up: look at a
     profile instead.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         summary: string, `scalar`. A serialized tensorflow.Summary.
@@ -77,7 +77,7 @@ class StatsAggregatorSummary(TensorOp[TString]):
         that got nothing yields an empty string. tf.data has given these statistics up:
         look at a profile instead.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,7 +120,7 @@ def stats_aggregator_summary(
     got nothing yields an empty string. tf.data has given these statistics up: look at a
     profile instead.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `StatsAggregatorSummary.create` in the current scope.
 

@@ -45,7 +45,7 @@ class SummaryWriter(TensorOp[TResource]):
 
     Eager calls without a name give the same handle: give each writer one of its own.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         writer: resource, `scalar`. The handle.
@@ -110,7 +110,7 @@ class SummaryWriter(TensorOp[TResource]):
         Eager calls without a name give the same handle: give each writer one of its
         own.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -181,7 +181,7 @@ def summary_writer(
 
     Eager calls without a name give the same handle: give each writer one of its own.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `SummaryWriter.create` in the current scope, with SummaryWriter.Options as keywords.
 

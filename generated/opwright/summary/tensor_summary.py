@@ -58,6 +58,8 @@ class TensorSummary(TensorOp[TString]):
     description, the labels and the display name stay in the graph; the kernel does not
     store them.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         summary: string, `scalar`. A serialized tensorflow.Summary.
 
@@ -122,6 +124,8 @@ class TensorSummary(TensorOp[TString]):
         place of a tag. TensorSummaryV2 takes a tag and says how to show it: prefer it.
         The description, the labels and the display name stay in the graph; the kernel
         does not store them.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -198,6 +202,8 @@ def tensor_summary(
     of a tag. TensorSummaryV2 takes a tag and says how to show it: prefer it. The
     description, the labels and the display name stay in the graph; the kernel does not
     store them.
+
+    Gradient: declared not differentiable.
 
     `TensorSummary.create` in the current scope, with TensorSummary.Options as keywords.
 

@@ -55,6 +55,8 @@ class TensorSummaryV2(TensorOp[TString]):
     tf.compat.v1.summary.FileWriter or WriteRawProtoSummary puts into a file for
     TensorBoard. WriteSummary writes to a file itself.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         summary: string, `scalar`. A serialized tensorflow.Summary.
 
@@ -97,6 +99,8 @@ class TensorSummaryV2(TensorOp[TString]):
         The result is a string, a serialized tensorflow.Summary, which a
         tf.compat.v1.summary.FileWriter or WriteRawProtoSummary puts into a file for
         TensorBoard. WriteSummary writes to a file itself.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -158,6 +162,8 @@ def tensor_summary_v2(
     The result is a string, a serialized tensorflow.Summary, which a
     tf.compat.v1.summary.FileWriter or WriteRawProtoSummary puts into a file for
     TensorBoard. WriteSummary writes to a file itself.
+
+    Gradient: declared not differentiable.
 
     `TensorSummaryV2.create` in the current scope.
 

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Output,
         StringOperand,
         TFloat32,
-        TInt64,
         TResource,
         TString,
         TensorOperand,
@@ -60,7 +62,7 @@ class WriteAudioSummary(Op):
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -127,7 +129,7 @@ class WriteAudioSummary(Op):
         then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
         whenever the op runs: tf.summary.record_if is what skips steps.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -161,7 +163,16 @@ class WriteAudioSummary(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(step) is EagerTensor
+                    or type(step) is int
+                    and -9223372036854775808 <= step <= 9223372036854775807
+                    or fits(TInt64, step)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "WriteAudioSummary",
@@ -211,7 +222,7 @@ def write_audio_summary(
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `WriteAudioSummary.create` in the current scope, with WriteAudioSummary.Options as
     keywords: the operation in a graph, None eagerly.
@@ -246,7 +257,16 @@ def write_audio_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "WriteAudioSummary",

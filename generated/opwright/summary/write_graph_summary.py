@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         StringOperand,
-        TInt64,
         TResource,
         TString,
         TensorOperand,
@@ -53,7 +55,7 @@ class WriteGraphSummary(Op):
     whenever the op runs: tf.summary.record_if is what skips steps. tf.summary.graph
     makes the string from a graph.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -95,7 +97,7 @@ class WriteGraphSummary(Op):
         whenever the op runs: tf.summary.record_if is what skips steps. tf.summary.graph
         makes the string from a graph.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -121,7 +123,16 @@ class WriteGraphSummary(Op):
         op: WriteGraphSummary = new(WriteGraphSummary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(step) is EagerTensor
+                    or type(step) is int
+                    and -9223372036854775808 <= step <= 9223372036854775807
+                    or fits(TInt64, step)
+                )
+            ):
                 execute(
                     context[CURRENT], "WriteGraphSummary", None, writer, step, tensor
                 )
@@ -150,7 +161,7 @@ def write_graph_summary(
     whenever the op runs: tf.summary.record_if is what skips steps. tf.summary.graph
     makes the string from a graph.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `WriteGraphSummary.create` in the current scope: the operation in a graph, None
     eagerly.
@@ -179,7 +190,16 @@ def write_graph_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "WriteGraphSummary", name, writer, step, tensor
             )

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Output,
         StringOperand,
         TBool,
-        TInt64,
         TReal,
         TResource,
         TString,
@@ -62,7 +64,7 @@ class WriteHistogramSummary(Op):
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32, uint64 or bool.
@@ -110,7 +112,7 @@ class WriteHistogramSummary(Op):
         then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
         whenever the op runs: tf.summary.record_if is what skips steps.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,7 +140,16 @@ class WriteHistogramSummary(Op):
         op: WriteHistogramSummary = new(WriteHistogramSummary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(step) is EagerTensor
+                    or type(step) is int
+                    and -9223372036854775808 <= step <= 9223372036854775807
+                    or fits(TInt64, step)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "WriteHistogramSummary",
@@ -175,7 +186,7 @@ def write_histogram_summary(
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `WriteHistogramSummary.create` in the current scope: the operation in a graph, None
     eagerly.
@@ -206,7 +217,16 @@ def write_histogram_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "WriteHistogramSummary",

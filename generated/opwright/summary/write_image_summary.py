@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
+    TUint8,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,10 +36,8 @@ if TYPE_CHECKING:
         TFloat16,
         TFloat32,
         TFloat64,
-        TInt64,
         TResource,
         TString,
-        TUint8,
         TensorOperand,
     )
     from typing_extensions import Self
@@ -72,7 +74,7 @@ class WriteImageSummary(Op):
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: uint8, float64, float32 or float16.
 
@@ -145,7 +147,7 @@ class WriteImageSummary(Op):
         then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
         whenever the op runs: tf.summary.record_if is what skips steps.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -180,7 +182,17 @@ class WriteImageSummary(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(step) is EagerTensor
+                    or type(step) is int
+                    and -9223372036854775808 <= step <= 9223372036854775807
+                    or fits(TInt64, step)
+                )
+                and (type(bad_color) is EagerTensor or fits(TUint8, bad_color))
+            ):
                 execute(
                     context[CURRENT],
                     "WriteImageSummary",
@@ -234,7 +246,7 @@ def write_image_summary(
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `WriteImageSummary.create` in the current scope, with WriteImageSummary.Options as
     keywords: the operation in a graph, None eagerly.
@@ -270,7 +282,17 @@ def write_image_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+            and (type(bad_color) is EagerTensor or fits(TUint8, bad_color))
+        ):
             _result = execute(
                 context[CURRENT],
                 "WriteImageSummary",

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         StringOperand,
-        TInt64,
         TResource,
         TString,
         TensorOperand,
@@ -54,7 +56,7 @@ class WriteRawProtoSummary(Op):
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -97,7 +99,7 @@ class WriteRawProtoSummary(Op):
         then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
         whenever the op runs: tf.summary.record_if is what skips steps.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,7 +126,16 @@ class WriteRawProtoSummary(Op):
         op: WriteRawProtoSummary = new(WriteRawProtoSummary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(step) is EagerTensor
+                    or type(step) is int
+                    and -9223372036854775808 <= step <= 9223372036854775807
+                    or fits(TInt64, step)
+                )
+            ):
                 execute(
                     context[CURRENT], "WriteRawProtoSummary", None, writer, step, tensor
                 )
@@ -154,7 +165,7 @@ def write_raw_proto_summary(
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `WriteRawProtoSummary.create` in the current scope: the operation in a graph, None
     eagerly.
@@ -184,7 +195,16 @@ def write_raw_proto_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "WriteRawProtoSummary", name, writer, step, tensor
             )

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         StringOperand,
-        TInt64,
         TReal,
         TResource,
         TString,
@@ -60,7 +62,7 @@ class WriteScalarSummary(Op):
     whenever the op runs: tf.summary.record_if is what skips steps. tf.summary.scalar
     writes with WriteSummary instead.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -107,7 +109,7 @@ class WriteScalarSummary(Op):
         whenever the op runs: tf.summary.record_if is what skips steps.
         tf.summary.scalar writes with WriteSummary instead.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -135,7 +137,16 @@ class WriteScalarSummary(Op):
         op: WriteScalarSummary = new(WriteScalarSummary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(step) is EagerTensor
+                    or type(step) is int
+                    and -9223372036854775808 <= step <= 9223372036854775807
+                    or fits(TInt64, step)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "WriteScalarSummary",
@@ -171,7 +182,7 @@ def write_scalar_summary(
     whenever the op runs: tf.summary.record_if is what skips steps. tf.summary.scalar
     writes with WriteSummary instead.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `WriteScalarSummary.create` in the current scope: the operation in a graph, None
     eagerly.
@@ -202,7 +213,16 @@ def write_scalar_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "WriteScalarSummary", name, writer, step, tag, value
             )

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         StringOperand,
-        TInt64,
         TResource,
         TString,
         TType,
@@ -64,7 +66,7 @@ class WriteSummary(Op):
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -110,7 +112,7 @@ class WriteSummary(Op):
         then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
         whenever the op runs: tf.summary.record_if is what skips steps.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -140,7 +142,16 @@ class WriteSummary(Op):
         op: WriteSummary = new(WriteSummary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(step) is EagerTensor
+                    or type(step) is int
+                    and -9223372036854775808 <= step <= 9223372036854775807
+                    or fits(TInt64, step)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "WriteSummary",
@@ -180,7 +191,7 @@ def write_summary(
     then, and with FlushSummaryWriter. Eagerly and in graphs alike it is written
     whenever the op runs: tf.summary.record_if is what skips steps.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `WriteSummary.create` in the current scope: the operation in a graph, None eagerly.
 
@@ -212,7 +223,16 @@ def write_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "WriteSummary",

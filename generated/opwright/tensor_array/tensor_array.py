@@ -9,9 +9,11 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TString,
     TensorOp,
     as_dtype,
@@ -20,6 +22,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt32,
         TensorShape,
     )
     from typing_extensions import Self
@@ -60,6 +62,7 @@ class TensorArray(TensorOp[TString]):
     are refused, eagerly and in graphs.
 
     TensorArray was removed in GraphDef version 16. Use TensorArrayV3. Stateful.
+    Gradient: declared not differentiable.
 
     Attributes:
         handle: reference to string, `2`. The array, for the ops whose names begin with
@@ -152,6 +155,7 @@ class TensorArray(TensorOp[TString]):
         New calls are refused, eagerly and in graphs.
 
         TensorArray was removed in GraphDef version 16. Use TensorArrayV3. Stateful.
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -189,7 +193,16 @@ class TensorArray(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "TensorArray",
@@ -249,6 +262,7 @@ def tensor_array(
     are refused, eagerly and in graphs.
 
     TensorArray was removed in GraphDef version 16. Use TensorArrayV3. Stateful.
+    Gradient: declared not differentiable.
 
     `TensorArray.create` in the current scope, with TensorArray.Options as keywords.
 
@@ -285,7 +299,16 @@ def tensor_array(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArray",

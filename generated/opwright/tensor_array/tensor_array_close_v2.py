@@ -39,6 +39,7 @@ class TensorArrayCloseV2(Op):
     calls are refused, eagerly and in graphs.
 
     TensorArrayCloseV2 was removed in GraphDef version 26. Use TensorArrayCloseV3.
+    Gradient: declared not differentiable.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -73,6 +74,7 @@ class TensorArrayCloseV2(Op):
         resource. New calls are refused, eagerly and in graphs.
 
         TensorArrayCloseV2 was removed in GraphDef version 26. Use TensorArrayCloseV3.
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,6 +119,7 @@ def tensor_array_close_v2(
     calls are refused, eagerly and in graphs.
 
     TensorArrayCloseV2 was removed in GraphDef version 26. Use TensorArrayCloseV3.
+    Gradient: declared not differentiable.
 
     `TensorArrayCloseV2.create` in the current scope: the operation in a graph, None
     eagerly.

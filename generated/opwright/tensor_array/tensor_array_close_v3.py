@@ -39,7 +39,7 @@ class TensorArrayCloseV3(Op):
     Ops on the array are refused from then on. Without it, the elements go when the step
     ends that made the array; this frees their memory earlier.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -69,7 +69,7 @@ class TensorArrayCloseV3(Op):
         Ops on the array are refused from then on. Without it, the elements go when the
         step ends that made the array; this frees their memory earlier.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -108,7 +108,7 @@ def tensor_array_close_v3(
     Ops on the array are refused from then on. Without it, the elements go when the step
     ends that made the array; this frees their memory earlier.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `TensorArrayCloseV3.create` in the current scope: the operation in a graph, None
     eagerly.

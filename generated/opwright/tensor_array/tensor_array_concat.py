@@ -72,7 +72,7 @@ class TensorArrayConcat(Op, Generic[Dtype]):
     calls are refused, eagerly and in graphs.
 
     TensorArrayConcat was removed in GraphDef version 16. Use TensorArrayGradV3. Use
-    TensorArrayConcatV3.
+    TensorArrayConcatV3. Gradient: registered.
 
     Attributes:
         value: `dtype`, `_n ...`. The elements, one behind the other.
@@ -145,7 +145,7 @@ class TensorArrayConcat(Op, Generic[Dtype]):
         strings. New calls are refused, eagerly and in graphs.
 
         TensorArrayConcat was removed in GraphDef version 16. Use TensorArrayGradV3. Use
-        TensorArrayConcatV3.
+        TensorArrayConcatV3. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -228,7 +228,7 @@ def tensor_array_concat(
     calls are refused, eagerly and in graphs.
 
     TensorArrayConcat was removed in GraphDef version 16. Use TensorArrayGradV3. Use
-    TensorArrayConcatV3.
+    TensorArrayConcatV3. Gradient: registered.
 
     `TensorArrayConcat.create` in the current scope, with TensorArrayConcat.Options as
     keywords.

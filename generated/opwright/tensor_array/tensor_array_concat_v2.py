@@ -75,6 +75,8 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
     resource. TensorArrayV2, which makes such handles, has been removed, so that only
     graphs saved before GraphDef version 26 can use it.
 
+    Gradient: registered.
+
     Attributes:
         value: `dtype`, `_n ...`. The elements, one behind the other.
         lengths: int64, `_m`. First size of each element.
@@ -138,6 +140,8 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
         It does what TensorArrayConcatV3 does, with a handle that is two strings and no
         resource. TensorArrayV2, which makes such handles, has been removed, so that
         only graphs saved before GraphDef version 26 can use it.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -212,6 +216,8 @@ def tensor_array_concat_v2(
     It does what TensorArrayConcatV3 does, with a handle that is two strings and no
     resource. TensorArrayV2, which makes such handles, has been removed, so that only
     graphs saved before GraphDef version 26 can use it.
+
+    Gradient: registered.
 
     `TensorArrayConcatV2.create` in the current scope, with TensorArrayConcatV2.Options
     as keywords.

@@ -80,7 +80,7 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
     TensorArraySplitV3 undoes it, with the `lengths` that come out. TensorArrayGatherV3
     makes a new axis instead.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         value: `dtype`, `_n ...`. The elements, one behind the other.
@@ -153,7 +153,7 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
         full. TensorArraySplitV3 undoes it, with the `lengths` that come out.
         TensorArrayGatherV3 makes a new axis instead.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -236,7 +236,7 @@ def tensor_array_concat_v3(
     TensorArraySplitV3 undoes it, with the `lengths` that come out. TensorArrayGatherV3
     makes a new axis instead.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `TensorArrayConcatV3.create` in the current scope, with TensorArrayConcatV3.Options
     as keywords.

@@ -9,9 +9,11 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     as_shape,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         TFloat32,
-        TInt32,
         TString,
         TType,
         TensorOperand,
@@ -64,6 +66,7 @@ class TensorArrayGather(TensorOp[Dtype]):
     calls are refused, eagerly and in graphs.
 
     TensorArrayGather was removed in GraphDef version 16. Use TensorArrayGatherV3.
+    Gradient: registered.
 
     Attributes:
         value: `dtype`, `m *element_shape`. The elements, one above the other.
@@ -135,6 +138,7 @@ class TensorArrayGather(TensorOp[Dtype]):
         strings. New calls are refused, eagerly and in graphs.
 
         TensorArrayGather was removed in GraphDef version 16. Use TensorArrayGatherV3.
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -169,7 +173,16 @@ class TensorArrayGather(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.value = execute(
                     context[CURRENT],
                     "TensorArrayGather",
@@ -219,6 +232,7 @@ def tensor_array_gather(
     calls are refused, eagerly and in graphs.
 
     TensorArrayGather was removed in GraphDef version 16. Use TensorArrayGatherV3.
+    Gradient: registered.
 
     `TensorArrayGather.create` in the current scope, with TensorArrayGather.Options as
     keywords.
@@ -254,7 +268,16 @@ def tensor_array_gather(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArrayGather",

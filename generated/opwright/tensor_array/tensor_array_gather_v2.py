@@ -11,9 +11,11 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     as_shape,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringOperand,
         TFloat32,
-        TInt32,
         TString,
         TType,
         TensorShape,
@@ -66,6 +68,7 @@ class TensorArrayGatherV2(TensorOp[Dtype]):
     New calls are refused, eagerly and in graphs.
 
     TensorArrayGatherV2 was removed in GraphDef version 26. Use TensorArrayGatherV3.
+    Gradient: registered.
 
     Attributes:
         value: `dtype`, `m *element_shape`. The elements, one above the other.
@@ -137,6 +140,7 @@ class TensorArrayGatherV2(TensorOp[Dtype]):
         resource. New calls are refused, eagerly and in graphs.
 
         TensorArrayGatherV2 was removed in GraphDef version 26. Use TensorArrayGatherV3.
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -171,7 +175,16 @@ class TensorArrayGatherV2(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.value = execute(
                     context[CURRENT],
                     "TensorArrayGatherV2",
@@ -221,6 +234,7 @@ def tensor_array_gather_v2(
     New calls are refused, eagerly and in graphs.
 
     TensorArrayGatherV2 was removed in GraphDef version 26. Use TensorArrayGatherV3.
+    Gradient: registered.
 
     `TensorArrayGatherV2.create` in the current scope, with TensorArrayGatherV2.Options
     as keywords.
@@ -256,7 +270,16 @@ def tensor_array_gather_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArrayGatherV2",

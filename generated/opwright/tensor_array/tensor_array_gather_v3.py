@@ -9,9 +9,11 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     as_shape,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         TFloat32,
-        TInt32,
         TResource,
         TType,
         TensorOperand,
@@ -67,7 +69,7 @@ class TensorArrayGatherV3(TensorOp[Dtype]):
     Without any indices, `element_shape` has to say the shape in full, even if the array
     knows it. TensorArrayConcatV3 takes elements of different first sizes.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         value: `dtype`, `m *element_shape`. The elements, one above the other.
@@ -138,7 +140,7 @@ class TensorArrayGatherV3(TensorOp[Dtype]):
         Without any indices, `element_shape` has to say the shape in full, even if the
         array knows it. TensorArrayConcatV3 takes elements of different first sizes.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,7 +175,16 @@ class TensorArrayGatherV3(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.value = execute(
                     context[CURRENT],
                     "TensorArrayGatherV3",
@@ -222,7 +233,7 @@ def tensor_array_gather_v3(
     Without any indices, `element_shape` has to say the shape in full, even if the array
     knows it. TensorArrayConcatV3 takes elements of different first sizes.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `TensorArrayGatherV3.create` in the current scope, with TensorArrayGatherV3.Options
     as keywords.
@@ -258,7 +269,16 @@ def tensor_array_gather_v3(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArrayGatherV3",

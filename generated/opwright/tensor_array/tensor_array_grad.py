@@ -48,6 +48,7 @@ class TensorArrayGrad(TensorOp[TString]):
     calls are refused, eagerly and in graphs.
 
     TensorArrayGrad was removed in GraphDef version 16. Use TensorArrayGradV3. Stateful.
+    Gradient: declared not differentiable.
 
     Attributes:
         grad_handle: reference to string, `2`. Handle of the array of gradients.
@@ -94,7 +95,7 @@ class TensorArrayGrad(TensorOp[TString]):
         strings. New calls are refused, eagerly and in graphs.
 
         TensorArrayGrad was removed in GraphDef version 16. Use TensorArrayGradV3.
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -160,6 +161,7 @@ def tensor_array_grad(
     calls are refused, eagerly and in graphs.
 
     TensorArrayGrad was removed in GraphDef version 16. Use TensorArrayGradV3. Stateful.
+    Gradient: declared not differentiable.
 
     `TensorArrayGrad.create` in the current scope.
 

@@ -48,7 +48,7 @@ class TensorArrayGradV2(TensorOp[TString]):
     calls are refused, eagerly and in graphs.
 
     TensorArrayGradV2 was removed in GraphDef version 26. Use TensorArrayGradV3.
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         grad_handle: string, `2`. Handle of the array of gradients.
@@ -95,7 +95,7 @@ class TensorArrayGradV2(TensorOp[TString]):
         resource. New calls are refused, eagerly and in graphs.
 
         TensorArrayGradV2 was removed in GraphDef version 26. Use TensorArrayGradV3.
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -161,7 +161,7 @@ def tensor_array_grad_v2(
     calls are refused, eagerly and in graphs.
 
     TensorArrayGradV2 was removed in GraphDef version 26. Use TensorArrayGradV3.
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `TensorArrayGradV2.create` in the current scope.
 

@@ -60,7 +60,7 @@ class TensorArrayGradV3(Op):
     flow must come from the last write to it. TensorArrayGradWithShape makes one whose
     elements have more dimensions.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         grad_handle: resource, `2`. Handle of the array of gradients.
@@ -111,7 +111,7 @@ class TensorArrayGradV3(Op):
         the flow must come from the last write to it. TensorArrayGradWithShape makes one
         whose elements have more dimensions.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -177,7 +177,7 @@ def tensor_array_grad_v3(
     flow must come from the last write to it. TensorArrayGradWithShape makes one whose
     elements have more dimensions.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `TensorArrayGradV3.create` in the current scope.
 

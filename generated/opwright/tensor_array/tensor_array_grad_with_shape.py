@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         TFloat32,
-        TInt32,
         TResource,
         TensorOperand,
     )
@@ -63,7 +65,7 @@ class TensorArrayGradWithShape(Op):
     of one element add up. tf.vectorized_map and Jacobians need it; otherwise take
     TensorArrayGradV3.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         grad_handle: resource, `2`. Handle of the array of gradients.
@@ -114,7 +116,7 @@ class TensorArrayGradWithShape(Op):
         Several writes of one element add up. tf.vectorized_map and Jacobians need it;
         otherwise take TensorArrayGradV3.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -148,7 +150,16 @@ class TensorArrayGradWithShape(Op):
         op: TensorArrayGradWithShape = new(TensorArrayGradWithShape)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shape_to_prepend) is EagerTensor
+                    or type(shape_to_prepend) is int
+                    and -2147483648 <= shape_to_prepend <= 2147483647
+                    or fits(TInt32, shape_to_prepend)
+                )
+            ):
                 op.grad_handle, op.flow_out = execute(
                     context[CURRENT],
                     "TensorArrayGradWithShape",
@@ -187,7 +198,7 @@ def tensor_array_grad_with_shape(
     of one element add up. tf.vectorized_map and Jacobians need it; otherwise take
     TensorArrayGradV3.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `TensorArrayGradWithShape.create` in the current scope.
 
@@ -223,7 +234,16 @@ def tensor_array_grad_with_shape(
     fast_path_error = None
     _result: TensorArrayGradWithShapeOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shape_to_prepend) is EagerTensor
+                or type(shape_to_prepend) is int
+                and -2147483648 <= shape_to_prepend <= 2147483647
+                or fits(TInt32, shape_to_prepend)
+            )
+        ):
             _result = TensorArrayGradWithShapeOutputs._make(
                 execute(
                     context[CURRENT],

@@ -62,7 +62,7 @@ class TensorArrayPack(TensorOp[Dtype]):
     all indices. New calls are refused, eagerly and in graphs.
 
     TensorArrayPack was removed in GraphDef version 16. Use TensorArrayGatherV3 with
-    RangeOp.
+    RangeOp. Gradient: none registered.
 
     Attributes:
         value: `dtype`, `_n *element_shape`. The elements, one above the other.
@@ -133,7 +133,7 @@ class TensorArrayPack(TensorOp[Dtype]):
         graphs.
 
         TensorArrayPack was removed in GraphDef version 16. Use TensorArrayGatherV3 with
-        RangeOp.
+        RangeOp. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -215,7 +215,7 @@ def tensor_array_pack(
     all indices. New calls are refused, eagerly and in graphs.
 
     TensorArrayPack was removed in GraphDef version 16. Use TensorArrayGatherV3 with
-    RangeOp.
+    RangeOp. Gradient: none registered.
 
     `TensorArrayPack.create` in the current scope, with TensorArrayPack.Options as
     keywords.

@@ -9,13 +9,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TString,
         TType,
         TensorOperand,
@@ -56,7 +58,8 @@ class TensorArrayRead(TensorOp[Dtype]):
     what TensorArrayReadV3 does, with a handle that is a reference to two strings. New
     calls are refused, eagerly and in graphs.
 
-    TensorArrayRead was removed in GraphDef version 16. Use TensorArrayReadV3.
+    TensorArrayRead was removed in GraphDef version 16. Use TensorArrayReadV3. Gradient:
+    registered.
 
     Attributes:
         value: `dtype`, `...`. The element.
@@ -104,6 +107,7 @@ class TensorArrayRead(TensorOp[Dtype]):
         strings. New calls are refused, eagerly and in graphs.
 
         TensorArrayRead was removed in GraphDef version 16. Use TensorArrayReadV3.
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,7 +136,16 @@ class TensorArrayRead(TensorOp[Dtype]):
         op: TensorArrayRead[UDtype] = new(TensorArrayRead)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -2147483648 <= index <= 2147483647
+                    or fits(TInt32, index)
+                )
+            ):
                 op.value = execute(
                     context[CURRENT],
                     "TensorArrayRead",
@@ -171,7 +184,8 @@ def tensor_array_read(
     what TensorArrayReadV3 does, with a handle that is a reference to two strings. New
     calls are refused, eagerly and in graphs.
 
-    TensorArrayRead was removed in GraphDef version 16. Use TensorArrayReadV3.
+    TensorArrayRead was removed in GraphDef version 16. Use TensorArrayReadV3. Gradient:
+    registered.
 
     `TensorArrayRead.create` in the current scope.
 
@@ -202,7 +216,16 @@ def tensor_array_read(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -2147483648 <= index <= 2147483647
+                or fits(TInt32, index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArrayRead",

@@ -9,13 +9,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         StringOperand,
         TFloat32,
-        TInt32,
         TString,
         TType,
     )
@@ -57,6 +59,7 @@ class TensorArrayReadV2(TensorOp[Dtype]):
     calls are refused, eagerly and in graphs.
 
     TensorArrayReadV2 was removed in GraphDef version 26. Use TensorArrayReadV3.
+    Gradient: registered.
 
     Attributes:
         value: `dtype`, `...`. The element.
@@ -104,6 +107,7 @@ class TensorArrayReadV2(TensorOp[Dtype]):
         resource. New calls are refused, eagerly and in graphs.
 
         TensorArrayReadV2 was removed in GraphDef version 26. Use TensorArrayReadV3.
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,7 +136,16 @@ class TensorArrayReadV2(TensorOp[Dtype]):
         op: TensorArrayReadV2[UDtype] = new(TensorArrayReadV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -2147483648 <= index <= 2147483647
+                    or fits(TInt32, index)
+                )
+            ):
                 op.value = execute(
                     context[CURRENT],
                     "TensorArrayReadV2",
@@ -172,6 +185,7 @@ def tensor_array_read_v2(
     calls are refused, eagerly and in graphs.
 
     TensorArrayReadV2 was removed in GraphDef version 26. Use TensorArrayReadV3.
+    Gradient: registered.
 
     `TensorArrayReadV2.create` in the current scope.
 
@@ -202,7 +216,16 @@ def tensor_array_read_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -2147483648 <= index <= 2147483647
+                or fits(TInt32, index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArrayReadV2",

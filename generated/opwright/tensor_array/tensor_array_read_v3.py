@@ -9,13 +9,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TResource,
         TType,
         TensorOperand,
@@ -60,7 +62,7 @@ class TensorArrayReadV3(TensorOp[Dtype]):
     TensorArrayGatherV3 reads several. The number `flow_in` says nothing by itself: it
     comes from the ops that have to be done before.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         value: `dtype`, `...`. The element.
@@ -107,7 +109,7 @@ class TensorArrayReadV3(TensorOp[Dtype]):
         TensorArrayGatherV3 reads several. The number `flow_in` says nothing by itself:
         it comes from the ops that have to be done before.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,7 +138,16 @@ class TensorArrayReadV3(TensorOp[Dtype]):
         op: TensorArrayReadV3[UDtype] = new(TensorArrayReadV3)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -2147483648 <= index <= 2147483647
+                    or fits(TInt32, index)
+                )
+            ):
                 op.value = execute(
                     context[CURRENT],
                     "TensorArrayReadV3",
@@ -175,7 +186,7 @@ def tensor_array_read_v3(
     TensorArrayGatherV3 reads several. The number `flow_in` says nothing by itself: it
     comes from the ops that have to be done before.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `TensorArrayReadV3.create` in the current scope.
 
@@ -206,7 +217,16 @@ def tensor_array_read_v3(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -2147483648 <= index <= 2147483647
+                or fits(TInt32, index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArrayReadV3",

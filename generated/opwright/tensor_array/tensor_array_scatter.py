@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TString,
         TType,
         TensorOperand,
@@ -58,7 +60,7 @@ class TensorArrayScatter(TensorOp[TFloat32]):
     New calls are refused, eagerly and in graphs.
 
     TensorArrayScatter was removed in GraphDef version 19. Use TensorArrayGradV3. Use
-    TensorArrayScatterV3.
+    TensorArrayScatterV3. Gradient: registered.
 
     Attributes:
         flow_out: float32, `scalar`. The flow for what has to come after this.
@@ -108,7 +110,7 @@ class TensorArrayScatter(TensorOp[TFloat32]):
         strings. New calls are refused, eagerly and in graphs.
 
         TensorArrayScatter was removed in GraphDef version 19. Use TensorArrayGradV3.
-        Use TensorArrayScatterV3.
+        Use TensorArrayScatterV3. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,7 +140,16 @@ class TensorArrayScatter(TensorOp[TFloat32]):
         op: TensorArrayScatter = new(TensorArrayScatter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.flow_out = execute(
                     context[CURRENT],
                     "TensorArrayScatter",
@@ -175,7 +186,7 @@ def tensor_array_scatter(
     New calls are refused, eagerly and in graphs.
 
     TensorArrayScatter was removed in GraphDef version 19. Use TensorArrayGradV3. Use
-    TensorArrayScatterV3.
+    TensorArrayScatterV3. Gradient: registered.
 
     `TensorArrayScatter.create` in the current scope.
 
@@ -207,7 +218,16 @@ def tensor_array_scatter(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArrayScatter",

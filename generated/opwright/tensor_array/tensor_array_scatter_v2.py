@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringOperand,
-        TInt32,
         TString,
         TType,
     )
@@ -58,6 +60,7 @@ class TensorArrayScatterV2(TensorOp[TFloat32]):
     New calls are refused, eagerly and in graphs.
 
     TensorArrayScatterV2 was removed in GraphDef version 26. Use TensorArrayScatterV3.
+    Gradient: registered.
 
     Attributes:
         flow_out: float32, `scalar`. The flow for what has to come after this.
@@ -107,7 +110,7 @@ class TensorArrayScatterV2(TensorOp[TFloat32]):
         resource. New calls are refused, eagerly and in graphs.
 
         TensorArrayScatterV2 was removed in GraphDef version 26. Use
-        TensorArrayScatterV3.
+        TensorArrayScatterV3. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -137,7 +140,16 @@ class TensorArrayScatterV2(TensorOp[TFloat32]):
         op: TensorArrayScatterV2 = new(TensorArrayScatterV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.flow_out = execute(
                     context[CURRENT],
                     "TensorArrayScatterV2",
@@ -174,6 +186,7 @@ def tensor_array_scatter_v2(
     New calls are refused, eagerly and in graphs.
 
     TensorArrayScatterV2 was removed in GraphDef version 26. Use TensorArrayScatterV3.
+    Gradient: registered.
 
     `TensorArrayScatterV2.create` in the current scope.
 
@@ -205,7 +218,16 @@ def tensor_array_scatter_v2(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArrayScatterV2",

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TResource,
         TType,
         TensorOperand,
@@ -58,7 +60,7 @@ class TensorArrayScatterV3(TensorOp[TFloat32]):
     The number `flow_in` says nothing by itself: it comes from the ops that have to be
     done before, and `flow_out` goes to those that come after.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         flow_out: float32, `scalar`. The flow for what has to come after this.
@@ -106,7 +108,7 @@ class TensorArrayScatterV3(TensorOp[TFloat32]):
         The number `flow_in` says nothing by itself: it comes from the ops that have to
         be done before, and `flow_out` goes to those that come after.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,7 +138,16 @@ class TensorArrayScatterV3(TensorOp[TFloat32]):
         op: TensorArrayScatterV3 = new(TensorArrayScatterV3)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.flow_out = execute(
                     context[CURRENT],
                     "TensorArrayScatterV3",
@@ -171,7 +182,7 @@ def tensor_array_scatter_v3(
     The number `flow_in` says nothing by itself: it comes from the ops that have to be
     done before, and `flow_out` goes to those that come after.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `TensorArrayScatterV3.create` in the current scope.
 
@@ -203,7 +214,16 @@ def tensor_array_scatter_v3(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArrayScatterV3",

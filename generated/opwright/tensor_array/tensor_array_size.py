@@ -46,7 +46,8 @@ class TensorArraySize(TensorOp[TInt32]):
     what TensorArraySizeV3 does, with a handle that is a reference to two strings. New
     calls are refused, eagerly and in graphs.
 
-    TensorArraySize was removed in GraphDef version 16. Use TensorArraySizeV3.
+    TensorArraySize was removed in GraphDef version 16. Use TensorArraySizeV3. Gradient:
+    declared not differentiable.
 
     Attributes:
         size: int32, `scalar`. How many elements the array has.
@@ -89,6 +90,7 @@ class TensorArraySize(TensorOp[TInt32]):
         strings. New calls are refused, eagerly and in graphs.
 
         TensorArraySize was removed in GraphDef version 16. Use TensorArraySizeV3.
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -143,7 +145,8 @@ def tensor_array_size(
     what TensorArraySizeV3 does, with a handle that is a reference to two strings. New
     calls are refused, eagerly and in graphs.
 
-    TensorArraySize was removed in GraphDef version 16. Use TensorArraySizeV3.
+    TensorArraySize was removed in GraphDef version 16. Use TensorArraySizeV3. Gradient:
+    declared not differentiable.
 
     `TensorArraySize.create` in the current scope.
 

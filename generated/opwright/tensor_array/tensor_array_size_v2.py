@@ -47,6 +47,7 @@ class TensorArraySizeV2(TensorOp[TInt32]):
     calls are refused, eagerly and in graphs.
 
     TensorArraySizeV2 was removed in GraphDef version 26. Use TensorArraySizeV3.
+    Gradient: declared not differentiable.
 
     Attributes:
         size: int32, `scalar`. How many elements the array has.
@@ -89,6 +90,7 @@ class TensorArraySizeV2(TensorOp[TInt32]):
         resource. New calls are refused, eagerly and in graphs.
 
         TensorArraySizeV2 was removed in GraphDef version 26. Use TensorArraySizeV3.
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,6 +146,7 @@ def tensor_array_size_v2(
     calls are refused, eagerly and in graphs.
 
     TensorArraySizeV2 was removed in GraphDef version 26. Use TensorArraySizeV3.
+    Gradient: declared not differentiable.
 
     `TensorArraySizeV2.create` in the current scope.
 

@@ -45,7 +45,7 @@ class TensorArraySizeV3(TensorOp[TInt32]):
     Elements that were never written are counted as well. The flow makes it come after
     the writes that may have made an array with `dynamic_size` longer.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         size: int32, `scalar`. How many elements the array has.
@@ -82,7 +82,7 @@ class TensorArraySizeV3(TensorOp[TInt32]):
         Elements that were never written are counted as well. The flow makes it come
         after the writes that may have made an array with `dynamic_size` longer.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,7 +132,7 @@ def tensor_array_size_v3(
     Elements that were never written are counted as well. The flow makes it come after
     the writes that may have made an array with `dynamic_size` longer.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `TensorArraySizeV3.create` in the current scope.
 

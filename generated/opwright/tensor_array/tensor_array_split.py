@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt64,
         TString,
         TType,
         TensorOperand,
@@ -56,6 +58,7 @@ class TensorArraySplit(TensorOp[TFloat32]):
     calls are refused, eagerly and in graphs.
 
     TensorArraySplit was removed in GraphDef version 16. Use TensorArraySplitV3.
+    Gradient: registered.
 
     Attributes:
         flow_out: float32, `scalar`. The flow for what has to come after this.
@@ -105,6 +108,7 @@ class TensorArraySplit(TensorOp[TFloat32]):
         strings. New calls are refused, eagerly and in graphs.
 
         TensorArraySplit was removed in GraphDef version 16. Use TensorArraySplitV3.
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,7 +138,16 @@ class TensorArraySplit(TensorOp[TFloat32]):
         op: TensorArraySplit = new(TensorArraySplit)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lengths) is EagerTensor
+                    or type(lengths) is int
+                    and -9223372036854775808 <= lengths <= 9223372036854775807
+                    or fits(TInt64, lengths)
+                )
+            ):
                 op.flow_out = execute(
                     context[CURRENT],
                     "TensorArraySplit",
@@ -171,6 +184,7 @@ def tensor_array_split(
     calls are refused, eagerly and in graphs.
 
     TensorArraySplit was removed in GraphDef version 16. Use TensorArraySplitV3.
+    Gradient: registered.
 
     `TensorArraySplit.create` in the current scope.
 
@@ -202,7 +216,16 @@ def tensor_array_split(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lengths) is EagerTensor
+                or type(lengths) is int
+                and -9223372036854775808 <= lengths <= 9223372036854775807
+                or fits(TInt64, lengths)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArraySplit",

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringOperand,
-        TInt64,
         TString,
         TType,
     )
@@ -56,6 +58,7 @@ class TensorArraySplitV2(TensorOp[TFloat32]):
     calls are refused, eagerly and in graphs.
 
     TensorArraySplitV2 was removed in GraphDef version 26. Use TensorArraySplitV3.
+    Gradient: registered.
 
     Attributes:
         flow_out: float32, `scalar`. The flow for what has to come after this.
@@ -105,6 +108,7 @@ class TensorArraySplitV2(TensorOp[TFloat32]):
         resource. New calls are refused, eagerly and in graphs.
 
         TensorArraySplitV2 was removed in GraphDef version 26. Use TensorArraySplitV3.
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -134,7 +138,16 @@ class TensorArraySplitV2(TensorOp[TFloat32]):
         op: TensorArraySplitV2 = new(TensorArraySplitV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lengths) is EagerTensor
+                    or type(lengths) is int
+                    and -9223372036854775808 <= lengths <= 9223372036854775807
+                    or fits(TInt64, lengths)
+                )
+            ):
                 op.flow_out = execute(
                     context[CURRENT],
                     "TensorArraySplitV2",
@@ -171,6 +184,7 @@ def tensor_array_split_v2(
     calls are refused, eagerly and in graphs.
 
     TensorArraySplitV2 was removed in GraphDef version 26. Use TensorArraySplitV3.
+    Gradient: registered.
 
     `TensorArraySplitV2.create` in the current scope.
 
@@ -202,7 +216,16 @@ def tensor_array_split_v2(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lengths) is EagerTensor
+                or type(lengths) is int
+                and -9223372036854775808 <= lengths <= 9223372036854775807
+                or fits(TInt64, lengths)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArraySplitV2",

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt64,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt64,
         TResource,
         TType,
         TensorOperand,
@@ -62,7 +64,7 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
     The number `flow_in` says nothing by itself: it comes from the ops that have to be
     done before, and `flow_out` goes to those that come after.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         flow_out: float32, `scalar`. The flow for what has to come after this.
@@ -112,7 +114,7 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
         The number `flow_in` says nothing by itself: it comes from the ops that have to
         be done before, and `flow_out` goes to those that come after.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -142,7 +144,16 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
         op: TensorArraySplitV3 = new(TensorArraySplitV3)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lengths) is EagerTensor
+                    or type(lengths) is int
+                    and -9223372036854775808 <= lengths <= 9223372036854775807
+                    or fits(TInt64, lengths)
+                )
+            ):
                 op.flow_out = execute(
                     context[CURRENT],
                     "TensorArraySplitV3",
@@ -179,7 +190,7 @@ def tensor_array_split_v3(
     The number `flow_in` says nothing by itself: it comes from the ops that have to be
     done before, and `flow_out` goes to those that come after.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `TensorArraySplitV3.create` in the current scope.
 
@@ -211,7 +222,16 @@ def tensor_array_split_v3(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lengths) is EagerTensor
+                or type(lengths) is int
+                and -9223372036854775808 <= lengths <= 9223372036854775807
+                or fits(TInt64, lengths)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArraySplitV3",

@@ -56,7 +56,7 @@ class TensorArrayUnpack(TensorOp[TFloat32]):
     does with all indices. New calls are refused, eagerly and in graphs.
 
     TensorArrayUnpack was removed in GraphDef version 20. Use TensorArrayScatterV3 with
-    RangeOp.
+    RangeOp. Gradient: none registered.
 
     Attributes:
         flow_out: float32, `scalar`. The flow for what has to come after this.
@@ -105,7 +105,7 @@ class TensorArrayUnpack(TensorOp[TFloat32]):
         in graphs.
 
         TensorArrayUnpack was removed in GraphDef version 20. Use TensorArrayScatterV3
-        with RangeOp.
+        with RangeOp. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -164,7 +164,7 @@ def tensor_array_unpack(
     does with all indices. New calls are refused, eagerly and in graphs.
 
     TensorArrayUnpack was removed in GraphDef version 20. Use TensorArrayScatterV3 with
-    RangeOp.
+    RangeOp. Gradient: none registered.
 
     `TensorArrayUnpack.create` in the current scope.
 

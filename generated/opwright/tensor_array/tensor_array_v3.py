@@ -9,16 +9,19 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtype,
     as_shape,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         ShapeLike,
         StringLike,
         TFloat32,
-        TInt32,
         TResource,
         TensorShape,
     )
@@ -78,7 +80,7 @@ class TensorArrayV3(Op):
     The handle is a scalar when it runs, while graphs take it for a vector of two: so
     the ops on it want graphs, or eager calls throughout.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         handle: resource, `2`. The array, for the ops whose names begin with TensorArray
@@ -190,7 +192,7 @@ class TensorArrayV3(Op):
         The handle is a scalar when it runs, while graphs take it for a vector of two:
         so the ops on it want graphs, or eager calls throughout.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -231,7 +233,16 @@ class TensorArrayV3(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.handle, op.flow = execute(
                     context[CURRENT],
                     "TensorArrayV3",
@@ -301,7 +312,7 @@ def tensor_array_v3(
     The handle is a scalar when it runs, while graphs take it for a vector of two: so
     the ops on it want graphs, or eager calls throughout.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `TensorArrayV3.create` in the current scope, with TensorArrayV3.Options as keywords.
 
@@ -341,7 +352,16 @@ def tensor_array_v3(
     fast_path_error = None
     _result: TensorArrayV3Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = TensorArrayV3Outputs._make(
                 execute(
                     context[CURRENT],

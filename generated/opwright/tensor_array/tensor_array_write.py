@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TString,
         TType,
         TensorOperand,
@@ -56,6 +58,7 @@ class TensorArrayWrite(TensorOp[TFloat32]):
     calls are refused, eagerly and in graphs.
 
     TensorArrayWrite was removed in GraphDef version 16. Use TensorArrayWriteV3.
+    Gradient: registered.
 
     Attributes:
         flow_out: float32, `scalar`. The flow for what has to come after this.
@@ -104,6 +107,7 @@ class TensorArrayWrite(TensorOp[TFloat32]):
         strings. New calls are refused, eagerly and in graphs.
 
         TensorArrayWrite was removed in GraphDef version 16. Use TensorArrayWriteV3.
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,7 +136,16 @@ class TensorArrayWrite(TensorOp[TFloat32]):
         op: TensorArrayWrite = new(TensorArrayWrite)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -2147483648 <= index <= 2147483647
+                    or fits(TInt32, index)
+                )
+            ):
                 op.flow_out = execute(
                     context[CURRENT],
                     "TensorArrayWrite",
@@ -169,6 +182,7 @@ def tensor_array_write(
     calls are refused, eagerly and in graphs.
 
     TensorArrayWrite was removed in GraphDef version 16. Use TensorArrayWriteV3.
+    Gradient: registered.
 
     `TensorArrayWrite.create` in the current scope.
 
@@ -199,7 +213,16 @@ def tensor_array_write(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -2147483648 <= index <= 2147483647
+                or fits(TInt32, index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorArrayWrite",

@@ -9,28 +9,24 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TVariant,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        AnyDTypeLike,
-        Operand,
-        Output,
-        TIndex,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDType, AnyDTypeLike, Operand, Output, TIndex
 
 __all__ = ["EmptyTensorList", "empty_tensor_list"]
 
@@ -59,6 +55,8 @@ class EmptyTensorList(TensorOp[TVariant]):
 
     All elements have one dtype, and shapes that fit `element_shape`. TensorListReserve
     makes a list of a given length.
+
+    Gradient: none registered.
 
     `shape_type`: int32 or int64.
 
@@ -106,6 +104,8 @@ class EmptyTensorList(TensorOp[TVariant]):
         All elements have one dtype, and shapes that fit `element_shape`.
         TensorListReserve makes a list of a given length.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -132,7 +132,16 @@ class EmptyTensorList(TensorOp[TVariant]):
         op: EmptyTensorList = new(EmptyTensorList)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_num_elements) is EagerTensor
+                    or type(max_num_elements) is int
+                    and -2147483648 <= max_num_elements <= 2147483647
+                    or fits(TInt32, max_num_elements)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "EmptyTensorList",
@@ -179,6 +188,8 @@ def empty_tensor_list(
     All elements have one dtype, and shapes that fit `element_shape`. TensorListReserve
     makes a list of a given length.
 
+    Gradient: none registered.
+
     `EmptyTensorList.create` in the current scope.
 
     Args:
@@ -207,7 +218,16 @@ def empty_tensor_list(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_num_elements) is EagerTensor
+                or type(max_num_elements) is int
+                and -2147483648 <= max_num_elements <= 2147483647
+                or fits(TInt32, max_num_elements)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "EmptyTensorList",

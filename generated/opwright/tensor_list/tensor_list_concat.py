@@ -72,6 +72,8 @@ class TensorListConcat(Op, Generic[ElementDtype]):
     needs `element_shape`, whatever the list says. TensorListStack makes a new axis
     instead.
 
+    Gradient: registered.
+
     Attributes:
         tensor: `element_dtype`, `_n *e[1:]`. The elements, one behind the other.
         lengths: int64, `_m`. First size of each element.
@@ -139,6 +141,8 @@ class TensorListConcat(Op, Generic[ElementDtype]):
         TensorListConcatV2 takes them, and their first sizes as an input. An empty list
         needs `element_shape`, whatever the list says. TensorListStack makes a new axis
         instead.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -219,6 +223,8 @@ def tensor_list_concat(
     TensorListConcatV2 takes them, and their first sizes as an input. An empty list
     needs `element_shape`, whatever the list says. TensorListStack makes a new axis
     instead.
+
+    Gradient: registered.
 
     `TensorListConcat.create` in the current scope, with TensorListConcat.Options as
     keywords.

@@ -46,6 +46,8 @@ class TensorListConcatLists(TensorOp[TVariant]):
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: variant, `*b`. The joined lists.
 
@@ -87,6 +89,8 @@ class TensorListConcatLists(TensorOp[TVariant]):
         A list is a value, like any tensor: no op changes the one that it gets, each
         gives a new one back. No elements are copied for that, unless both are used
         further.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -151,6 +155,8 @@ def tensor_list_concat_lists(
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
+
+    Gradient: declared not differentiable.
 
     `TensorListConcatLists.create` in the current scope.
 

@@ -9,13 +9,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TIndex,
-        TInt64,
         TType,
         TVariant,
         TensorOperand,
@@ -71,6 +73,8 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
     that ends before such an element is refused. An empty list needs all sizes but the
     first from the list or from `element_shape`. TensorListStack makes a new axis
     instead.
+
+    Gradient: registered.
 
     `shape_type`: int32 or int64.
 
@@ -126,6 +130,8 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
         all sizes but the first from the list or from `element_shape`. TensorListStack
         makes a new axis instead.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -156,7 +162,16 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
         op: TensorListConcatV2[UElementDtype] = new(TensorListConcatV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(leading_dims) is EagerTensor
+                    or type(leading_dims) is int
+                    and -9223372036854775808 <= leading_dims <= 9223372036854775807
+                    or fits(TInt64, leading_dims)
+                )
+            ):
                 op.tensor, op.lengths = execute(
                     context[CURRENT],
                     "TensorListConcatV2",
@@ -205,6 +220,8 @@ def tensor_list_concat_v2(
     first from the list or from `element_shape`. TensorListStack makes a new axis
     instead.
 
+    Gradient: registered.
+
     `TensorListConcatV2.create` in the current scope.
 
     Args:
@@ -237,7 +254,16 @@ def tensor_list_concat_v2(
     fast_path_error = None
     _result: TensorListConcatV2Outputs[UElementDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(leading_dims) is EagerTensor
+                or type(leading_dims) is int
+                and -9223372036854775808 <= leading_dims <= 9223372036854775807
+                or fits(TInt64, leading_dims)
+            )
+        ):
             _result = TensorListConcatV2Outputs._make(
                 execute(
                     context[CURRENT],

@@ -50,6 +50,8 @@ class TensorListElementShape(TensorOp[ShapeType]):
     It is the shape that the list was made with, not that of what is in it: sizes that
     may differ are -1, and a scalar -1 stands for any shape.
 
+    Gradient: declared not differentiable.
+
     `shape_type`: int32 or int64.
 
     Attributes:
@@ -85,6 +87,8 @@ class TensorListElementShape(TensorOp[ShapeType]):
 
         It is the shape that the list was made with, not that of what is in it: sizes
         that may differ are -1, and a scalar -1 stands for any shape.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -137,6 +141,8 @@ def tensor_list_element_shape(
 
     It is the shape that the list was made with, not that of what is in it: sizes that
     may differ are -1, and a scalar -1 stands for any shape.
+
+    Gradient: declared not differentiable.
 
     `TensorListElementShape.create` in the current scope.
 

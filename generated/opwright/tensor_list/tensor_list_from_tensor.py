@@ -57,6 +57,8 @@ class TensorListFromTensor(TensorOp[TVariant]):
     value, like any tensor: no op changes the one that it gets, each gives a new one
     back. No elements are copied for that, unless both are used further.
 
+    Gradient: registered.
+
     `shape_type`: int32 or int64.
 
     Attributes:
@@ -97,6 +99,8 @@ class TensorListFromTensor(TensorOp[TVariant]):
         A scalar is refused, and an `element_shape` that the rows do not fit. A list is
         a value, like any tensor: no op changes the one that it gets, each gives a new
         one back. No elements are copied for that, unless both are used further.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -152,6 +156,8 @@ def tensor_list_from_tensor(
     A scalar is refused, and an `element_shape` that the rows do not fit. A list is a
     value, like any tensor: no op changes the one that it gets, each gives a new one
     back. No elements are copied for that, unless both are used further.
+
+    Gradient: registered.
 
     `TensorListFromTensor.create` in the current scope.
 

@@ -9,13 +9,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt32,
         TType,
         TVariant,
         TensorOperand,
@@ -56,6 +58,8 @@ class TensorListGather(TensorOp[ElementDtype]):
     refused. An element that was never set, as TensorListReserve leaves them, counts as
     zeros. Its shape has to be known in full, from the list, from `element_shape` or
     from other elements, or gathering it is refused.
+
+    Gradient: registered.
 
     Attributes:
         values: `element_dtype`, `m *e`. The elements, one above the other.
@@ -100,6 +104,8 @@ class TensorListGather(TensorOp[ElementDtype]):
         them, counts as zeros. Its shape has to be known in full, from the list, from
         `element_shape` or from other elements, or gathering it is refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,7 +134,22 @@ class TensorListGather(TensorOp[ElementDtype]):
         op: TensorListGather[UElementDtype] = new(TensorListGather)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+                and (
+                    type(element_shape) is EagerTensor
+                    or type(element_shape) is int
+                    and -2147483648 <= element_shape <= 2147483647
+                    or fits(TInt32, element_shape)
+                )
+            ):
                 op.values = execute(
                     context[CURRENT],
                     "TensorListGather",
@@ -172,6 +193,8 @@ def tensor_list_gather(
     zeros. Its shape has to be known in full, from the list, from `element_shape` or
     from other elements, or gathering it is refused.
 
+    Gradient: registered.
+
     `TensorListGather.create` in the current scope.
 
     Args:
@@ -202,7 +225,22 @@ def tensor_list_gather(
     fast_path_error = None
     _result: Output[UElementDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and (
+                type(element_shape) is EagerTensor
+                or type(element_shape) is int
+                and -2147483648 <= element_shape <= 2147483647
+                or fits(TInt32, element_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorListGather",

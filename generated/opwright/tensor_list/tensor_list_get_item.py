@@ -9,13 +9,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TIndex,
-        TInt32,
         TType,
         TVariant,
         TensorOperand,
@@ -60,6 +62,8 @@ class TensorListGetItem(TensorOp[ElementDtype]):
     reading it is refused.
 
     TensorListGather reads several, TensorListStack all.
+
+    Gradient: registered.
 
     `Tshape`: int32 or int64.
 
@@ -108,6 +112,8 @@ class TensorListGetItem(TensorOp[ElementDtype]):
 
         TensorListGather reads several, TensorListStack all.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,7 +140,22 @@ class TensorListGetItem(TensorOp[ElementDtype]):
         op: TensorListGetItem[UElementDtype] = new(TensorListGetItem)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -2147483648 <= index <= 2147483647
+                    or fits(TInt32, index)
+                )
+                and (
+                    type(element_shape) is EagerTensor
+                    or type(element_shape) is int
+                    and -2147483648 <= element_shape <= 2147483647
+                    or fits(TInt32, element_shape)
+                )
+            ):
                 op.item = execute(
                     context[CURRENT],
                     "TensorListGetItem",
@@ -179,6 +200,8 @@ def tensor_list_get_item(
 
     TensorListGather reads several, TensorListStack all.
 
+    Gradient: registered.
+
     `TensorListGetItem.create` in the current scope.
 
     Args:
@@ -207,7 +230,22 @@ def tensor_list_get_item(
     fast_path_error = None
     _result: Output[UElementDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -2147483648 <= index <= 2147483647
+                or fits(TInt32, index)
+            )
+            and (
+                type(element_shape) is EagerTensor
+                or type(element_shape) is int
+                and -2147483648 <= element_shape <= 2147483647
+                or fits(TInt32, element_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorListGetItem",

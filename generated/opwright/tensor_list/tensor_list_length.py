@@ -38,6 +38,8 @@ class TensorListLength(TensorOp[TInt32]):
     Elements that are still to be set are counted as well. For a nested list, this is
     the number of lists in it.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         length: int32, `scalar`. How many elements it has.
 
@@ -67,6 +69,8 @@ class TensorListLength(TensorOp[TInt32]):
 
         Elements that are still to be set are counted as well. For a nested list, this
         is the number of lists in it.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -107,6 +111,8 @@ def tensor_list_length(
 
     Elements that are still to be set are counted as well. For a nested list, this is
     the number of lists in it.
+
+    Gradient: declared not differentiable.
 
     `TensorListLength.create` in the current scope.
 

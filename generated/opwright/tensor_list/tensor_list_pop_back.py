@@ -9,13 +9,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt32,
         TType,
         TVariant,
         TensorOperand,
@@ -64,6 +66,8 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
     them, counts as zeros. Its shape has to be known in full, from the list or from
     `element_shape`, or popping it is refused. TensorListGetItem reads an element and
     keeps it.
+
+    Gradient: registered.
 
     Attributes:
         output_handle: variant, `scalar`. The list without its last element.
@@ -112,6 +116,8 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
         or from `element_shape`, or popping it is refused. TensorListGetItem reads an
         element and keeps it.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -139,7 +145,16 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
         op: TensorListPopBack[UElementDtype] = new(TensorListPopBack)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(element_shape) is EagerTensor
+                    or type(element_shape) is int
+                    and -2147483648 <= element_shape <= 2147483647
+                    or fits(TInt32, element_shape)
+                )
+            ):
                 op.output_handle, op.tensor = execute(
                     context[CURRENT],
                     "TensorListPopBack",
@@ -183,6 +198,8 @@ def tensor_list_pop_back(
     `element_shape`, or popping it is refused. TensorListGetItem reads an element and
     keeps it.
 
+    Gradient: registered.
+
     `TensorListPopBack.create` in the current scope.
 
     Args:
@@ -212,7 +229,16 @@ def tensor_list_pop_back(
     fast_path_error = None
     _result: TensorListPopBackOutputs[UElementDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(element_shape) is EagerTensor
+                or type(element_shape) is int
+                and -2147483648 <= element_shape <= 2147483647
+                or fits(TInt32, element_shape)
+            )
+        ):
             _result = TensorListPopBackOutputs._make(
                 execute(
                     context[CURRENT],

@@ -54,6 +54,8 @@ class TensorListPushBack(TensorOp[TVariant]):
     TensorListPushBackBatch adds to several lists at once, TensorListSetItem replaces an
     element.
 
+    Gradient: registered.
+
     Attributes:
         output_handle: variant, `scalar`. The list that results.
 
@@ -96,6 +98,8 @@ class TensorListPushBack(TensorOp[TVariant]):
         refused, and so is one more than `max_num_elements` of EmptyTensorList.
         TensorListPushBackBatch adds to several lists at once, TensorListSetItem
         replaces an element.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -148,6 +152,8 @@ def tensor_list_push_back(
     and so is one more than `max_num_elements` of EmptyTensorList.
     TensorListPushBackBatch adds to several lists at once, TensorListSetItem replaces an
     element.
+
+    Gradient: registered.
 
     `TensorListPushBack.create` in the current scope.
 

@@ -52,6 +52,8 @@ class TensorListPushBackBatch(TensorOp[TVariant]):
     of `tensor`, and an element shape that its rows fit. Another number of rows than of
     lists is refused. TensorListPushBack adds to one list.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output_handles: variant, `b`. The lists that result.
 
@@ -87,6 +89,8 @@ class TensorListPushBackBatch(TensorOp[TVariant]):
         List k gets row k of `tensor`. The lists stand in a vector; all must have the
         dtype of `tensor`, and an element shape that its rows fit. Another number of
         rows than of lists is refused. TensorListPushBack adds to one list.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -137,6 +141,8 @@ def tensor_list_push_back_batch(
     List k gets row k of `tensor`. The lists stand in a vector; all must have the dtype
     of `tensor`, and an element shape that its rows fit. Another number of rows than of
     lists is refused. TensorListPushBack adds to one list.
+
+    Gradient: declared not differentiable.
 
     `TensorListPushBackBatch.create` in the current scope.
 

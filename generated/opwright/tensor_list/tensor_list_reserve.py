@@ -11,28 +11,24 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TVariant,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never, TypeVar
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import (
-        AnyDType,
-        AnyDTypeLike,
-        Operand,
-        Output,
-        TIndex,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDType, AnyDTypeLike, Operand, Output, TIndex
 
 __all__ = ["TensorListReserve", "tensor_list_reserve"]
 
@@ -57,6 +53,8 @@ class TensorListReserve(TensorOp[TVariant]):
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further. A
     negative length is refused. EmptyTensorList begins with no elements.
+
+    Gradient: none registered.
 
     `shape_type`: int32 or int64.
 
@@ -102,6 +100,8 @@ class TensorListReserve(TensorOp[TVariant]):
         gives a new one back. No elements are copied for that, unless both are used
         further. A negative length is refused. EmptyTensorList begins with no elements.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -129,7 +129,16 @@ class TensorListReserve(TensorOp[TVariant]):
         op: TensorListReserve = new(TensorListReserve)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_elements) is EagerTensor
+                    or type(num_elements) is int
+                    and -2147483648 <= num_elements <= 2147483647
+                    or fits(TInt32, num_elements)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "TensorListReserve",
@@ -172,6 +181,8 @@ def tensor_list_reserve(
     new one back. No elements are copied for that, unless both are used further. A
     negative length is refused. EmptyTensorList begins with no elements.
 
+    Gradient: none registered.
+
     `TensorListReserve.create` in the current scope.
 
     Args:
@@ -201,7 +212,16 @@ def tensor_list_reserve(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_elements) is EagerTensor
+                or type(num_elements) is int
+                and -2147483648 <= num_elements <= 2147483647
+                or fits(TInt32, num_elements)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorListReserve",

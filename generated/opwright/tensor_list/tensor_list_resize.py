@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TVariant,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TInt32, TensorOperand
+    from opwright_runtime.gencode import Operand, Output, TensorOperand
 
 __all__ = ["TensorListResize", "tensor_list_resize"]
 
@@ -41,6 +44,8 @@ class TensorListResize(TensorOp[TVariant]):
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
+
+    Gradient: registered.
 
     Attributes:
         output_handle: variant, `scalar`. The list that results.
@@ -83,6 +88,8 @@ class TensorListResize(TensorOp[TVariant]):
         gives a new one back. No elements are copied for that, unless both are used
         further.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -109,7 +116,16 @@ class TensorListResize(TensorOp[TVariant]):
         op: TensorListResize = new(TensorListResize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.output_handle = execute(
                     context[CURRENT], "TensorListResize", None, input_handle, size
                 )
@@ -134,6 +150,8 @@ def tensor_list_resize(
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
+
+    Gradient: registered.
 
     `TensorListResize.create` in the current scope.
 
@@ -163,7 +181,16 @@ def tensor_list_resize(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "TensorListResize", name, input_handle, size
             )

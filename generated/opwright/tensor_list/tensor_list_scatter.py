@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TVariant,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TIndex,
-        TInt32,
         TType,
     )
 
@@ -58,6 +60,8 @@ class TensorListScatter(TensorOp[TVariant]):
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
+
+    Gradient: registered.
 
     `shape_type`: int32 or int64.
 
@@ -104,6 +108,8 @@ class TensorListScatter(TensorOp[TVariant]):
         gives a new one back. No elements are copied for that, unless both are used
         further.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,7 +134,16 @@ class TensorListScatter(TensorOp[TVariant]):
         op: TensorListScatter = new(TensorListScatter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.output_handle = execute(
                     context[CURRENT],
                     "TensorListScatter",
@@ -162,6 +177,8 @@ def tensor_list_scatter(
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
 
+    Gradient: registered.
+
     `TensorListScatter.create` in the current scope.
 
     Args:
@@ -188,7 +205,16 @@ def tensor_list_scatter(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorListScatter",

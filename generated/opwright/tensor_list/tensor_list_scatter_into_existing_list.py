@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TVariant,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
         TensorOperand,
     )
@@ -63,6 +65,8 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
 
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
+
+    Gradient: registered.
 
     Attributes:
         output_handle: variant, `scalar`. The list that results.
@@ -112,6 +116,8 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
         gives a new one back. No elements are copied for that, unless both are used
         further.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -136,7 +142,16 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
         op: TensorListScatterIntoExistingList = new(TensorListScatterIntoExistingList)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.output_handle = execute(
                     context[CURRENT],
                     "TensorListScatterIntoExistingList",
@@ -174,6 +189,8 @@ def tensor_list_scatter_into_existing_list(
     A list is a value, like any tensor: no op changes the one that it gets, each gives a
     new one back. No elements are copied for that, unless both are used further.
 
+    Gradient: registered.
+
     `TensorListScatterIntoExistingList.create` in the current scope.
 
     Args:
@@ -200,7 +217,16 @@ def tensor_list_scatter_into_existing_list(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorListScatterIntoExistingList",

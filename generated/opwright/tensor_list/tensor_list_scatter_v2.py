@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TVariant,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TIndex,
-        TInt32,
         TType,
     )
 
@@ -62,6 +64,8 @@ class TensorListScatterV2(TensorOp[TVariant]):
     that long, and indices beyond are refused. A list is a value, like any tensor: no op
     changes the one that it gets, each gives a new one back. No elements are copied for
     that, unless both are used further.
+
+    Gradient: registered.
 
     `shape_type`: int32 or int64.
 
@@ -109,6 +113,8 @@ class TensorListScatterV2(TensorOp[TVariant]):
         tensor: no op changes the one that it gets, each gives a new one back. No
         elements are copied for that, unless both are used further.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -135,7 +141,22 @@ class TensorListScatterV2(TensorOp[TVariant]):
         op: TensorListScatterV2 = new(TensorListScatterV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+                and (
+                    type(num_elements) is EagerTensor
+                    or type(num_elements) is int
+                    and -2147483648 <= num_elements <= 2147483647
+                    or fits(TInt32, num_elements)
+                )
+            ):
                 op.output_handle = execute(
                     context[CURRENT],
                     "TensorListScatterV2",
@@ -174,6 +195,8 @@ def tensor_list_scatter_v2(
     changes the one that it gets, each gives a new one back. No elements are copied for
     that, unless both are used further.
 
+    Gradient: registered.
+
     `TensorListScatterV2.create` in the current scope.
 
     Args:
@@ -202,7 +225,22 @@ def tensor_list_scatter_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and (
+                type(num_elements) is EagerTensor
+                or type(num_elements) is int
+                and -2147483648 <= num_elements <= 2147483647
+                or fits(TInt32, num_elements)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorListScatterV2",

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TVariant,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
         TensorOperand,
     )
@@ -62,6 +64,8 @@ class TensorListSetItem(TensorOp[TVariant]):
     between are still to be set: TensorListStack gives zeros for them. Do not pass a
     negative index with it, which is not refused and ends the process. An item of
     another dtype, or a shape that does not fit the list's, is refused.
+
+    Gradient: registered.
 
     Attributes:
         output_handle: variant, `scalar`. The list that results.
@@ -136,6 +140,8 @@ class TensorListSetItem(TensorOp[TVariant]):
         negative index with it, which is not refused and ends the process. An item of
         another dtype, or a shape that does not fit the list's, is refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -166,7 +172,16 @@ class TensorListSetItem(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -2147483648 <= index <= 2147483647
+                    or fits(TInt32, index)
+                )
+            ):
                 op.output_handle = execute(
                     context[CURRENT],
                     "TensorListSetItem",
@@ -213,6 +228,8 @@ def tensor_list_set_item(
     negative index with it, which is not refused and ends the process. An item of
     another dtype, or a shape that does not fit the list's, is refused.
 
+    Gradient: registered.
+
     `TensorListSetItem.create` in the current scope, with TensorListSetItem.Options as
     keywords.
 
@@ -244,7 +261,16 @@ def tensor_list_set_item(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -2147483648 <= index <= 2147483647
+                or fits(TInt32, index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorListSetItem",

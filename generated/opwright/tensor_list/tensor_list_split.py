@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TIndex,
-        TInt64,
         TType,
     )
 
@@ -59,6 +61,8 @@ class TensorListSplit(TensorOp[TVariant]):
     the first is not compared: begin it with -1 where lengths differ. A list is a value,
     like any tensor: no op changes the one that it gets, each gives a new one back. No
     elements are copied for that, unless both are used further.
+
+    Gradient: registered.
 
     `shape_type`: int32 or int64.
 
@@ -104,6 +108,8 @@ class TensorListSplit(TensorOp[TVariant]):
         a value, like any tensor: no op changes the one that it gets, each gives a new
         one back. No elements are copied for that, unless both are used further.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,7 +134,16 @@ class TensorListSplit(TensorOp[TVariant]):
         op: TensorListSplit = new(TensorListSplit)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lengths) is EagerTensor
+                    or type(lengths) is int
+                    and -9223372036854775808 <= lengths <= 9223372036854775807
+                    or fits(TInt64, lengths)
+                )
+            ):
                 op.output_handle = execute(
                     context[CURRENT],
                     "TensorListSplit",
@@ -163,6 +178,8 @@ def tensor_list_split(
     like any tensor: no op changes the one that it gets, each gives a new one back. No
     elements are copied for that, unless both are used further.
 
+    Gradient: registered.
+
     `TensorListSplit.create` in the current scope.
 
     Args:
@@ -189,7 +206,16 @@ def tensor_list_split(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lengths) is EagerTensor
+                or type(lengths) is int
+                and -9223372036854775808 <= lengths <= 9223372036854775807
+                or fits(TInt64, lengths)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorListSplit",

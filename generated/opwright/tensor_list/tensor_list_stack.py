@@ -9,15 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt32,
         TType,
         TVariant,
         TensorOperand,
@@ -62,6 +64,8 @@ class TensorListStack(TensorOp[ElementDtype]):
 
     An empty list gives a tensor without rows, if the shape of elements is known.
     Another length than `num_elements` is refused.
+
+    Gradient: registered.
 
     Attributes:
         tensor: `element_dtype`, `num_elements *e`. Element k as row k.
@@ -129,6 +133,8 @@ class TensorListStack(TensorOp[ElementDtype]):
         An empty list gives a tensor without rows, if the shape of elements is known.
         Another length than `num_elements` is refused.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -160,7 +166,16 @@ class TensorListStack(TensorOp[ElementDtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(element_shape) is EagerTensor
+                    or type(element_shape) is int
+                    and -2147483648 <= element_shape <= 2147483647
+                    or fits(TInt32, element_shape)
+                )
+            ):
                 op.tensor = execute(
                     context[CURRENT],
                     "TensorListStack",
@@ -212,6 +227,8 @@ def tensor_list_stack(
     An empty list gives a tensor without rows, if the shape of elements is known.
     Another length than `num_elements` is refused.
 
+    Gradient: registered.
+
     `TensorListStack.create` in the current scope, with TensorListStack.Options as
     keywords.
 
@@ -244,7 +261,16 @@ def tensor_list_stack(
     fast_path_error = None
     _result: Output[UElementDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(element_shape) is EagerTensor
+                or type(element_shape) is int
+                and -2147483648 <= element_shape <= 2147483647
+                or fits(TInt32, element_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TensorListStack",

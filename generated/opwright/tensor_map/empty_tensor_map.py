@@ -41,6 +41,8 @@ class EmptyTensorMap(TensorOp[TVariant]):
     Dtypes are not part of the map, but of the ops on it. For a table that many steps
     share, take MutableHashTableV2.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The empty map.
 
@@ -74,6 +76,8 @@ class EmptyTensorMap(TensorOp[TVariant]):
 
         Dtypes are not part of the map, but of the ops on it. For a table that many
         steps share, take MutableHashTableV2.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -114,6 +118,8 @@ def empty_tensor_map(*, name: str | None = None, **_unknown: Never) -> Output[TV
 
     Dtypes are not part of the map, but of the ops on it. For a table that many steps
     share, take MutableHashTableV2.
+
+    Gradient: none registered.
 
     `EmptyTensorMap.create` in the current scope.
 

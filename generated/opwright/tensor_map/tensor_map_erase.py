@@ -56,6 +56,8 @@ class TensorMapErase(TensorOp[TVariant]):
 
     `value_dtype` says what the entry has; nothing compares it.
 
+    Gradient: none registered.
+
     Attributes:
         output_handle: variant, `scalar`. The map without the entry.
 
@@ -96,6 +98,8 @@ class TensorMapErase(TensorOp[TVariant]):
         -0.0 not 0.0; values may be of any dtypes and shapes.
 
         `value_dtype` says what the entry has; nothing compares it.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -160,6 +164,8 @@ def tensor_map_erase(
     0.0; values may be of any dtypes and shapes.
 
     `value_dtype` says what the entry has; nothing compares it.
+
+    Gradient: none registered.
 
     `TensorMapErase.create` in the current scope.
 

@@ -53,6 +53,8 @@ class TensorMapHasKey(TensorOp[TBool]):
     by bit, so that nan finds nan, and -0.0 not 0.0; values may be of any dtypes and
     shapes.
 
+    Gradient: none registered.
+
     Attributes:
         has_key: bool, `scalar`. Whether there is such an entry.
 
@@ -88,6 +90,8 @@ class TensorMapHasKey(TensorOp[TBool]):
         gives a new one back. Keys are tensors, equal where dtype, shape and all
         elements are, bit by bit, so that nan finds nan, and -0.0 not 0.0; values may be
         of any dtypes and shapes.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,6 +140,8 @@ def tensor_map_has_key(
     new one back. Keys are tensors, equal where dtype, shape and all elements are, bit
     by bit, so that nan finds nan, and -0.0 not 0.0; values may be of any dtypes and
     shapes.
+
+    Gradient: none registered.
 
     `TensorMapHasKey.create` in the current scope.
 

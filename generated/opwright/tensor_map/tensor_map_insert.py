@@ -56,6 +56,8 @@ class TensorMapInsert(TensorOp[TVariant]):
 
     A value that replaces another may have another dtype and shape than it.
 
+    Gradient: none registered.
+
     Attributes:
         output_handle: variant, `scalar`. The map with the entry.
 
@@ -97,6 +99,8 @@ class TensorMapInsert(TensorOp[TVariant]):
         of any dtypes and shapes. Gradients reach the value.
 
         A value that replaces another may have another dtype and shape than it.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -149,6 +153,8 @@ def tensor_map_insert(
     shapes. Gradients reach the value.
 
     A value that replaces another may have another dtype and shape than it.
+
+    Gradient: none registered.
 
     `TensorMapInsert.create` in the current scope.
 

@@ -57,6 +57,8 @@ class TensorMapLookup(TensorOp[ValueDtype]):
     where dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0
     not 0.0; values may be of any dtypes and shapes.
 
+    Gradient: none registered.
+
     Attributes:
         value: `value_dtype`, `...`. The value, as it was inserted.
 
@@ -95,6 +97,8 @@ class TensorMapLookup(TensorOp[ValueDtype]):
         op changes the one that it gets, each gives a new one back. Keys are tensors,
         equal where dtype, shape and all elements are, bit by bit, so that nan finds
         nan, and -0.0 not 0.0; values may be of any dtypes and shapes.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -157,6 +161,8 @@ def tensor_map_lookup(
     changes the one that it gets, each gives a new one back. Keys are tensors, equal
     where dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0
     not 0.0; values may be of any dtypes and shapes.
+
+    Gradient: none registered.
 
     `TensorMapLookup.create` in the current scope.
 

@@ -40,6 +40,8 @@ class TensorMapSize(TensorOp[TInt32]):
     where dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0
     not 0.0; values may be of any dtypes and shapes.
 
+    Gradient: none registered.
+
     Attributes:
         size: int32, `scalar`. How many entries there are.
 
@@ -71,6 +73,8 @@ class TensorMapSize(TensorOp[TInt32]):
         tensor: no op changes the one that it gets, each gives a new one back. Keys are
         tensors, equal where dtype, shape and all elements are, bit by bit, so that nan
         finds nan, and -0.0 not 0.0; values may be of any dtypes and shapes.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -111,6 +115,8 @@ def tensor_map_size(
     op changes the one that it gets, each gives a new one back. Keys are tensors, equal
     where dtype, shape and all elements are, bit by bit, so that nan finds nan, and -0.0
     not 0.0; values may be of any dtypes and shapes.
+
+    Gradient: none registered.
 
     `TensorMapSize.create` in the current scope.
 

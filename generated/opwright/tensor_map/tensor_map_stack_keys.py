@@ -51,6 +51,8 @@ class TensorMapStackKeys(TensorOp[KeyDtype]):
     shape, and dtype `key_dtype`; else the op is refused, and so is an empty map, whose
     keys have no shape. TensorMapLookup reads the values.
 
+    Gradient: none registered.
+
     Attributes:
         keys: `key_dtype`, `_n ...`. The keys, one above the other.
 
@@ -85,6 +87,8 @@ class TensorMapStackKeys(TensorOp[KeyDtype]):
         Each key becomes a row, in no order that one could rely on. All must have the
         same shape, and dtype `key_dtype`; else the op is refused, and so is an empty
         map, whose keys have no shape. TensorMapLookup reads the values.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,6 +142,8 @@ def tensor_map_stack_keys(
     Each key becomes a row, in no order that one could rely on. All must have the same
     shape, and dtype `key_dtype`; else the op is refused, and so is an empty map, whose
     keys have no shape. TensorMapLookup reads the values.
+
+    Gradient: none registered.
 
     `TensorMapStackKeys.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TBool,
-        TInt32,
         TNumber,
     )
 
@@ -60,7 +62,7 @@ class AllToAll(TensorOp[T]):
     once; CollectiveAllToAllV2 is for CPUs and GPUs, XlaAllReduce and CrossReplicaSum
     add up.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
@@ -114,7 +116,7 @@ class AllToAll(TensorOp[T]):
         replicas at once; CollectiveAllToAllV2 is for CPUs and GPUs, XlaAllReduce and
         CrossReplicaSum add up.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -147,7 +149,16 @@ class AllToAll(TensorOp[T]):
         op: AllToAll[U] = new(AllToAll)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_assignment) is EagerTensor
+                    or type(group_assignment) is int
+                    and -2147483648 <= group_assignment <= 2147483647
+                    or fits(TInt32, group_assignment)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "AllToAll",
@@ -199,7 +210,7 @@ def all_to_all(
     once; CollectiveAllToAllV2 is for CPUs and GPUs, XlaAllReduce and CrossReplicaSum
     add up.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `AllToAll.create` in the current scope.
 
@@ -234,7 +245,16 @@ def all_to_all(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_assignment) is EagerTensor
+                or type(group_assignment) is int
+                and -2147483648 <= group_assignment <= 2147483647
+                or fits(TInt32, group_assignment)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "AllToAll",

@@ -42,7 +42,8 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
 
     Runs on the first host after ConfigureTPUEmbeddingMemory has run on every host.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `N`: at least 1.
 
@@ -82,7 +83,8 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
 
         Runs on the first host after ConfigureTPUEmbeddingMemory has run on every host.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -131,7 +133,8 @@ def collate_tpu_embedding_memory(
 
     Runs on the first host after ConfigureTPUEmbeddingMemory has run on every host.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `CollateTPUEmbeddingMemory.create` in the current scope.
 

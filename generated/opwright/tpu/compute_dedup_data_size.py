@@ -50,7 +50,7 @@ class ComputeDedupDataSize(TensorOp[TInt32]):
     ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica is
     not positive.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         num_elements: int32, `scalar`. Vectors in the tuple that
@@ -99,7 +99,7 @@ class ComputeDedupDataSize(TensorOp[TInt32]):
         ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica
         is not positive.
 
-        Stateful. opwright brings kernels for CPU.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -159,7 +159,7 @@ def compute_dedup_data_size(
     ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica is
     not positive.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `ComputeDedupDataSize.create` in the current scope.
 

@@ -56,7 +56,7 @@ class ComputeDedupDataSizeV2(TensorOp[TInt32]):
     ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica is
     not positive.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         num_elements: int32, `scalar`. Vectors in the tuple that
@@ -114,7 +114,7 @@ class ComputeDedupDataSizeV2(TensorOp[TInt32]):
         ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica
         is not positive.
 
-        Stateful. opwright brings kernels for CPU.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -204,7 +204,7 @@ def compute_dedup_data_size_v2(
     ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica is
     not positive.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `ComputeDedupDataSizeV2.create` in the current scope.
 

@@ -53,7 +53,7 @@ class ComputeDedupDataTupleMask(TensorOp[TInt32]):
     ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica is
     not positive.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         output_shape: int32, `_num_elements 2`. For each part of the tuple its type, 0
@@ -104,7 +104,7 @@ class ComputeDedupDataTupleMask(TensorOp[TInt32]):
         ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica
         is not positive.
 
-        Stateful. opwright brings kernels for CPU.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,7 +166,7 @@ def compute_dedup_data_tuple_mask(
     ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica is
     not positive.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `ComputeDedupDataTupleMask.create` in the current scope.
 

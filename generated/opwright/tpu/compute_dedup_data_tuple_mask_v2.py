@@ -59,7 +59,7 @@ class ComputeDedupDataTupleMaskV2(TensorOp[TInt32]):
     ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica is
     not positive.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         output_shape: int32, `_num_elements 2`. For each part of the tuple its type, 0
@@ -119,7 +119,7 @@ class ComputeDedupDataTupleMaskV2(TensorOp[TInt32]):
         ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica
         is not positive.
 
-        Stateful. opwright brings kernels for CPU.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -211,7 +211,7 @@ def compute_dedup_data_tuple_mask_v2(
     ConfigureTPUEmbedding; a table has 2^31 samples or more; num_cores_per_replica is
     not positive.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `ComputeDedupDataTupleMaskV2.create` in the current scope.
 

@@ -46,8 +46,8 @@ class ConfigureAndInitializeGlobalTPU(TensorOp[TInt32]):
     UpdateTaskIdAndGlobalCoreArray then numbers the tasks. ConfigureDistributedTPU is
     for one client that leads all hosts.
 
-    Stateful. TPU only: it starts the TPU runtime of a mesh of hosts;
-    ConfigureDistributedTPU runs here.
+    Stateful. Gradient: none registered. TPU only: it starts the TPU runtime of a mesh
+    of hosts; ConfigureDistributedTPU runs here.
 
     Attributes:
         output: int32, `_cores`. Global numbers of this host's TPU cores.
@@ -99,8 +99,8 @@ class ConfigureAndInitializeGlobalTPU(TensorOp[TInt32]):
         UpdateTaskIdAndGlobalCoreArray then numbers the tasks. ConfigureDistributedTPU
         is for one client that leads all hosts.
 
-        Stateful. TPU only: it starts the TPU runtime of a mesh of hosts;
-        ConfigureDistributedTPU runs here.
+        Stateful. Gradient: none registered. TPU only: it starts the TPU runtime of a
+        mesh of hosts; ConfigureDistributedTPU runs here.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -159,8 +159,8 @@ def configure_and_initialize_global_tpu(
     UpdateTaskIdAndGlobalCoreArray then numbers the tasks. ConfigureDistributedTPU is
     for one client that leads all hosts.
 
-    Stateful. TPU only: it starts the TPU runtime of a mesh of hosts;
-    ConfigureDistributedTPU runs here.
+    Stateful. Gradient: none registered. TPU only: it starts the TPU runtime of a mesh
+    of hosts; ConfigureDistributedTPU runs here.
 
     `ConfigureAndInitializeGlobalTPU.create` in the current scope, with
     ConfigureAndInitializeGlobalTPU.Options as keywords.

@@ -55,7 +55,8 @@ class ConfigureDistributedTPU(TensorOp[TString]):
     before is thrown away, with its tables. The topology is that of one host with one
     core.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         topology: string, `scalar`. Serialized tensorflow.tpu.TopologyProto of the chips
@@ -178,7 +179,8 @@ class ConfigureDistributedTPU(TensorOp[TString]):
         before is thrown away, with its tables. The topology is that of one host with
         one core.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -278,7 +280,8 @@ def configure_distributed_tpu(
     before is thrown away, with its tables. The topology is that of one host with one
     core.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `ConfigureDistributedTPU.create` in the current scope, with
     ConfigureDistributedTPU.Options as keywords.

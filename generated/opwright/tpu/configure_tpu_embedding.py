@@ -51,7 +51,8 @@ class ConfigureTPUEmbedding(Op):
 
     InvalidArgument: `config` is empty, or breaks one of these rules.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Example:
         >>> t = opwright.tpu
@@ -98,7 +99,8 @@ class ConfigureTPUEmbedding(Op):
 
         InvalidArgument: `config` is empty, or breaks one of these rules.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -160,7 +162,8 @@ def configure_tpu_embedding(
 
     InvalidArgument: `config` is empty, or breaks one of these rules.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `ConfigureTPUEmbedding.create` in the current scope: the operation in a graph, None
     eagerly.

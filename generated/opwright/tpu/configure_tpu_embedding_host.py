@@ -52,7 +52,8 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
     There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY; eager calls on
     the CPU and the GPU take an unspecified one for TRAINING.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         network_config: string, `scalar`. Opaque serialized address at which other hosts
@@ -102,7 +103,8 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
         Internal. There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY;
         eager calls on the CPU and the GPU take an unspecified one for TRAINING.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -169,7 +171,8 @@ def configure_tpu_embedding_host(
     There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY; eager calls on
     the CPU and the GPU take an unspecified one for TRAINING.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `ConfigureTPUEmbeddingHost.create` in the current scope.
 

@@ -40,7 +40,8 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
     Runs on every host after ExecuteTPUEmbeddingPartitioner. It allocates the memory
     that the plan asks for on the host's TPUs, and reports where.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         memory_config: string, `scalar`. Opaque serialized addresses and sizes of this
@@ -79,7 +80,8 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
         Runs on every host after ExecuteTPUEmbeddingPartitioner. It allocates the memory
         that the plan asks for on the host's TPUs, and reports where.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -126,7 +128,8 @@ def configure_tpu_embedding_memory(
     Runs on every host after ExecuteTPUEmbeddingPartitioner. It allocates the memory
     that the plan asks for on the host's TPUs, and reports where.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `ConfigureTPUEmbeddingMemory.create` in the current scope.
 

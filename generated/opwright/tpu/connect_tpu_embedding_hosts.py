@@ -40,7 +40,8 @@ class ConnectTPUEmbeddingHosts(Op):
     Runs on every host after ConfigureTPUEmbeddingHost has run on all of them. The hosts
     use the connections to agree on how a step is cut into minibatches.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `N`: at least 1.
 
@@ -74,7 +75,8 @@ class ConnectTPUEmbeddingHosts(Op):
         Runs on every host after ConfigureTPUEmbeddingHost has run on all of them. The
         hosts use the connections to agree on how a step is cut into minibatches.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,7 +121,8 @@ def connect_tpu_embedding_hosts(
     Runs on every host after ConfigureTPUEmbeddingHost has run on all of them. The hosts
     use the connections to agree on how a step is cut into minibatches.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `ConnectTPUEmbeddingHosts.create` in the current scope: the operation in a graph,
     None eagerly.

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
 
 __all__ = ["ConvertToCooTensor", "ConvertToCooTensorOutputs", "convert_to_coo_tensor"]
 
@@ -65,7 +68,7 @@ class ConvertToCooTensor(Op):
     ascend, or reach `sample_count`; the splits of a ragged one do not ascend from 0 to
     the number of ids; an id is negative; a weight is not finite.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         row_ids: int32, `_triples`. Sample of each triple.
@@ -130,7 +133,7 @@ class ConvertToCooTensor(Op):
         one do not ascend, or reach `sample_count`; the splits of a ragged one do not
         ascend from 0 to the number of ids; an id is negative; a weight is not finite.
 
-        Stateful. opwright brings kernels for CPU.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -164,7 +167,22 @@ class ConvertToCooTensor(Op):
         op: ConvertToCooTensor = new(ConvertToCooTensor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices_or_row_splits) is EagerTensor
+                    or type(indices_or_row_splits) is int
+                    and -2147483648 <= indices_or_row_splits <= 2147483647
+                    or fits(TInt32, indices_or_row_splits)
+                )
+                and (
+                    type(values) is EagerTensor
+                    or type(values) is int
+                    and -2147483648 <= values <= 2147483647
+                    or fits(TInt32, values)
+                )
+            ):
                 op.row_ids, op.col_ids, op.gains = execute(
                     context[CURRENT],
                     "ConvertToCooTensor",
@@ -220,7 +238,7 @@ def convert_to_coo_tensor(
     ascend, or reach `sample_count`; the splits of a ragged one do not ascend from 0 to
     the number of ids; an id is negative; a weight is not finite.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `ConvertToCooTensor.create` in the current scope.
 
@@ -256,7 +274,22 @@ def convert_to_coo_tensor(
     fast_path_error = None
     _result: ConvertToCooTensorOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices_or_row_splits) is EagerTensor
+                or type(indices_or_row_splits) is int
+                and -2147483648 <= indices_or_row_splits <= 2147483647
+                or fits(TInt32, indices_or_row_splits)
+            )
+            and (
+                type(values) is EagerTensor
+                or type(values) is int
+                and -2147483648 <= values <= 2147483647
+                or fits(TInt32, values)
+            )
+        ):
             _result = ConvertToCooTensorOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
 
 __all__ = [
     "ConvertToListOfSparseCoreCooTensors",
@@ -90,7 +93,7 @@ class ConvertToListOfSparseCoreCooTensors(Op):
     not divide `sample_count`, or if a row or a sample of the stack does not fit in
     int32.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         row_ids_list: list of `num_sc_per_chip` tensors, each int32, `_triples[i]`.
@@ -180,7 +183,7 @@ class ConvertToListOfSparseCoreCooTensors(Op):
         does not divide `sample_count`, or if a row or a sample of the stack does not
         fit in int32.
 
-        opwright brings kernels for CPU.
+        Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -234,7 +237,22 @@ class ConvertToListOfSparseCoreCooTensors(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices_or_row_splits) is EagerTensor
+                    or type(indices_or_row_splits) is int
+                    and -2147483648 <= indices_or_row_splits <= 2147483647
+                    or fits(TInt32, indices_or_row_splits)
+                )
+                and (
+                    type(values) is EagerTensor
+                    or type(values) is int
+                    and -2147483648 <= values <= 2147483647
+                    or fits(TInt32, values)
+                )
+            ):
                 op.row_ids_list, op.col_ids_list, op.gains_list = execute(
                     context[CURRENT],
                     "ConvertToListOfSparseCoreCooTensors",
@@ -330,7 +348,7 @@ def convert_to_list_of_sparse_core_coo_tensors(
     not divide `sample_count`, or if a row or a sample of the stack does not fit in
     int32.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `ConvertToListOfSparseCoreCooTensors.create` in the current scope.
 
@@ -383,7 +401,22 @@ def convert_to_list_of_sparse_core_coo_tensors(
     fast_path_error = None
     _result: ConvertToListOfSparseCoreCooTensorsOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices_or_row_splits) is EagerTensor
+                or type(indices_or_row_splits) is int
+                and -2147483648 <= indices_or_row_splits <= 2147483647
+                or fits(TInt32, indices_or_row_splits)
+            )
+            and (
+                type(values) is EagerTensor
+                or type(values) is int
+                and -2147483648 <= values <= 2147483647
+                or fits(TInt32, values)
+            )
+        ):
             _result = ConvertToListOfSparseCoreCooTensorsOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    TInt64,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,14 +30,7 @@ from typing_extensions import NamedTuple, Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import (
-        Operand,
-        Output,
-        StringLike,
-        TFloat32,
-        TInt32,
-        TInt64,
-    )
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
 
 __all__ = [
     "ConvertToSparseCoreCsrWrappedCooTensor",
@@ -88,7 +86,7 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
     `splits` is negative, makes more minibatches than there is room for, or several
     without counts of divisions; the ids do not fit and must not be dropped.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `num_sc_per_chip`: at least 1.
 
@@ -195,7 +193,7 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
         room for, or several without counts of divisions; the ids do not fit and must
         not be dropped.
 
-        opwright brings kernels for CPU.
+        Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -264,7 +262,25 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(sorted_row_ids_list)
+                    or fits(TInt32, sorted_row_ids_list)
+                )
+                and (
+                    all_tensors(sorted_col_ids_list)
+                    or fits(TInt32, sorted_col_ids_list)
+                )
+                and (all_tensors(id_counts_list) or fits(TInt32, id_counts_list))
+                and (
+                    type(splits) is EagerTensor
+                    or type(splits) is int
+                    and -9223372036854775808 <= splits <= 9223372036854775807
+                    or fits(TInt64, splits)
+                )
+            ):
                 (
                     op.row_pointers,
                     op.sorted_sample_ids,
@@ -360,7 +376,7 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
     `splits` is negative, makes more minibatches than there is room for, or several
     without counts of divisions; the ids do not fit and must not be dropped.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `ConvertToSparseCoreCsrWrappedCooTensor.create` in the current scope.
 
@@ -429,7 +445,19 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
     fast_path_error = None
     _result: ConvertToSparseCoreCsrWrappedCooTensorOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(sorted_row_ids_list) or fits(TInt32, sorted_row_ids_list))
+            and (all_tensors(sorted_col_ids_list) or fits(TInt32, sorted_col_ids_list))
+            and (all_tensors(id_counts_list) or fits(TInt32, id_counts_list))
+            and (
+                type(splits) is EagerTensor
+                or type(splits) is int
+                and -9223372036854775808 <= splits <= 9223372036854775807
+                or fits(TInt64, splits)
+            )
+        ):
             _result = ConvertToSparseCoreCsrWrappedCooTensorOutputs._make(
                 execute(
                     context[CURRENT],

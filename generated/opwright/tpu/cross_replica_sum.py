@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloating,
-        TInt32,
         TUint32,
     )
 
@@ -58,7 +60,7 @@ class CrossReplicaSum(TensorOp[T]):
     It has kernels only in programs that XLA compiles. XlaAllReduce takes minima,
     maxima, products and means as well; CollectiveReduceV2 is for CPUs and GPUs.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `T`: float16, bfloat16, float32, float64, int32 or uint32.
 
@@ -102,7 +104,7 @@ class CrossReplicaSum(TensorOp[T]):
         It has kernels only in programs that XLA compiles. XlaAllReduce takes minima,
         maxima, products and means as well; CollectiveReduceV2 is for CPUs and GPUs.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -126,7 +128,16 @@ class CrossReplicaSum(TensorOp[T]):
         op: CrossReplicaSum[U] = new(CrossReplicaSum)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_assignment) is EagerTensor
+                    or type(group_assignment) is int
+                    and -2147483648 <= group_assignment <= 2147483647
+                    or fits(TInt32, group_assignment)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "CrossReplicaSum", None, input, group_assignment
                 )
@@ -157,7 +168,7 @@ def cross_replica_sum(
     It has kernels only in programs that XLA compiles. XlaAllReduce takes minima,
     maxima, products and means as well; CollectiveReduceV2 is for CPUs and GPUs.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `CrossReplicaSum.create` in the current scope.
 
@@ -183,7 +194,16 @@ def cross_replica_sum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_assignment) is EagerTensor
+                or type(group_assignment) is int
+                and -2147483648 <= group_assignment <= 2147483647
+                or fits(TInt32, group_assignment)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "CrossReplicaSum", name, input, group_assignment
             )

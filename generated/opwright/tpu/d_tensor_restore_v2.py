@@ -59,7 +59,7 @@ class DTensorRestoreV2(Op):
     tf.experimental.dtensor's checkpoints make it; RestoreV2 reads checkpoints
     elsewhere.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         tensors: list of tensors of `dtypes`, `...`. The tensors, in the order of their
@@ -106,7 +106,7 @@ class DTensorRestoreV2(Op):
         tf.experimental.dtensor's checkpoints make it; RestoreV2 reads checkpoints
         elsewhere.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,7 +190,7 @@ def d_tensor_restore_v2(
     tf.experimental.dtensor's checkpoints make it; RestoreV2 reads checkpoints
     elsewhere.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DTensorRestoreV2.create` in the current scope.
 

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -37,7 +42,6 @@ if TYPE_CHECKING:
         TFloat32,
         TFloat64,
         TIndex,
-        TInt32,
         TString,
     )
     from typing_extensions import Self
@@ -98,7 +102,8 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
     TensorFlow's kernel reads `device_ordinal` the first time that the op runs, and
     keeps it.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `T1`: int32 or int64.
 
@@ -193,7 +198,8 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         TensorFlow's kernel reads `device_ordinal` the first time that the op runs, and
         keeps it.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -235,7 +241,24 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(device_ordinal) is EagerTensor
+                    or type(device_ordinal) is int
+                    and -2147483648 <= device_ordinal <= 2147483647
+                    or fits(TInt32, device_ordinal)
+                )
+                and (
+                    all_tensors(sample_indices_or_row_splits)
+                    or fit_together(TInt32, sample_indices_or_row_splits)
+                )
+                and (
+                    all_tensors(embedding_indices)
+                    or fit_together(TInt32, embedding_indices)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch",
@@ -309,7 +332,8 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
     TensorFlow's kernel reads `device_ordinal` the first time that the op runs, and
     keeps it.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope, with
     DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords: the operation in
@@ -349,7 +373,24 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(device_ordinal) is EagerTensor
+                or type(device_ordinal) is int
+                and -2147483648 <= device_ordinal <= 2147483647
+                or fits(TInt32, device_ordinal)
+            )
+            and (
+                all_tensors(sample_indices_or_row_splits)
+                or fit_together(TInt32, sample_indices_or_row_splits)
+            )
+            and (
+                all_tensors(embedding_indices)
+                or fit_together(TInt32, embedding_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch",

@@ -14,10 +14,13 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -90,7 +93,8 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
     id outside of its table does is implementation-defined. int64 ids are read as int32,
     double weights as float32.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `T1`: int32 or int64.
 
@@ -188,7 +192,8 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         an id outside of its table does is implementation-defined. int64 ids are read as
         int32, double weights as float32.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -233,7 +238,18 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(sample_indices_or_row_splits)
+                    or fit_together(TInt32, sample_indices_or_row_splits)
+                )
+                and (
+                    all_tensors(embedding_indices)
+                    or fit_together(TInt32, embedding_indices)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "EnqueueTPUEmbeddingArbitraryTensorBatch",
@@ -302,7 +318,8 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
     id outside of its table does is implementation-defined. int64 ids are read as int32,
     double weights as float32.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `EnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope, with
     EnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords: the operation in a
@@ -345,7 +362,18 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                all_tensors(sample_indices_or_row_splits)
+                or fit_together(TInt32, sample_indices_or_row_splits)
+            )
+            and (
+                all_tensors(embedding_indices)
+                or fit_together(TInt32, embedding_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "EnqueueTPUEmbeddingArbitraryTensorBatch",

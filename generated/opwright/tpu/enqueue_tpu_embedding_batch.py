@@ -62,7 +62,8 @@ class EnqueueTPUEmbeddingBatch(Op):
     InvalidArgument, when the graph is built: there are combiners, but not one an input.
     The other enqueue ops take tensors, which need no message.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `N`: at least 1.
 
@@ -141,7 +142,8 @@ class EnqueueTPUEmbeddingBatch(Op):
         InvalidArgument, when the graph is built: there are combiners, but not one an
         input. The other enqueue ops take tensors, which need no message.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -229,7 +231,8 @@ def enqueue_tpu_embedding_batch(
     InvalidArgument, when the graph is built: there are combiners, but not one an input.
     The other enqueue ops take tensors, which need no message.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `EnqueueTPUEmbeddingBatch.create` in the current scope, with
     EnqueueTPUEmbeddingBatch.Options as keywords: the operation in a graph, None

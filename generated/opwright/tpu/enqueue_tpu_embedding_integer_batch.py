@@ -14,10 +14,13 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         StringOperand,
-        TInt32,
         TString,
     )
     from typing_extensions import Self
@@ -62,7 +64,8 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
     InvalidArgument: `mode_override` is none of the allowed ones. What an id outside of
     its table does is implementation-defined.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `N`: at least 1.
 
@@ -132,7 +135,8 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
         InvalidArgument: `mode_override` is none of the allowed ones. What an id outside
         of its table does is implementation-defined.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,7 +170,11 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(batch) or fits(TInt32, batch))
+            ):
                 execute(
                     context[CURRENT],
                     "EnqueueTPUEmbeddingIntegerBatch",
@@ -213,7 +221,8 @@ def enqueue_tpu_embedding_integer_batch(
     InvalidArgument: `mode_override` is none of the allowed ones. What an id outside of
     its table does is implementation-defined.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `EnqueueTPUEmbeddingIntegerBatch.create` in the current scope, with
     EnqueueTPUEmbeddingIntegerBatch.Options as keywords: the operation in a graph, None
@@ -248,7 +257,11 @@ def enqueue_tpu_embedding_integer_batch(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(batch) or fits(TInt32, batch))
+        ):
             _result = execute(
                 context[CURRENT],
                 "EnqueueTPUEmbeddingIntegerBatch",

@@ -14,10 +14,13 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -93,7 +96,8 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
     id outside of its table does is implementation-defined. int64 ids are read as int32,
     double weights as float32.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `T1`: int32 or int64.
 
@@ -218,7 +222,8 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
         an id outside of its table does is implementation-defined. int64 ids are read as
         int32, double weights as float32.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -268,7 +273,15 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(sample_splits) or fit_together(TInt32, sample_splits))
+                and (
+                    all_tensors(embedding_indices)
+                    or fit_together(TInt32, embedding_indices)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "EnqueueTPUEmbeddingRaggedTensorBatch",
@@ -347,7 +360,8 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
     id outside of its table does is implementation-defined. int64 ids are read as int32,
     double weights as float32.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `EnqueueTPUEmbeddingRaggedTensorBatch.create` in the current scope, with
     EnqueueTPUEmbeddingRaggedTensorBatch.Options as keywords: the operation in a graph,
@@ -395,7 +409,15 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(sample_splits) or fit_together(TInt32, sample_splits))
+            and (
+                all_tensors(embedding_indices)
+                or fit_together(TInt32, embedding_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "EnqueueTPUEmbeddingRaggedTensorBatch",

@@ -12,10 +12,13 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -89,7 +92,8 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
 
     InvalidArgument, when the graph is built: there are combiners, but not one a table.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `T1`: int32 or int64.
 
@@ -191,7 +195,8 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
         InvalidArgument, when the graph is built: there are combiners, but not one a
         table.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -232,7 +237,17 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(sample_indices) or fit_together(TInt32, sample_indices)
+                )
+                and (
+                    all_tensors(embedding_indices)
+                    or fit_together(TInt32, embedding_indices)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "EnqueueTPUEmbeddingSparseBatch",
@@ -300,7 +315,8 @@ def enqueue_tpu_embedding_sparse_batch(
 
     InvalidArgument, when the graph is built: there are combiners, but not one a table.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `EnqueueTPUEmbeddingSparseBatch.create` in the current scope, with
     EnqueueTPUEmbeddingSparseBatch.Options as keywords: the operation in a graph, None
@@ -341,7 +357,15 @@ def enqueue_tpu_embedding_sparse_batch(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(sample_indices) or fit_together(TInt32, sample_indices))
+            and (
+                all_tensors(embedding_indices)
+                or fit_together(TInt32, embedding_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "EnqueueTPUEmbeddingSparseBatch",

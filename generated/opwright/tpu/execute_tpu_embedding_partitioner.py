@@ -46,7 +46,8 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
     There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY; eager calls on
     the CPU and the GPU take an unspecified one for TRAINING.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         common_config: string, `scalar`. Opaque serialized plan, for the other setup
@@ -89,7 +90,8 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
         Internal. There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY;
         eager calls on the CPU and the GPU take an unspecified one for TRAINING.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,7 +146,8 @@ def execute_tpu_embedding_partitioner(
     There its mode has to be INFERENCE, TRAINING or BACKWARD_PASS_ONLY; eager calls on
     the CPU and the GPU take an unspecified one for TRAINING.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `ExecuteTPUEmbeddingPartitioner.create` in the current scope.
 

@@ -43,7 +43,8 @@ class FinalizeTPUEmbedding(Op):
 
     NotFound: the TPU system is not configured on this host.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Example:
         >>> t, _ = opwright.tpu, opwright.tpu.configure_distributed_tpu()
@@ -79,7 +80,8 @@ class FinalizeTPUEmbedding(Op):
 
         NotFound: the TPU system is not configured on this host.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -133,7 +135,8 @@ def finalize_tpu_embedding(
 
     NotFound: the TPU system is not configured on this host.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `FinalizeTPUEmbedding.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -53,7 +53,8 @@ class FinalizeTPUEmbeddingV2(Op):
     It returns both as well, for the ops with a V2 in their name, which take them as
     attrs because the process that compiles them does not share that state.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         embedding_partitions: string, `scalar`. Opaque serialized partitioning of the
@@ -102,7 +103,8 @@ class FinalizeTPUEmbeddingV2(Op):
         It returns both as well, for the ops with a V2 in their name, which take them as
         attrs because the process that compiles them does not share that state.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -164,7 +166,8 @@ def finalize_tpu_embedding_v2(
     It returns both as well, for the ops with a V2 in their name, which take them as
     attrs because the process that compiles them does not share that state.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `FinalizeTPUEmbeddingV2.create` in the current scope.
 

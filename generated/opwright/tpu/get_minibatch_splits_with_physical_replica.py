@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         StringLike,
         StringOperand,
         TFloat32,
-        TInt32,
         TInt64,
         TString,
     )
@@ -81,8 +83,8 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
     ConvertToSparseCoreCsrWrappedCooTensor do without a compiled program, and run on
     CPUs.
 
-    Stateful. TPU only: the limits that it cuts batches by are those of a compiled TPU
-    program, which its key names.
+    Stateful. Gradient: none registered. TPU only: the limits that it cuts batches by
+    are those of a compiled TPU program, which its key names.
 
     Attributes:
         sorted_row_ids: int32, `_sorted`. Samples, in the order of shards.
@@ -166,8 +168,8 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
         and ConvertToSparseCoreCsrWrappedCooTensor do without a compiled program, and
         run on CPUs.
 
-        Stateful. TPU only: the limits that it cuts batches by are those of a compiled
-        TPU program, which its key names.
+        Stateful. Gradient: none registered. TPU only: the limits that it cuts batches
+        by are those of a compiled TPU program, which its key names.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -215,7 +217,22 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_ids) is EagerTensor
+                    or type(row_ids) is int
+                    and -2147483648 <= row_ids <= 2147483647
+                    or fits(TInt32, row_ids)
+                )
+                and (
+                    type(col_ids) is EagerTensor
+                    or type(col_ids) is int
+                    and -2147483648 <= col_ids <= 2147483647
+                    or fits(TInt32, col_ids)
+                )
+            ):
                 (
                     op.sorted_row_ids,
                     op.sorted_col_ids,
@@ -295,8 +312,8 @@ def get_minibatch_splits_with_physical_replica(
     ConvertToSparseCoreCsrWrappedCooTensor do without a compiled program, and run on
     CPUs.
 
-    Stateful. TPU only: the limits that it cuts batches by are those of a compiled TPU
-    program, which its key names.
+    Stateful. Gradient: none registered. TPU only: the limits that it cuts batches by
+    are those of a compiled TPU program, which its key names.
 
     `GetMinibatchSplitsWithPhysicalReplica.create` in the current scope.
 
@@ -342,7 +359,22 @@ def get_minibatch_splits_with_physical_replica(
     fast_path_error = None
     _result: GetMinibatchSplitsWithPhysicalReplicaOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_ids) is EagerTensor
+                or type(row_ids) is int
+                and -2147483648 <= row_ids <= 2147483647
+                or fits(TInt32, row_ids)
+            )
+            and (
+                type(col_ids) is EagerTensor
+                or type(col_ids) is int
+                and -2147483648 <= col_ids <= 2147483647
+                or fits(TInt32, col_ids)
+            )
+        ):
             _result = GetMinibatchSplitsWithPhysicalReplicaOutputs._make(
                 execute(
                     context[CURRENT],

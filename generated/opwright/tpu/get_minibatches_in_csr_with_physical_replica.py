@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,8 +32,6 @@ if TYPE_CHECKING:
         StringLike,
         StringOperand,
         TFloat32,
-        TInt32,
-        TInt64,
         TString,
     )
 
@@ -83,8 +85,8 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
     The older form of the SparseCore input pipeline, which asks the compiled program for
     its limits. ConvertToSparseCoreCsrWrappedCooTensor needs none, and runs on CPUs.
 
-    Stateful. TPU only: the limits that it cuts batches by are those of a compiled TPU
-    program, which its key names.
+    Stateful. Gradient: none registered. TPU only: the limits that it cuts batches by
+    are those of a compiled TPU program, which its key names.
 
     Attributes:
         row_pointers: int32,
@@ -179,8 +181,8 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
         for its limits. ConvertToSparseCoreCsrWrappedCooTensor needs none, and runs on
         CPUs.
 
-        Stateful. TPU only: the limits that it cuts batches by are those of a compiled
-        TPU program, which its key names.
+        Stateful. Gradient: none registered. TPU only: the limits that it cuts batches
+        by are those of a compiled TPU program, which its key names.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -241,7 +243,34 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_ids) is EagerTensor
+                    or type(row_ids) is int
+                    and -2147483648 <= row_ids <= 2147483647
+                    or fits(TInt32, row_ids)
+                )
+                and (
+                    type(col_ids) is EagerTensor
+                    or type(col_ids) is int
+                    and -2147483648 <= col_ids <= 2147483647
+                    or fits(TInt32, col_ids)
+                )
+                and (
+                    type(splits) is EagerTensor
+                    or type(splits) is int
+                    and -9223372036854775808 <= splits <= 9223372036854775807
+                    or fits(TInt64, splits)
+                )
+                and (
+                    type(id_counts) is EagerTensor
+                    or type(id_counts) is int
+                    and -2147483648 <= id_counts <= 2147483647
+                    or fits(TInt32, id_counts)
+                )
+            ):
                 (
                     op.row_pointers,
                     op.sorted_sample_ids,
@@ -331,8 +360,8 @@ def get_minibatches_in_csr_with_physical_replica(
     The older form of the SparseCore input pipeline, which asks the compiled program for
     its limits. ConvertToSparseCoreCsrWrappedCooTensor needs none, and runs on CPUs.
 
-    Stateful. TPU only: the limits that it cuts batches by are those of a compiled TPU
-    program, which its key names.
+    Stateful. Gradient: none registered. TPU only: the limits that it cuts batches by
+    are those of a compiled TPU program, which its key names.
 
     `GetMinibatchesInCsrWithPhysicalReplica.create` in the current scope.
 
@@ -392,7 +421,34 @@ def get_minibatches_in_csr_with_physical_replica(
     fast_path_error = None
     _result: GetMinibatchesInCsrWithPhysicalReplicaOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_ids) is EagerTensor
+                or type(row_ids) is int
+                and -2147483648 <= row_ids <= 2147483647
+                or fits(TInt32, row_ids)
+            )
+            and (
+                type(col_ids) is EagerTensor
+                or type(col_ids) is int
+                and -2147483648 <= col_ids <= 2147483647
+                or fits(TInt32, col_ids)
+            )
+            and (
+                type(splits) is EagerTensor
+                or type(splits) is int
+                and -9223372036854775808 <= splits <= 9223372036854775807
+                or fits(TInt64, splits)
+            )
+            and (
+                type(id_counts) is EagerTensor
+                or type(id_counts) is int
+                and -2147483648 <= id_counts <= 2147483647
+                or fits(TInt32, id_counts)
+            )
+        ):
             _result = GetMinibatchesInCsrWithPhysicalReplicaOutputs._make(
                 execute(
                     context[CURRENT],

@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -24,7 +27,7 @@ from typing_extensions import NamedTuple, Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
 
 __all__ = [
     "GetStatsFromListOfSparseCoreCooTensors",
@@ -72,7 +75,7 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
     does not have an element a feature, a sample or a row is negative, a row is not
     below `table_vocab_size`.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `N`: at least 1.
 
@@ -138,7 +141,7 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
         `col_offset_list` does not have an element a feature, a sample or a row is
         negative, a row is not below `table_vocab_size`.
 
-        opwright brings kernels for CPU.
+        Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -183,7 +186,12 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(row_ids_list) or fits(TInt32, row_ids_list))
+                and (all_tensors(col_ids_list) or fits(TInt32, col_ids_list))
+            ):
                 op.max_ids_per_sparse_core, op.max_unique_ids_per_sparse_core = execute(
                     context[CURRENT],
                     "GetStatsFromListOfSparseCoreCooTensors",
@@ -256,7 +264,7 @@ def get_stats_from_list_of_sparse_core_coo_tensors(
     does not have an element a feature, a sample or a row is negative, a row is not
     below `table_vocab_size`.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `GetStatsFromListOfSparseCoreCooTensors.create` in the current scope.
 
@@ -301,7 +309,12 @@ def get_stats_from_list_of_sparse_core_coo_tensors(
     fast_path_error = None
     _result: GetStatsFromListOfSparseCoreCooTensorsOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(row_ids_list) or fits(TInt32, row_ids_list))
+            and (all_tensors(col_ids_list) or fits(TInt32, col_ids_list))
+        ):
             _result = GetStatsFromListOfSparseCoreCooTensorsOutputs._make(
                 execute(
                     context[CURRENT],

@@ -36,7 +36,8 @@ class GetTpuTaskId(TensorOp[TInt32]):
     After ConfigureAndInitializeGlobalTPU; UpdateTaskIdAndGlobalCoreArray maps these
     numbers to the clients of a DTensor mesh.
 
-    TPU only: it asks the TPU runtime which task of a mesh this is.
+    Gradient: none registered. TPU only: it asks the TPU runtime which task of a mesh
+    this is.
 
     Attributes:
         tpu_task_id: int32, `scalar`. The task's number, from 0.
@@ -66,7 +67,8 @@ class GetTpuTaskId(TensorOp[TInt32]):
         After ConfigureAndInitializeGlobalTPU; UpdateTaskIdAndGlobalCoreArray maps these
         numbers to the clients of a DTensor mesh.
 
-        TPU only: it asks the TPU runtime which task of a mesh this is.
+        Gradient: none registered. TPU only: it asks the TPU runtime which task of a
+        mesh this is.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -102,7 +104,8 @@ def get_tpu_task_id(*, name: str | None = None, **_unknown: Never) -> Output[TIn
     After ConfigureAndInitializeGlobalTPU; UpdateTaskIdAndGlobalCoreArray maps these
     numbers to the clients of a DTensor mesh.
 
-    TPU only: it asks the TPU runtime which task of a mesh this is.
+    Gradient: none registered. TPU only: it asks the TPU runtime which task of a mesh
+    this is.
 
     `GetTpuTaskId.create` in the current scope.
 

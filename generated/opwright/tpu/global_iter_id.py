@@ -37,7 +37,8 @@ class GlobalIterId(TensorOp[TInt64]):
     count to agree on minibatches of one step. It is not the step counter of a training
     loop.
 
-    Stateful. TPU only: it asks the TPU runtime for its count of steps.
+    Stateful. Gradient: none registered. TPU only: it asks the TPU runtime for its count
+    of steps.
 
     Attributes:
         iter_id: int64, `scalar`. Steps so far, as the runtime counts them.
@@ -68,7 +69,8 @@ class GlobalIterId(TensorOp[TInt64]):
         the count to agree on minibatches of one step. It is not the step counter of a
         training loop.
 
-        Stateful. TPU only: it asks the TPU runtime for its count of steps.
+        Stateful. Gradient: none registered. TPU only: it asks the TPU runtime for its
+        count of steps.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -105,7 +107,8 @@ def global_iter_id(*, name: str | None = None, **_unknown: Never) -> Output[TInt
     count to agree on minibatches of one step. It is not the step counter of a training
     loop.
 
-    Stateful. TPU only: it asks the TPU runtime for its count of steps.
+    Stateful. Gradient: none registered. TPU only: it asks the TPU runtime for its count
+    of steps.
 
     `GlobalIterId.create` in the current scope.
 

@@ -57,7 +57,7 @@ class InfeedDequeue(TensorOp[Dtype]):
     Dtype and shape are part of the compiled program, so they have to be known, and
     those of what was enqueued: nothing checks that they are.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `*shape`. What the host enqueued.
@@ -95,7 +95,7 @@ class InfeedDequeue(TensorOp[Dtype]):
         Dtype and shape are part of the compiled program, so they have to be known, and
         those of what was enqueued: nothing checks that they are.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -152,7 +152,7 @@ def infeed_dequeue(
     Dtype and shape are part of the compiled program, so they have to be known, and
     those of what was enqueued: nothing checks that they are.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `InfeedDequeue.create` in the current scope.
 

@@ -55,7 +55,7 @@ class InfeedDequeueTuple(Op):
     those of what was put in: nothing checks that they are. InfeedDequeue takes a single
     tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         outputs: list of tensors of `dtypes`, `*shapes[i]`. What the host put in, in its
@@ -94,7 +94,7 @@ class InfeedDequeueTuple(Op):
         and those of what was put in: nothing checks that they are. InfeedDequeue takes
         a single tensor.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,7 +156,7 @@ def infeed_dequeue_tuple(
     those of what was put in: nothing checks that they are. InfeedDequeue takes a single
     tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `InfeedDequeueTuple.create` in the current scope.
 

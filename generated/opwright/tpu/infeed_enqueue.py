@@ -62,7 +62,7 @@ class InfeedEnqueue(Op):
     A tensor of another shape than `shape` is refused. InfeedEnqueueTuple puts several
     in at once, InfeedEnqueuePrelinearizedBuffer one that was laid out before.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> @tf.function
@@ -129,7 +129,7 @@ class InfeedEnqueue(Op):
         several in at once, InfeedEnqueuePrelinearizedBuffer one that was laid out
         before.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,7 +206,7 @@ def infeed_enqueue(
     A tensor of another shape than `shape` is refused. InfeedEnqueueTuple puts several
     in at once, InfeedEnqueuePrelinearizedBuffer one that was laid out before.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `InfeedEnqueue.create` in the current scope, with InfeedEnqueue.Options as keywords:
     the operation in a graph, None eagerly.

@@ -45,6 +45,8 @@ class InfeedEnqueuePrelinearizedBuffer(Op):
     time, in a data pipeline on other threads. The program takes it out by InfeedDequeue
     or InfeedDequeueTuple.
 
+    Gradient: none registered.
+
     Example:
         >>> @tf.function
         ... def feed(images):
@@ -94,6 +96,8 @@ class InfeedEnqueuePrelinearizedBuffer(Op):
         the TPU wants; this op only hands the buffer over. So that work can be done
         ahead of time, in a data pipeline on other threads. The program takes it out by
         InfeedDequeue or InfeedDequeueTuple.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -152,6 +156,8 @@ def infeed_enqueue_prelinearized_buffer(
     TPU wants; this op only hands the buffer over. So that work can be done ahead of
     time, in a data pipeline on other threads. The program takes it out by InfeedDequeue
     or InfeedDequeueTuple.
+
+    Gradient: none registered.
 
     `InfeedEnqueuePrelinearizedBuffer.create` in the current scope, with
     InfeedEnqueuePrelinearizedBuffer.Options as keywords: the operation in a graph, None

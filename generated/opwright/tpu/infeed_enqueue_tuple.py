@@ -59,7 +59,7 @@ class InfeedEnqueueTuple(Op):
     Tensors whose shapes are not `shapes` are refused. InfeedEnqueue is for a single
     one.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `dtypes`: at least 1 value.
 
@@ -126,7 +126,7 @@ class InfeedEnqueueTuple(Op):
         Tensors whose shapes are not `shapes` are refused. InfeedEnqueue is for a single
         one.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,7 +205,7 @@ def infeed_enqueue_tuple(
     Tensors whose shapes are not `shapes` are refused. InfeedEnqueue is for a single
     one.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `InfeedEnqueueTuple.create` in the current scope, with InfeedEnqueueTuple.Options as
     keywords: the operation in a graph, None eagerly.

@@ -42,7 +42,8 @@ class IsTPUEmbeddingInitialized(TensorOp[TBool]):
     Programs ask before they run ConfigureTPUEmbedding, so as not to set the engine up
     twice.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         is_tpu_embedding_initialized: bool, `scalar`. True after a setup, as long as the
@@ -101,7 +102,8 @@ class IsTPUEmbeddingInitialized(TensorOp[TBool]):
         Programs ask before they run ConfigureTPUEmbedding, so as not to set the engine
         up twice.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -157,7 +159,8 @@ def is_tpu_embedding_initialized(
     Programs ask before they run ConfigureTPUEmbedding, so as not to set the engine up
     twice.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `IsTPUEmbeddingInitialized.create` in the current scope, with
     IsTPUEmbeddingInitialized.Options as keywords.

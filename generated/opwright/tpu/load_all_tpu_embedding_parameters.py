@@ -73,7 +73,8 @@ class LoadAllTPUEmbeddingParameters(Op):
     graph is built, a `config` that does not parse or has another number of tables is
     Internal instead.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `NumTables`: at least 1.
 
@@ -143,7 +144,8 @@ class LoadAllTPUEmbeddingParameters(Op):
         While a graph is built, a `config` that does not parse or has another number of
         tables is Internal instead.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -271,7 +273,8 @@ def load_all_tpu_embedding_parameters(
     graph is built, a `config` that does not parse or has another number of tables is
     Internal instead.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `LoadAllTPUEmbeddingParameters.create` in the current scope: the operation in a
     graph, None eagerly.

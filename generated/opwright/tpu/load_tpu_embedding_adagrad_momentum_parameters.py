@@ -80,7 +80,8 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Example:
         >>> t, w, e = opwright.tpu, [[1.0], [2.0]], tf.tpu.experimental.embedding
@@ -180,7 +181,8 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
         the shapes differ; the table is unknown, or has another optimizer. NotFound or
         AlreadyExists: another table has no such op, or this one has two.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -299,7 +301,8 @@ def load_tpu_embedding_adagrad_momentum_parameters(
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `LoadTPUEmbeddingAdagradMomentumParameters.create` in the current scope, with
     LoadTPUEmbeddingAdagradMomentumParameters.Options as keywords: the operation in a

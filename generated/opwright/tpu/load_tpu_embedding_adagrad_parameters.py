@@ -73,7 +73,8 @@ class LoadTPUEmbeddingAdagradParameters(Op):
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Example:
         >>> t, embedding = opwright.tpu, tf.tpu.experimental.embedding
@@ -167,7 +168,8 @@ class LoadTPUEmbeddingAdagradParameters(Op):
         the shapes differ; the table is unknown, or has another optimizer. NotFound or
         AlreadyExists: another table has no such op, or this one has two.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -277,7 +279,8 @@ def load_tpu_embedding_adagrad_parameters(
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `LoadTPUEmbeddingAdagradParameters.create` in the current scope, with
     LoadTPUEmbeddingAdagradParameters.Options as keywords: the operation in a graph,

@@ -80,7 +80,8 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Example:
         >>> t, w = opwright.tpu, [[1.0], [2.0]]
@@ -180,7 +181,8 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
         the shapes differ; the table is unknown, or has another optimizer. NotFound or
         AlreadyExists: another table has no such op, or this one has two.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -299,7 +301,8 @@ def load_tpu_embedding_centered_rms_prop_parameters(
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `LoadTPUEmbeddingCenteredRMSPropParameters.create` in the current scope, with
     LoadTPUEmbeddingCenteredRMSPropParameters.Options as keywords: the operation in a

@@ -79,7 +79,8 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Example:
         >>> counts = opwright.tpu.FrequencyEstimator(lambda: 7.0, 0.1, 100.0, 2.0)
@@ -174,7 +175,8 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
         the shapes differ; the table is unknown, or has another optimizer. NotFound or
         AlreadyExists: another table has no such op, or this one has two.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -288,7 +290,8 @@ def load_tpu_embedding_frequency_estimator_parameters(
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `LoadTPUEmbeddingFrequencyEstimatorParameters.create` in the current scope, with
     LoadTPUEmbeddingFrequencyEstimatorParameters.Options as keywords: the operation in a

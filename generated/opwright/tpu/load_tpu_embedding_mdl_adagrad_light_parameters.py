@@ -78,7 +78,8 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Example:
         >>> t = opwright.tpu.EmbeddingTable("t", 1, 1, opwright.tpu.Momentum(0.1), 1)
@@ -175,7 +176,8 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
         the shapes differ; the table is unknown, or has another optimizer. NotFound or
         AlreadyExists: another table has no such op, or this one has two.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -294,7 +296,8 @@ def load_tpu_embedding_mdl_adagrad_light_parameters(
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `LoadTPUEmbeddingMDLAdagradLightParameters.create` in the current scope, with
     LoadTPUEmbeddingMDLAdagradLightParameters.Options as keywords: the operation in a

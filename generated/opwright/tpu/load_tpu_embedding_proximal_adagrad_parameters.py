@@ -78,7 +78,8 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Example:
         >>> t, w = opwright.tpu, [[1.0], [2.0]]
@@ -175,7 +176,8 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
         the shapes differ; the table is unknown, or has another optimizer. NotFound or
         AlreadyExists: another table has no such op, or this one has two.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -290,7 +292,8 @@ def load_tpu_embedding_proximal_adagrad_parameters(
     shapes differ; the table is unknown, or has another optimizer. NotFound or
     AlreadyExists: another table has no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `LoadTPUEmbeddingProximalAdagradParameters.create` in the current scope, with
     LoadTPUEmbeddingProximalAdagradParameters.Options as keywords: the operation in a

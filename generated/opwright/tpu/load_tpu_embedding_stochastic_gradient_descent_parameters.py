@@ -76,7 +76,8 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
     is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
     no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Example:
         >>> t, w, e = opwright.tpu, [[1.0], [2.0]], tf.tpu.experimental.embedding
@@ -167,7 +168,8 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
         table is unknown, or has another optimizer. NotFound or AlreadyExists: another
         table has no such op, or this one has two.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -274,7 +276,8 @@ def load_tpu_embedding_stochastic_gradient_descent_parameters(
     is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
     no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `LoadTPUEmbeddingStochasticGradientDescentParameters.create` in the current scope,
     with LoadTPUEmbeddingStochasticGradientDescentParameters.Options as keywords: the

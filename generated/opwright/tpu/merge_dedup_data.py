@@ -77,7 +77,7 @@ class MergeDedupData(TensorOp[TVariant]):
     or the mask does not parse or has a type other than 0 and 1; with sharding, a length
     that the cores of a replica do not divide.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `integer_type`: int32, int64, uint32 or uint64.
 
@@ -155,7 +155,7 @@ class MergeDedupData(TensorOp[TVariant]):
         mask, or the mask does not parse or has a type other than 0 and 1; with
         sharding, a length that the cores of a replica do not divide.
 
-        opwright brings kernels for CPU.
+        Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -241,7 +241,7 @@ def merge_dedup_data(
     or the mask does not parse or has a type other than 0 and 1; with sharding, a length
     that the cores of a replica do not divide.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `MergeDedupData.create` in the current scope, with MergeDedupData.Options as
     keywords.

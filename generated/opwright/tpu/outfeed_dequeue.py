@@ -59,7 +59,7 @@ class OutfeedDequeue(TensorOp[Dtype]):
     Dtype and shape have to be those of what the program put in. OutfeedDequeueV2 takes
     the core as an input, so that one function serves all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `*shape`. What the program put in.
@@ -119,7 +119,7 @@ class OutfeedDequeue(TensorOp[Dtype]):
         Dtype and shape have to be those of what the program put in. OutfeedDequeueV2
         takes the core as an input, so that one function serves all.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -191,7 +191,7 @@ def outfeed_dequeue(
     Dtype and shape have to be those of what the program put in. OutfeedDequeueV2 takes
     the core as an input, so that one function serves all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OutfeedDequeue.create` in the current scope, with OutfeedDequeue.Options as
     keywords.

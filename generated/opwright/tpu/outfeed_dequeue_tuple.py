@@ -57,7 +57,7 @@ class OutfeedDequeueTuple(Op):
     Dtypes and shapes have to be those of what the program put in. OutfeedDequeueTupleV2
     takes the core as an input, so that one function serves all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         outputs: list of tensors of `dtypes`, `*shapes[i]`. What the program put in.
@@ -119,7 +119,7 @@ class OutfeedDequeueTuple(Op):
         OutfeedDequeueTupleV2 takes the core as an input, so that one function serves
         all.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,7 +193,7 @@ def outfeed_dequeue_tuple(
     Dtypes and shapes have to be those of what the program put in. OutfeedDequeueTupleV2
     takes the core as an input, so that one function serves all.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OutfeedDequeueTuple.create` in the current scope, with OutfeedDequeueTuple.Options
     as keywords.

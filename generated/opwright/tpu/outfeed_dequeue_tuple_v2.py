@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     as_dtypes,
     as_shapes,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt32,
         TensorShape,
     )
 
@@ -58,7 +60,7 @@ class OutfeedDequeueTupleV2(Op):
     Dtypes and shapes have to be those of what the program put in. OutfeedDequeueTuple
     is the same with the core as an attr.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         outputs: list of tensors of `dtypes`, `*shapes[i]`. What the program put in.
@@ -99,7 +101,7 @@ class OutfeedDequeueTupleV2(Op):
         Dtypes and shapes have to be those of what the program put in.
         OutfeedDequeueTuple is the same with the core as an attr.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -125,7 +127,16 @@ class OutfeedDequeueTupleV2(Op):
         op: OutfeedDequeueTupleV2 = new(OutfeedDequeueTupleV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(device_ordinal) is EagerTensor
+                    or type(device_ordinal) is int
+                    and -2147483648 <= device_ordinal <= 2147483647
+                    or fits(TInt32, device_ordinal)
+                )
+            ):
                 op.outputs = execute(
                     context[CURRENT],
                     "OutfeedDequeueTupleV2",
@@ -165,7 +176,7 @@ def outfeed_dequeue_tuple_v2(
     Dtypes and shapes have to be those of what the program put in. OutfeedDequeueTuple
     is the same with the core as an attr.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OutfeedDequeueTupleV2.create` in the current scope.
 
@@ -192,7 +203,16 @@ def outfeed_dequeue_tuple_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(device_ordinal) is EagerTensor
+                or type(device_ordinal) is int
+                and -2147483648 <= device_ordinal <= 2147483647
+                or fits(TInt32, device_ordinal)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "OutfeedDequeueTupleV2",

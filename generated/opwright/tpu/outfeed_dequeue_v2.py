@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     as_shape,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt32,
         TType,
         TensorShape,
     )
@@ -58,7 +60,7 @@ class OutfeedDequeueV2(TensorOp[Dtype]):
     Dtype and shape have to be those of what the program put in. OutfeedDequeue is the
     same with the core as an attr.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `dtype`, `*shape`. What the program put in.
@@ -98,7 +100,7 @@ class OutfeedDequeueV2(TensorOp[Dtype]):
         Dtype and shape have to be those of what the program put in. OutfeedDequeue is
         the same with the core as an attr.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -122,7 +124,16 @@ class OutfeedDequeueV2(TensorOp[Dtype]):
         op: OutfeedDequeueV2[UDtype] = new(OutfeedDequeueV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(device_ordinal) is EagerTensor
+                    or type(device_ordinal) is int
+                    and -2147483648 <= device_ordinal <= 2147483647
+                    or fits(TInt32, device_ordinal)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "OutfeedDequeueV2",
@@ -159,7 +170,7 @@ def outfeed_dequeue_v2(
     Dtype and shape have to be those of what the program put in. OutfeedDequeue is the
     same with the core as an attr.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OutfeedDequeueV2.create` in the current scope.
 
@@ -185,7 +196,16 @@ def outfeed_dequeue_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(device_ordinal) is EagerTensor
+                or type(device_ordinal) is int
+                and -2147483648 <= device_ordinal <= 2147483647
+                or fits(TInt32, device_ordinal)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "OutfeedDequeueV2",

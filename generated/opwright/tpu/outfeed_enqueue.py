@@ -48,7 +48,7 @@ class OutfeedEnqueue(Op):
     summaries leave a loop on the TPU before it has ended. OutfeedEnqueueTuple puts
     several in, in one piece.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -76,7 +76,7 @@ class OutfeedEnqueue(Op):
         and summaries leave a loop on the TPU before it has ended. OutfeedEnqueueTuple
         puts several in, in one piece.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -115,7 +115,7 @@ def outfeed_enqueue(
     summaries leave a loop on the TPU before it has ended. OutfeedEnqueueTuple puts
     several in, in one piece.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OutfeedEnqueue.create` in the current scope: the operation in a graph, None
     eagerly.

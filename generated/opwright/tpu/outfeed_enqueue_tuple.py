@@ -42,7 +42,7 @@ class OutfeedEnqueueTuple(Op):
     The host takes them out together, with OutfeedDequeueTuple, while the program goes
     on. OutfeedEnqueue puts in a single tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `dtypes`: at least 1 value.
 
@@ -73,7 +73,7 @@ class OutfeedEnqueueTuple(Op):
         The host takes them out together, with OutfeedDequeueTuple, while the program
         goes on. OutfeedEnqueue puts in a single tensor.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -114,7 +114,7 @@ def outfeed_enqueue_tuple(
     The host takes them out together, with OutfeedDequeueTuple, while the program goes
     on. OutfeedEnqueue puts in a single tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `OutfeedEnqueueTuple.create` in the current scope: the operation in a graph, None
     eagerly.

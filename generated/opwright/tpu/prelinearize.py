@@ -58,6 +58,8 @@ class Prelinearize(TensorOp[TVariant]):
     of another shape than `shape` is refused. InfeedEnqueue does both at once, on the
     step's own time.
 
+    Gradient: none registered.
+
     Attributes:
         output: variant, `scalar`. Its bytes, in the TPU's order.
 
@@ -116,6 +118,8 @@ class Prelinearize(TensorOp[TVariant]):
         The result is opaque, and only InfeedEnqueuePrelinearizedBuffer takes it. A
         tensor of another shape than `shape` is refused. InfeedEnqueue does both at
         once, on the step's own time.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -182,6 +186,8 @@ def prelinearize(
     The result is opaque, and only InfeedEnqueuePrelinearizedBuffer takes it. A tensor
     of another shape than `shape` is refused. InfeedEnqueue does both at once, on the
     step's own time.
+
+    Gradient: none registered.
 
     `Prelinearize.create` in the current scope, with Prelinearize.Options as keywords.
 

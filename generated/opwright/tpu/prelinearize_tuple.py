@@ -55,6 +55,8 @@ class PrelinearizeTuple(TensorOp[TVariant]):
     The result is opaque, and only InfeedEnqueuePrelinearizedBuffer takes it. Tensors of
     other shapes than `shapes` are refused.
 
+    Gradient: none registered.
+
     `dtypes`: at least 1 value.
 
     Attributes:
@@ -112,6 +114,8 @@ class PrelinearizeTuple(TensorOp[TVariant]):
         What Prelinearize does, for tensors that one InfeedDequeueTuple takes out
         together. The result is opaque, and only InfeedEnqueuePrelinearizedBuffer takes
         it. Tensors of other shapes than `shapes` are refused.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -179,6 +183,8 @@ def prelinearize_tuple(
     What Prelinearize does, for tensors that one InfeedDequeueTuple takes out together.
     The result is opaque, and only InfeedEnqueuePrelinearizedBuffer takes it. Tensors of
     other shapes than `shapes` are refused.
+
+    Gradient: none registered.
 
     `PrelinearizeTuple.create` in the current scope, with PrelinearizeTuple.Options as
     keywords.

@@ -53,7 +53,8 @@ class RecvTPUEmbeddingActivations(Op):
     InvalidArgument, when the graph is built: `config` does not parse, or `num_outputs`
     is not the number of features, or tables, in it.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         outputs: list of `num_outputs` tensors, each float32, `... _dimension`. Combined
@@ -107,7 +108,8 @@ class RecvTPUEmbeddingActivations(Op):
         InvalidArgument, when the graph is built: `config` does not parse, or
         `num_outputs` is not the number of features, or tables, in it.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -177,7 +179,8 @@ def recv_tpu_embedding_activations(
     InvalidArgument, when the graph is built: `config` does not parse, or `num_outputs`
     is not the number of features, or tables, in it.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `RecvTPUEmbeddingActivations.create` in the current scope.
 

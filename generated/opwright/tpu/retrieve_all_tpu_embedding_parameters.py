@@ -72,7 +72,8 @@ class RetrieveAllTPUEmbeddingParameters(Op):
     without an optimizer; `shard_id` is not below `num_shards`. While a graph is built,
     a `config` that does not parse or has another number of tables is Internal instead.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         parameters: list of `NumTables` tensors, each float32, `_rows _dimension`. Rows
@@ -170,7 +171,8 @@ class RetrieveAllTPUEmbeddingParameters(Op):
         is built, a `config` that does not parse or has another number of tables is
         Internal instead.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -291,7 +293,8 @@ def retrieve_all_tpu_embedding_parameters(
     without an optimizer; `shard_id` is not below `num_shards`. While a graph is built,
     a `config` that does not parse or has another number of tables is Internal instead.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `RetrieveAllTPUEmbeddingParameters.create` in the current scope.
 

@@ -83,7 +83,8 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
     is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
     no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         parameters: float32, `_rows _dimension`. Estimated steps between two lookups, w.
@@ -181,7 +182,8 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
         table is unknown, or has another optimizer. NotFound or AlreadyExists: another
         table has no such op, or this one has two.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -294,7 +296,8 @@ def retrieve_tpu_embedding_frequency_estimator_parameters(
     is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
     no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `RetrieveTPUEmbeddingFrequencyEstimatorParameters.create` in the current scope, with
     RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options as keywords.

@@ -86,7 +86,8 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
     is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
     no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         parameters: float32, `_rows _dimension`. Rows of the table, w.
@@ -192,7 +193,8 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
         table is unknown, or has another optimizer. NotFound or AlreadyExists: another
         table has no such op, or this one has two.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -308,7 +310,8 @@ def retrieve_tpu_embedding_ftrl_parameters(
     is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
     no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `RetrieveTPUEmbeddingFTRLParameters.create` in the current scope, with
     RetrieveTPUEmbeddingFTRLParameters.Options as keywords.

@@ -80,7 +80,8 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
     is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
     no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         parameters: float32, `_rows _dimension`. Rows of the table, w.
@@ -176,7 +177,8 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
         table is unknown, or has another optimizer. NotFound or AlreadyExists: another
         table has no such op, or this one has two.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -286,7 +288,8 @@ def retrieve_tpu_embedding_momentum_parameters(
     is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
     no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `RetrieveTPUEmbeddingMomentumParameters.create` in the current scope, with
     RetrieveTPUEmbeddingMomentumParameters.Options as keywords.

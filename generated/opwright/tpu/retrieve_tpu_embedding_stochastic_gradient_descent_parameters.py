@@ -68,7 +68,8 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(TensorOp[TFloat32]
     is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
     no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         parameters: float32, `_rows _dimension`. Rows of the table, w.
@@ -161,7 +162,8 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(TensorOp[TFloat32]
         table is unknown, or has another optimizer. NotFound or AlreadyExists: another
         table has no such op, or this one has two.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -270,7 +272,8 @@ def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
     is unknown, or has another optimizer. NotFound or AlreadyExists: another table has
     no such op, or this one has two.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `RetrieveTPUEmbeddingStochasticGradientDescentParameters.create` in the current
     scope, with RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options as

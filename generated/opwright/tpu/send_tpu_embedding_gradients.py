@@ -61,7 +61,8 @@ class SendTPUEmbeddingGradients(Op):
     configuration. FailedPrecondition: no step awaits gradients, or a table has no
     learning rate. Unimplemented: a table's optimizer is one whose update is not public.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `N`: at least 1.
 
@@ -114,7 +115,8 @@ class SendTPUEmbeddingGradients(Op):
         learning rate. Unimplemented: a table's optimizer is one whose update is not
         public.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -184,7 +186,8 @@ def send_tpu_embedding_gradients(
     configuration. FailedPrecondition: no step awaits gradients, or a table has no
     learning rate. Unimplemented: a table's optimizer is one whose update is not public.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `SendTPUEmbeddingGradients.create` in the current scope: the operation in a graph,
     None eagerly.

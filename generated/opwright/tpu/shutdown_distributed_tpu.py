@@ -37,7 +37,8 @@ class ShutdownDistributedTPU(Op):
 
     A system that was not set up is left as it is.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Example:
         >>> _ = opwright.tpu.configure_distributed_tpu()
@@ -65,7 +66,8 @@ class ShutdownDistributedTPU(Op):
 
         A system that was not set up is left as it is.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -103,7 +105,8 @@ def shutdown_distributed_tpu(
 
     A system that was not set up is left as it is.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `ShutdownDistributedTPU.create` in the current scope: the operation in a graph, None
     eagerly.

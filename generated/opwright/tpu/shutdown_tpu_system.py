@@ -38,7 +38,8 @@ class ShutdownTPUSystem(TensorOp[TBool]):
 
     On the CPU it cannot fail: the result is true, also where no system was set up.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     Attributes:
         success: bool, `scalar`. True, where the system is down; an error says so
@@ -72,7 +73,8 @@ class ShutdownTPUSystem(TensorOp[TBool]):
 
         On the CPU it cannot fail: the result is true, also where no system was set up.
 
-        Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
+        GPU if it is built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -111,7 +113,8 @@ def shutdown_tpu_system(*, name: str | None = None, **_unknown: Never) -> Output
 
     On the CPU it cannot fail: the result is true, also where no system was set up.
 
-    Stateful. opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
+    it is built with CUDA.
 
     `ShutdownTPUSystem.create` in the current scope.
 

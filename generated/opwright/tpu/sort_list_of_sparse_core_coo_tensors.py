@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -24,7 +27,7 @@ from typing_extensions import NamedTuple, Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
 
 __all__ = [
     "SortListOfSparseCoreCooTensors",
@@ -78,7 +81,7 @@ class SortListOfSparseCoreCooTensors(Op):
     below `table_vocab_size`, or a shard gets more triples or distinct rows than the
     limits allow.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `N`: at least 1.
 
@@ -155,7 +158,7 @@ class SortListOfSparseCoreCooTensors(Op):
         negative, a row is not below `table_vocab_size`, or a shard gets more triples or
         distinct rows than the limits allow.
 
-        opwright brings kernels for CPU.
+        Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,7 +208,12 @@ class SortListOfSparseCoreCooTensors(Op):
         op: SortListOfSparseCoreCooTensors = new(SortListOfSparseCoreCooTensors)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(row_ids_list) or fits(TInt32, row_ids_list))
+                and (all_tensors(col_ids_list) or fits(TInt32, col_ids_list))
+            ):
                 op.sorted_row_ids, op.sorted_col_ids, op.sorted_gains, op.id_counts = (
                     execute(
                         context[CURRENT],
@@ -290,7 +298,7 @@ def sort_list_of_sparse_core_coo_tensors(
     below `table_vocab_size`, or a shard gets more triples or distinct rows than the
     limits allow.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `SortListOfSparseCoreCooTensors.create` in the current scope.
 
@@ -341,7 +349,12 @@ def sort_list_of_sparse_core_coo_tensors(
     fast_path_error = None
     _result: SortListOfSparseCoreCooTensorsOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(row_ids_list) or fits(TInt32, row_ids_list))
+            and (all_tensors(col_ids_list) or fits(TInt32, col_ids_list))
+        ):
             _result = SortListOfSparseCoreCooTensorsOutputs._make(
                 execute(
                     context[CURRENT],

@@ -91,7 +91,7 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
     and 1, or does not have a row for each part; or a part of the tuple is not a vector,
     or on the CPU not one of the length and dtype that the mask says.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `integer_type`: int32, int64, uint32 or uint64.
 
@@ -177,7 +177,7 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
         0 and 1, or does not have a row for each part; or a part of the tuple is not a
         vector, or on the CPU not one of the length and dtype that the mask says.
 
-        opwright brings kernels for CPU.
+        Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -282,7 +282,7 @@ def split_dedup_data(
     and 1, or does not have a row for each part; or a part of the tuple is not a vector,
     or on the CPU not one of the length and dtype that the mask says.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `SplitDedupData.create` in the current scope, with SplitDedupData.Options as
     keywords.

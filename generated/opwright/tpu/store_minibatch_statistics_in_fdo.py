@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         StringOperand,
-        TInt32,
         TString,
     )
 
@@ -57,8 +59,8 @@ class StoreMinibatchStatisticsInFdo(Op):
     GetMinibatchSplitsWithPhysicalReplica counts them;
     GetStatsFromListOfSparseCoreCooTensors counts without a compiled program.
 
-    Stateful. TPU only: what it stores is for the compiler of the TPU program that its
-    key names.
+    Stateful. Gradient: none registered. TPU only: what it stores is for the compiler of
+    the TPU program that its key names.
 
     Example:
         >>> @tf.function
@@ -100,8 +102,8 @@ class StoreMinibatchStatisticsInFdo(Op):
         GetMinibatchSplitsWithPhysicalReplica counts them;
         GetStatsFromListOfSparseCoreCooTensors counts without a compiled program.
 
-        Stateful. TPU only: what it stores is for the compiler of the TPU program that
-        its key names.
+        Stateful. Gradient: none registered. TPU only: what it stores is for the
+        compiler of the TPU program that its key names.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,7 +134,22 @@ class StoreMinibatchStatisticsInFdo(Op):
         op: StoreMinibatchStatisticsInFdo = new(StoreMinibatchStatisticsInFdo)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_ids) is EagerTensor
+                    or type(max_ids) is int
+                    and -2147483648 <= max_ids <= 2147483647
+                    or fits(TInt32, max_ids)
+                )
+                and (
+                    type(max_uniques) is EagerTensor
+                    or type(max_uniques) is int
+                    and -2147483648 <= max_uniques <= 2147483647
+                    or fits(TInt32, max_uniques)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "StoreMinibatchStatisticsInFdo",
@@ -193,8 +210,8 @@ def store_minibatch_statistics_in_fdo(
     GetMinibatchSplitsWithPhysicalReplica counts them;
     GetStatsFromListOfSparseCoreCooTensors counts without a compiled program.
 
-    Stateful. TPU only: what it stores is for the compiler of the TPU program that its
-    key names.
+    Stateful. Gradient: none registered. TPU only: what it stores is for the compiler of
+    the TPU program that its key names.
 
     `StoreMinibatchStatisticsInFdo.create` in the current scope: the operation in a
     graph, None eagerly.
@@ -226,7 +243,22 @@ def store_minibatch_statistics_in_fdo(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_ids) is EagerTensor
+                or type(max_ids) is int
+                and -2147483648 <= max_ids <= 2147483647
+                or fits(TInt32, max_ids)
+            )
+            and (
+                type(max_uniques) is EagerTensor
+                or type(max_uniques) is int
+                and -2147483648 <= max_uniques <= 2147483647
+                or fits(TInt32, max_uniques)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StoreMinibatchStatisticsInFdo",

@@ -47,7 +47,7 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
     dynamic up to the padding. SparseCore input pipelines use both to copy only what a
     batch fills.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: at least 1 value.
 
@@ -84,7 +84,7 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
         dynamic up to the padding. SparseCore input pipelines use both to copy only what
         a batch fills.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -133,7 +133,7 @@ def tpu_annotate_tensors_with_dynamic_shape(
     dynamic up to the padding. SparseCore input pipelines use both to copy only what a
     batch fills.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TPUAnnotateTensorsWithDynamicShape.create` in the current scope.
 

@@ -39,6 +39,8 @@ class TPUCompilationResult(TensorOp[TString]):
     where all went well. It exists in graphs only: without the rewrite there is no
     kernel.
 
+    Gradient: none registered.
+
     Attributes:
         output: string, `scalar`. A serialized tensorflow.tpu.CompilationResultProto.
 
@@ -69,6 +71,8 @@ class TPUCompilationResult(TensorOp[TString]):
         TPUCompile in its place. The serialized tensorflow.tpu.CompilationResultProto
         has an empty message where all went well. It exists in graphs only: without the
         rewrite there is no kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -109,6 +113,8 @@ def tpu_compilation_result(
     its place. The serialized tensorflow.tpu.CompilationResultProto has an empty message
     where all went well. It exists in graphs only: without the rewrite there is no
     kernel.
+
+    Gradient: none registered.
 
     `TPUCompilationResult.create` in the current scope.
 

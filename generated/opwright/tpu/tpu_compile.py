@@ -11,9 +11,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt64,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         TBool,
-        TInt64,
         TString,
     )
 
@@ -71,7 +73,7 @@ class TPUCompile(Op):
     TPUCompileSucceededAssert looks at. tf.function with jit_compile=True needs none of
     these ops.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         compilation_status: string, `scalar`. A serialized
@@ -129,7 +131,7 @@ class TPUCompile(Op):
         TPUCompileSucceededAssert looks at. tf.function with jit_compile=True needs none
         of these ops.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,7 +169,11 @@ class TPUCompile(Op):
         op: TPUCompile = new(TPUCompile)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(dynamic_shapes) or fits(TInt64, dynamic_shapes))
+            ):
                 op.compilation_status, op.program, op.may_modify_variables = execute(
                     context[CURRENT],
                     "TPUCompile",
@@ -219,7 +225,7 @@ def tpu_compile(
     TPUCompileSucceededAssert looks at. tf.function with jit_compile=True needs none of
     these ops.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TPUCompile.create` in the current scope.
 
@@ -258,7 +264,11 @@ def tpu_compile(
     fast_path_error = None
     _result: TPUCompileOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(dynamic_shapes) or fits(TInt64, dynamic_shapes))
+        ):
             _result = TPUCompileOutputs._make(
                 execute(
                     context[CURRENT],

@@ -39,7 +39,7 @@ class TPUCompileSucceededAssert(Op):
     computation; programs do not call it. Ops that run the program come after it, by
     control dependencies.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> @tf.function
@@ -69,7 +69,7 @@ class TPUCompileSucceededAssert(Op):
         replicated computation; programs do not call it. Ops that run the program come
         after it, by control dependencies.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -113,7 +113,7 @@ def tpu_compile_succeeded_assert(
     computation; programs do not call it. Ops that run the program come after it, by
     control dependencies.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TPUCompileSucceededAssert.create` in the current scope: the operation in a graph,
     None eagerly.

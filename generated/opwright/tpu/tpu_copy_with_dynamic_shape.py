@@ -11,9 +11,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -22,14 +25,7 @@ from typing_extensions import Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import (
-        AnyDType,
-        AnyOperand,
-        DType,
-        Operand,
-        Output,
-        TInt32,
-    )
+    from opwright_runtime.gencode import AnyDType, AnyOperand, DType, Operand, Output
 
 __all__ = ["TPUCopyWithDynamicShape", "tpu_copy_with_dynamic_shape"]
 
@@ -50,7 +46,7 @@ class TPUCopyWithDynamicShape(Op):
     tensor on the device is padding. The program that uses the result has to be told, by
     TPUAnnotateTensorsWithDynamicShape.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: at least 1 value.
 
@@ -90,7 +86,7 @@ class TPUCopyWithDynamicShape(Op):
         the tensor on the device is padding. The program that uses the result has to be
         told, by TPUAnnotateTensorsWithDynamicShape.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -116,7 +112,11 @@ class TPUCopyWithDynamicShape(Op):
         op: TPUCopyWithDynamicShape = new(TPUCopyWithDynamicShape)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(unpadded_sizes) or fits(TInt32, unpadded_sizes))
+            ):
                 op.tpu_tensors = execute(
                     context[CURRENT],
                     "TPUCopyWithDynamicShape",
@@ -144,7 +144,7 @@ def tpu_copy_with_dynamic_shape(
     tensor on the device is padding. The program that uses the result has to be told, by
     TPUAnnotateTensorsWithDynamicShape.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TPUCopyWithDynamicShape.create` in the current scope.
 
@@ -172,7 +172,11 @@ def tpu_copy_with_dynamic_shape(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(unpadded_sizes) or fits(TInt32, unpadded_sizes))
+        ):
             _result = execute(
                 context[CURRENT],
                 "TPUCopyWithDynamicShape",

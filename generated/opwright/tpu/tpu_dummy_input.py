@@ -53,7 +53,7 @@ class TPUDummyInput(TensorOp[Dtype]):
     program wants an argument that another device brings; Zeros of the same shape say
     more elsewhere.
 
-    TensorFlow 2.20 brought it. Stateful.
+    TensorFlow 2.20 brought it. Stateful. Gradient: none registered.
 
     `dtype`: float32 or bfloat16.
 
@@ -91,7 +91,7 @@ class TPUDummyInput(TensorOp[Dtype]):
         a program wants an argument that another device brings; Zeros of the same shape
         say more elsewhere.
 
-        TensorFlow 2.20 brought it. Stateful.
+        TensorFlow 2.20 brought it. Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,7 +145,7 @@ def tpu_dummy_input(
     program wants an argument that another device brings; Zeros of the same shape say
     more elsewhere.
 
-    TensorFlow 2.20 brought it. Stateful.
+    TensorFlow 2.20 brought it. Stateful. Gradient: none registered.
 
     `TPUDummyInput.create` in the current scope.
 

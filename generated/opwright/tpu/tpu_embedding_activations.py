@@ -44,7 +44,8 @@ class TPUEmbeddingActivations(TensorOp[TFloat32]):
     from a trainable variable to the loss, on which TensorFlow 1's TPU embedding library
     finds the gradients to send; in TensorFlow 2 nothing needs it.
 
-    opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Gradient: registered. opwright brings kernels for CPU, and for GPU if it is built
+    with CUDA.
 
     Attributes:
         output: float32, `*x`. `sliced_activations`, unchanged.
@@ -85,7 +86,8 @@ class TPUEmbeddingActivations(TensorOp[TFloat32]):
         path from a trainable variable to the loss, on which TensorFlow 1's TPU
         embedding library finds the gradients to send; in TensorFlow 2 nothing needs it.
 
-        opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+        Gradient: registered. opwright brings kernels for CPU, and for GPU if it is
+        built with CUDA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -154,7 +156,8 @@ def tpu_embedding_activations(
     from a trainable variable to the loss, on which TensorFlow 1's TPU embedding library
     finds the gradients to send; in TensorFlow 2 nothing needs it.
 
-    opwright brings kernels for CPU, and for GPU if it is built with CUDA.
+    Gradient: registered. opwright brings kernels for CPU, and for GPU if it is built
+    with CUDA.
 
     `TPUEmbeddingActivations.create` in the current scope.
 

@@ -53,7 +53,7 @@ class TPUExecute(Op):
     TPUCompile made the program, and ran before. TPUExecuteAndUpdateVariables reads and
     assigns variables by itself, in place.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     Attributes:
         results: list of tensors of `Tresults`, `...`. Results of the program.
@@ -92,7 +92,7 @@ class TPUExecute(Op):
         call it. TPUCompile made the program, and ran before.
         TPUExecuteAndUpdateVariables reads and assigns variables by itself, in place.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -149,7 +149,7 @@ def tpu_execute(
     TPUCompile made the program, and ran before. TPUExecuteAndUpdateVariables reads and
     assigns variables by itself, in place.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `TPUExecute.create` in the current scope.
 

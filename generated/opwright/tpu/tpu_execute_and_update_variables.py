@@ -57,7 +57,7 @@ class TPUExecuteAndUpdateVariables(Op):
     copy. The graph rewrite makes it of a TPUExecute with ReadVariableOp before it and
     AssignVariableOp after it.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     Attributes:
         results: list of tensors of `Tresults`, `...`. Results of the program that do
@@ -100,7 +100,7 @@ class TPUExecuteAndUpdateVariables(Op):
         without a copy. The graph rewrite makes it of a TPUExecute with ReadVariableOp
         before it and AssignVariableOp after it.
 
-        Stateful. Communicates with other devices.
+        Stateful. Communicates with other devices. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -178,7 +178,7 @@ def tpu_execute_and_update_variables(
     copy. The graph rewrite makes it of a TPUExecute with ReadVariableOp before it and
     AssignVariableOp after it.
 
-    Stateful. Communicates with other devices.
+    Stateful. Communicates with other devices. Gradient: none registered.
 
     `TPUExecuteAndUpdateVariables.create` in the current scope.
 

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TString,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TInt64
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["TpuHandleToProtoKey", "tpu_handle_to_proto_key"]
 
@@ -38,6 +41,8 @@ class TpuHandleToProtoKey(TensorOp[TString]):
     TPUCompile's cache knows a compilation by a number; its programs, one a core, have
     keys as text. GetMinibatchSplitsWithPhysicalReplica and its relatives look up a
     program's limits by them.
+
+    Gradient: none registered.
 
     Attributes:
         proto_keys: string, `_programs`. Keys of its programs.
@@ -69,6 +74,8 @@ class TpuHandleToProtoKey(TensorOp[TString]):
         have keys as text. GetMinibatchSplitsWithPhysicalReplica and its relatives look
         up a program's limits by them.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -89,7 +96,16 @@ class TpuHandleToProtoKey(TensorOp[TString]):
         op: TpuHandleToProtoKey = new(TpuHandleToProtoKey)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(uid) is EagerTensor
+                    or type(uid) is int
+                    and -9223372036854775808 <= uid <= 9223372036854775807
+                    or fits(TInt64, uid)
+                )
+            ):
                 op.proto_keys = execute(
                     context[CURRENT], "TpuHandleToProtoKey", None, uid
                 )
@@ -108,6 +124,8 @@ def tpu_handle_to_proto_key(
     TPUCompile's cache knows a compilation by a number; its programs, one a core, have
     keys as text. GetMinibatchSplitsWithPhysicalReplica and its relatives look up a
     program's limits by them.
+
+    Gradient: none registered.
 
     `TpuHandleToProtoKey.create` in the current scope.
 
@@ -131,7 +149,16 @@ def tpu_handle_to_proto_key(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(uid) is EagerTensor
+                or type(uid) is int
+                and -9223372036854775808 <= uid <= 9223372036854775807
+                or fits(TInt64, uid)
+            )
+        ):
             _result = execute(context[CURRENT], "TpuHandleToProtoKey", name, uid)
             return _result
     except Exception as error:

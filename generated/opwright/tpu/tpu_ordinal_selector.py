@@ -37,7 +37,7 @@ class TPUOrdinalSelector(TensorOp[TInt32]):
     requests spread over all of them. TPUPartitionedCall takes the number. TPURoundRobin
     gives a scalar instead.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         device_ordinals: int32, `_cores`. Numbers of the cores to use, counted on this
@@ -71,7 +71,7 @@ class TPUOrdinalSelector(TensorOp[TInt32]):
         that requests spread over all of them. TPUPartitionedCall takes the number.
         TPURoundRobin gives a scalar instead.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -115,7 +115,7 @@ def tpu_ordinal_selector(
     requests spread over all of them. TPUPartitionedCall takes the number. TPURoundRobin
     gives a scalar instead.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TPUOrdinalSelector.create` in the current scope.
 

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtypes,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         FunctionLike,
         Operand,
         Output,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -60,6 +62,8 @@ class TPUPartitionedCall(Op):
     TPURoundRobin for the core.
 
     PartitionedCall calls functions elsewhere.
+
+    Gradient: none registered.
 
     Attributes:
         output: list of tensors of `Tout`, `...`. Results of the function.
@@ -123,6 +127,8 @@ class TPUPartitionedCall(Op):
 
         PartitionedCall calls functions elsewhere.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -151,7 +157,16 @@ class TPUPartitionedCall(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(device_ordinal) is EagerTensor
+                    or type(device_ordinal) is int
+                    and -2147483648 <= device_ordinal <= 2147483647
+                    or fits(TInt32, device_ordinal)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "TPUPartitionedCall",
@@ -200,6 +215,8 @@ def tpu_partitioned_call(
 
     PartitionedCall calls functions elsewhere.
 
+    Gradient: none registered.
+
     `TPUPartitionedCall.create` in the current scope, with TPUPartitionedCall.Options as
     keywords.
 
@@ -228,7 +245,16 @@ def tpu_partitioned_call(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(device_ordinal) is EagerTensor
+                or type(device_ordinal) is int
+                and -2147483648 <= device_ordinal <= 2147483647
+                or fits(TInt32, device_ordinal)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "TPUPartitionedCall",

@@ -12,10 +12,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -51,6 +53,8 @@ class TPUPartitionedInput(TensorOp[T]):
     nothing itself. Parts must have equal shapes, and the axis must exist.
 
     TPUPartitionedInputV2 cuts along several axes; TPUPartitionedOutput is the way back.
+
+    Gradient: none registered.
 
     `N`: at least 1.
 
@@ -112,6 +116,8 @@ class TPUPartitionedInput(TensorOp[T]):
         TPUPartitionedInputV2 cuts along several axes; TPUPartitionedOutput is the way
         back.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -138,7 +144,11 @@ class TPUPartitionedInput(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(inputs) or fit_together(None, inputs))
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "TPUPartitionedInput",
@@ -176,6 +186,8 @@ def tpu_partitioned_input(
 
     TPUPartitionedInputV2 cuts along several axes; TPUPartitionedOutput is the way back.
 
+    Gradient: none registered.
+
     `TPUPartitionedInput.create` in the current scope, with TPUPartitionedInput.Options
     as keywords.
 
@@ -202,7 +214,11 @@ def tpu_partitioned_input(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(inputs) or fit_together(None, inputs))
+        ):
             _result = execute(
                 context[CURRENT],
                 "TPUPartitionedInput",

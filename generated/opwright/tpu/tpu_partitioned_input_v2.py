@@ -14,10 +14,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -56,6 +58,8 @@ class TPUPartitionedInputV2(TensorOp[T]):
 
     The product of the cuts must be the number of inputs, unless these come as one
     packed tensor.
+
+    Gradient: none registered.
 
     `N`: at least 1.
 
@@ -120,6 +124,8 @@ class TPUPartitionedInputV2(TensorOp[T]):
         The product of the cuts must be the number of inputs, unless these come as one
         packed tensor.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -147,7 +153,11 @@ class TPUPartitionedInputV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(inputs) or fit_together(None, inputs))
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "TPUPartitionedInputV2",
@@ -192,6 +202,8 @@ def tpu_partitioned_input_v2(
     The product of the cuts must be the number of inputs, unless these come as one
     packed tensor.
 
+    Gradient: none registered.
+
     `TPUPartitionedInputV2.create` in the current scope, with
     TPUPartitionedInputV2.Options as keywords.
 
@@ -220,7 +232,11 @@ def tpu_partitioned_input_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(inputs) or fit_together(None, inputs))
+        ):
             _result = execute(
                 context[CURRENT],
                 "TPUPartitionedInputV2",

@@ -52,6 +52,8 @@ class TPUPartitionedOutput(Op, Generic[T]):
 
     TPUPartitionedOutputV2 cuts along several axes.
 
+    Gradient: none registered.
+
     Attributes:
         output: list of `num_splits` tensors, each `T`, `replace(x, partition_dim,
             x[partition_dim]//num_splits) if partition_dim >= 0 else *x`. The part on
@@ -108,6 +110,8 @@ class TPUPartitionedOutput(Op, Generic[T]):
         and computes nothing itself. `num_splits` must divide the axis.
 
         TPUPartitionedOutputV2 cuts along several axes.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -179,6 +183,8 @@ def tpu_partitioned_output(
     computes nothing itself. `num_splits` must divide the axis.
 
     TPUPartitionedOutputV2 cuts along several axes.
+
+    Gradient: none registered.
 
     `TPUPartitionedOutput.create` in the current scope, with
     TPUPartitionedOutput.Options as keywords.

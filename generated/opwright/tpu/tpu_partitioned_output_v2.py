@@ -49,6 +49,8 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
     last axis fastest. An empty list means equal copies. It marks a place for the graph
     rewrite, and computes nothing itself. Each number must divide its axis.
 
+    Gradient: none registered.
+
     Attributes:
         output: list of `num_splits` tensors, each `T`, `dims(len(x))`. The part on each
             core, in their order: each axis divided by its cuts.
@@ -86,6 +88,8 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
         on eight cores, the last axis fastest. An empty list means equal copies. It
         marks a place for the graph rewrite, and computes nothing itself. Each number
         must divide its axis.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -149,6 +153,8 @@ def tpu_partitioned_output_v2(
     [2, 1, 4] the first axis is in two parts and the last in four, on eight cores, the
     last axis fastest. An empty list means equal copies. It marks a place for the graph
     rewrite, and computes nothing itself. Each number must divide its axis.
+
+    Gradient: none registered.
 
     `TPUPartitionedOutputV2.create` in the current scope.
 

@@ -57,6 +57,8 @@ class TPUReplicateMetadata(Op):
     graph rewrite finds by it what belongs together, and compiles that for the cores
     that it names.
 
+    Gradient: none registered.
+
     Example:
         >>> @tf.function
         ... def mark():
@@ -216,6 +218,8 @@ class TPUReplicateMetadata(Op):
         graphs; the graph rewrite finds by it what belongs together, and compiles that
         for the cores that it names.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -349,6 +353,8 @@ def tpu_replicate_metadata(
     to. tf.compat.v1.tpu.replicate and tf.distribute.TPUStrategy put it into graphs; the
     graph rewrite finds by it what belongs together, and compiles that for the cores
     that it names.
+
+    Gradient: none registered.
 
     `TPUReplicateMetadata.create` in the current scope, with
     TPUReplicateMetadata.Options as keywords: the operation in a graph, None eagerly.

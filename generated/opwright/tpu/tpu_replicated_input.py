@@ -14,10 +14,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -56,6 +58,8 @@ class TPUReplicatedInput(TensorOp[T]):
 
     TPUReplicatedOutput is the way back, TPUPartitionedInput the same for the cores of
     one replica.
+
+    Gradient: declared not differentiable.
 
     `N`: at least 1.
 
@@ -134,6 +138,8 @@ class TPUReplicatedInput(TensorOp[T]):
         TPUReplicatedOutput is the way back, TPUPartitionedInput the same for the cores
         of one replica.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -163,7 +169,11 @@ class TPUReplicatedInput(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(inputs) or fit_together(None, inputs))
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "TPUReplicatedInput",
@@ -214,6 +224,8 @@ def tpu_replicated_input(
     TPUReplicatedOutput is the way back, TPUPartitionedInput the same for the cores of
     one replica.
 
+    Gradient: declared not differentiable.
+
     `TPUReplicatedInput.create` in the current scope, with TPUReplicatedInput.Options as
     keywords.
 
@@ -244,7 +256,11 @@ def tpu_replicated_input(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(inputs) or fit_together(None, inputs))
+        ):
             _result = execute(
                 context[CURRENT],
                 "TPUReplicatedInput",

@@ -43,6 +43,8 @@ class TPUReplicatedOutput(Op, Generic[T]):
     computes nothing itself. tf.compat.v1.tpu.replicate makes it; TPUReplicatedInput is
     its opposite.
 
+    Gradient: none registered.
+
     Attributes:
         outputs: list of `num_replicas` tensors, each `T`, `*x`. The result of each
             replica, in their order.
@@ -75,6 +77,8 @@ class TPUReplicatedOutput(Op, Generic[T]):
         Output i is the result of replica i. It marks a place for the graph rewrite, and
         computes nothing itself. tf.compat.v1.tpu.replicate makes it; TPUReplicatedInput
         is its opposite.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,6 +132,8 @@ def tpu_replicated_output(
     Output i is the result of replica i. It marks a place for the graph rewrite, and
     computes nothing itself. tf.compat.v1.tpu.replicate makes it; TPUReplicatedInput is
     its opposite.
+
+    Gradient: none registered.
 
     `TPUReplicatedOutput.create` in the current scope.
 

@@ -55,7 +55,7 @@ class TPUReshardVariables(Op):
     TensorFlow's graph rewrite for TPUs makes it, in the place of a replicated
     computation; programs do not call it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> @tf.function
@@ -92,7 +92,7 @@ class TPUReshardVariables(Op):
         is what checkpoints want. TensorFlow's graph rewrite for TPUs makes it, in the
         place of a replicated computation; programs do not call it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -150,7 +150,7 @@ def tpu_reshard_variables(
     TensorFlow's graph rewrite for TPUs makes it, in the place of a replicated
     computation; programs do not call it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TPUReshardVariables.create` in the current scope: the operation in a graph, None
     eagerly.

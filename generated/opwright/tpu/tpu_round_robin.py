@@ -36,7 +36,7 @@ class TPURoundRobin(TensorOp[TInt32]):
     For programs that serve requests: each call gets the next core of the host,
     beginning anew after the last. TPUPartitionedCall takes the number.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         device_ordinal: int32, `scalar`. Number of the core, counted on this host from
@@ -69,7 +69,7 @@ class TPURoundRobin(TensorOp[TInt32]):
         For programs that serve requests: each call gets the next core of the host,
         beginning anew after the last. TPUPartitionedCall takes the number.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -108,7 +108,7 @@ def tpu_round_robin(*, name: str | None = None, **_unknown: Never) -> Output[TIn
     For programs that serve requests: each call gets the next core of the host,
     beginning anew after the last. TPUPartitionedCall takes the number.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TPURoundRobin.create` in the current scope.
 

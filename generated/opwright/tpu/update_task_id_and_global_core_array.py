@@ -11,9 +11,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -22,7 +25,7 @@ from typing_extensions import Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import Operand, Operation, Output, TInt32
+    from opwright_runtime.gencode import Operand, Operation, Output
 
 __all__ = ["UpdateTaskIdAndGlobalCoreArray", "update_task_id_and_global_core_array"]
 
@@ -41,7 +44,8 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
     so the runtime knows which client each task belongs to, and how cores are numbered
     over all hosts.
 
-    Stateful. TPU only: it numbers the tasks of the TPU runtime's mesh.
+    Stateful. Gradient: none registered. TPU only: it numbers the tasks of the TPU
+    runtime's mesh.
 
     `task_count`: at least 1.
 
@@ -72,7 +76,8 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
         number: so the runtime knows which client each task belongs to, and how cores
         are numbered over all hosts.
 
-        Stateful. TPU only: it numbers the tasks of the TPU runtime's mesh.
+        Stateful. Gradient: none registered. TPU only: it numbers the tasks of the TPU
+        runtime's mesh.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -92,7 +97,14 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
         op: UpdateTaskIdAndGlobalCoreArray = new(UpdateTaskIdAndGlobalCoreArray)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(tpu_task_id_to_shard_id)
+                    or fits(TInt32, tpu_task_id_to_shard_id)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "UpdateTaskIdAndGlobalCoreArray",
@@ -118,7 +130,8 @@ def update_task_id_and_global_core_array(
     so the runtime knows which client each task belongs to, and how cores are numbered
     over all hosts.
 
-    Stateful. TPU only: it numbers the tasks of the TPU runtime's mesh.
+    Stateful. Gradient: none registered. TPU only: it numbers the tasks of the TPU
+    runtime's mesh.
 
     `UpdateTaskIdAndGlobalCoreArray.create` in the current scope: the operation in a
     graph, None eagerly.
@@ -141,7 +154,14 @@ def update_task_id_and_global_core_array(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                all_tensors(tpu_task_id_to_shard_id)
+                or fits(TInt32, tpu_task_id_to_shard_id)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "UpdateTaskIdAndGlobalCoreArray",

@@ -41,7 +41,7 @@ class WorkerHeartbeat(TensorOp[TString]):
     request may set a timeout after which a worker that was not asked again ends itself,
     or end it now.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         response: string, `scalar`. Serialized tensorflow.WorkerHeartbeatResponse:
@@ -74,7 +74,7 @@ class WorkerHeartbeat(TensorOp[TString]):
         a request may set a timeout after which a worker that was not asked again ends
         itself, or end it now.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,7 +117,7 @@ def worker_heartbeat(
     request may set a timeout after which a worker that was not asked again ends itself,
     or end it now.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `WorkerHeartbeat.create` in the current scope.
 

@@ -57,8 +57,9 @@ class XlaRecvTPUEmbeddingActivations(Op):
     InvalidArgument: `config` does not parse, or `num_tables` is not the number of its
     features, or of its tables if it has no features.
 
-    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
+    here.
 
     Attributes:
         outputs: list of `num_tables` tensors, each float32, `... _dimension`. Combined
@@ -107,7 +108,7 @@ class XlaRecvTPUEmbeddingActivations(Op):
         InvalidArgument: `config` does not parse, or `num_tables` is not the number of
         its features, or of its tables if it has no features.
 
-        Stateful. TPU only: a part of a compiled TPU program;
+        Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
         RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
         here.
 
@@ -182,8 +183,9 @@ def xla_recv_tpu_embedding_activations(
     InvalidArgument: `config` does not parse, or `num_tables` is not the number of its
     features, or of its tables if it has no features.
 
-    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
+    here.
 
     `XlaRecvTPUEmbeddingActivations.create` in the current scope.
 

@@ -64,8 +64,9 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
     InvalidArgument: `config` does not parse, or `num_tables` is not the number of its
     features, or of its tables if it has no features.
 
-    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
+    here.
 
     Attributes:
         outputs: list of `num_tables` tensors, each float32, `... _dimension`. Combined
@@ -120,7 +121,7 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
         InvalidArgument: `config` does not parse, or `num_tables` is not the number of
         its features, or of its tables if it has no features.
 
-        Stateful. TPU only: a part of a compiled TPU program;
+        Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
         RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
         here.
 
@@ -218,8 +219,9 @@ def xla_recv_tpu_embedding_activations_v2(
     InvalidArgument: `config` does not parse, or `num_tables` is not the number of its
     features, or of its tables if it has no features.
 
-    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
+    here.
 
     `XlaRecvTPUEmbeddingActivationsV2.create` in the current scope.
 

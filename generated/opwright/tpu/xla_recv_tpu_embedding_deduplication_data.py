@@ -51,8 +51,9 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
 
     InvalidArgument: `config` does not parse.
 
-    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
+    here.
 
     Attributes:
         output: variant, `scalar`. XLA tuple of integer and float vectors, the ids and
@@ -97,7 +98,7 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
 
         InvalidArgument: `config` does not parse.
 
-        Stateful. TPU only: a part of a compiled TPU program;
+        Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
         RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
         here.
 
@@ -157,8 +158,9 @@ def xla_recv_tpu_embedding_deduplication_data(
 
     InvalidArgument: `config` does not parse.
 
-    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
+    here.
 
     `XlaRecvTPUEmbeddingDeduplicationData.create` in the current scope.
 

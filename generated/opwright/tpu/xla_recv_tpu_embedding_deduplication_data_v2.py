@@ -57,8 +57,9 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(TensorOp[TVariant]):
 
     InvalidArgument: `config` does not parse.
 
-    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
+    here.
 
     Attributes:
         output: variant, `scalar`. XLA tuple of integer and float vectors, the ids and
@@ -111,7 +112,7 @@ class XlaRecvTPUEmbeddingDeduplicationDataV2(TensorOp[TVariant]):
 
         InvalidArgument: `config` does not parse.
 
-        Stateful. TPU only: a part of a compiled TPU program;
+        Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
         RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
         here.
 
@@ -201,8 +202,9 @@ def xla_recv_tpu_embedding_deduplication_data_v2(
 
     InvalidArgument: `config` does not parse.
 
-    Stateful. TPU only: a part of a compiled TPU program; RecvTPUEmbeddingActivations,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    RecvTPUEmbeddingActivations, which TensorFlow's graph rewrite makes it of, runs
+    here.
 
     `XlaRecvTPUEmbeddingDeduplicationDataV2.create` in the current scope.
 

@@ -63,8 +63,8 @@ class XlaSendTPUEmbeddingGradients(Op):
 
     InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
 
-    Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    SendTPUEmbeddingGradients, which TensorFlow's graph rewrite makes it of, runs here.
 
     `NumTables`: at least 1.
 
@@ -111,8 +111,9 @@ class XlaSendTPUEmbeddingGradients(Op):
 
         InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
 
-        Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
-        which TensorFlow's graph rewrite makes it of, runs here.
+        Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+        SendTPUEmbeddingGradients, which TensorFlow's graph rewrite makes it of, runs
+        here.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -184,8 +185,8 @@ def xla_send_tpu_embedding_gradients(
 
     InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
 
-    Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    SendTPUEmbeddingGradients, which TensorFlow's graph rewrite makes it of, runs here.
 
     `XlaSendTPUEmbeddingGradients.create` in the current scope: the operation in a
     graph, None eagerly.

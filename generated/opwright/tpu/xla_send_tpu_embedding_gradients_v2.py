@@ -70,8 +70,8 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
 
     InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
 
-    Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    SendTPUEmbeddingGradients, which TensorFlow's graph rewrite makes it of, runs here.
 
     `NumTables`: at least 1.
 
@@ -125,8 +125,9 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
 
         InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
 
-        Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
-        which TensorFlow's graph rewrite makes it of, runs here.
+        Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+        SendTPUEmbeddingGradients, which TensorFlow's graph rewrite makes it of, runs
+        here.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -221,8 +222,8 @@ def xla_send_tpu_embedding_gradients_v2(
 
     InvalidArgument: a learning rate is not a scalar, or `config` does not parse.
 
-    Stateful. TPU only: a part of a compiled TPU program; SendTPUEmbeddingGradients,
-    which TensorFlow's graph rewrite makes it of, runs here.
+    Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
+    SendTPUEmbeddingGradients, which TensorFlow's graph rewrite makes it of, runs here.
 
     `XlaSendTPUEmbeddingGradientsV2.create` in the current scope: the operation in a
     graph, None eagerly.

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
 
 __all__ = [
     "XlaSparseCoreAdagrad",
@@ -64,7 +67,7 @@ class XlaSparseCoreAdagrad(Op):
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows feature_width`. The table after the
@@ -126,7 +129,7 @@ class XlaSparseCoreAdagrad(Op):
         InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
         as below; a gradient or a hyperparameter is not finite.
 
-        Stateful. opwright brings kernels for CPU.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -158,7 +161,16 @@ class XlaSparseCoreAdagrad(Op):
         op: XlaSparseCoreAdagrad = new(XlaSparseCoreAdagrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.updated_embedding_table, op.updated_accumulator = execute(
                     context[CURRENT],
                     "XlaSparseCoreAdagrad",
@@ -210,7 +222,7 @@ def xla_sparse_core_adagrad(
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `XlaSparseCoreAdagrad.create` in the current scope.
 
@@ -244,7 +256,16 @@ def xla_sparse_core_adagrad(
     fast_path_error = None
     _result: XlaSparseCoreAdagradOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = XlaSparseCoreAdagradOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -23,7 +26,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
 
 __all__ = [
     "XlaSparseCoreAdagradMomentum",
@@ -76,7 +79,7 @@ class XlaSparseCoreAdagradMomentum(Op):
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows feature_width`. The table after the
@@ -154,7 +157,7 @@ class XlaSparseCoreAdagradMomentum(Op):
         InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
         as below; a gradient or a hyperparameter is not finite.
 
-        Stateful. opwright brings kernels for CPU.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -198,7 +201,16 @@ class XlaSparseCoreAdagradMomentum(Op):
         op: XlaSparseCoreAdagradMomentum = new(XlaSparseCoreAdagradMomentum)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
@@ -286,7 +298,7 @@ def xla_sparse_core_adagrad_momentum(
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `XlaSparseCoreAdagradMomentum.create` in the current scope.
 
@@ -330,7 +342,16 @@ def xla_sparse_core_adagrad_momentum(
     fast_path_error = None
     _result: XlaSparseCoreAdagradMomentumOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = XlaSparseCoreAdagradMomentumOutputs._make(
                 execute(
                     context[CURRENT],

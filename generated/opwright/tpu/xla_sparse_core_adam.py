@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -21,7 +24,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
 
 __all__ = ["XlaSparseCoreAdam", "XlaSparseCoreAdamOutputs", "xla_sparse_core_adam"]
 
@@ -73,7 +76,7 @@ class XlaSparseCoreAdam(Op):
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows feature_width`. The table after the
@@ -154,7 +157,7 @@ class XlaSparseCoreAdam(Op):
         InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
         as below; a gradient or a hyperparameter is not finite.
 
-        Stateful. opwright brings kernels for CPU.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -197,7 +200,16 @@ class XlaSparseCoreAdam(Op):
         op: XlaSparseCoreAdam = new(XlaSparseCoreAdam)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.updated_embedding_table, op.updated_velocity, op.updated_momentum = (
                     execute(
                         context[CURRENT],
@@ -282,7 +294,7 @@ def xla_sparse_core_adam(
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `XlaSparseCoreAdam.create` in the current scope.
 
@@ -325,7 +337,16 @@ def xla_sparse_core_adam(
     fast_path_error = None
     _result: XlaSparseCoreAdamOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = XlaSparseCoreAdamOutputs._make(
                 execute(
                     context[CURRENT],

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TInt32
+    from opwright_runtime.gencode import Operand, Output
 
 __all__ = ["XlaSparseCoreSgd", "xla_sparse_core_sgd"]
 
@@ -52,7 +55,7 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows feature_width`. The table after the
@@ -107,7 +110,7 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
         InvalidArgument, on the CPU: an index is not a row of the table; a shape is not
         as below; a gradient or a hyperparameter is not finite.
 
-        Stateful. opwright brings kernels for CPU.
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,7 +139,16 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
         op: XlaSparseCoreSgd = new(XlaSparseCoreSgd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -2147483648 <= indices <= 2147483647
+                    or fits(TInt32, indices)
+                )
+            ):
                 op.updated_embedding_table = execute(
                     context[CURRENT],
                     "XlaSparseCoreSgd",
@@ -185,7 +197,7 @@ def xla_sparse_core_sgd(
     InvalidArgument, on the CPU: an index is not a row of the table; a shape is not as
     below; a gradient or a hyperparameter is not finite.
 
-    Stateful. opwright brings kernels for CPU.
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `XlaSparseCoreSgd.create` in the current scope.
 
@@ -216,7 +228,16 @@ def xla_sparse_core_sgd(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaSparseCoreSgd",

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    TUint32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt32, TUint32
+    from opwright_runtime.gencode import Operand, Output, TFloat32
 
 __all__ = [
     "XlaSparseDenseMatmul",
@@ -68,8 +72,8 @@ class XlaSparseDenseMatmul(Op):
     TensorFlow compiles the op into TPU computations only; it has no kernel for other
     devices.
 
-    TPU only: TensorFlow's own kernel cannot be built; XlaSparseDenseMatmulWithCsrInput,
-    which has taken its place, runs here.
+    Gradient: none registered. TPU only: TensorFlow's own kernel cannot be built;
+    XlaSparseDenseMatmulWithCsrInput, which has taken its place, runs here.
 
     Attributes:
         activations: float32, `input_size width`. Sum of each sample's rows, each times
@@ -146,7 +150,7 @@ class XlaSparseDenseMatmul(Op):
         TensorFlow compiles the op into TPU computations only; it has no kernel for
         other devices.
 
-        TPU only: TensorFlow's own kernel cannot be built;
+        Gradient: none registered. TPU only: TensorFlow's own kernel cannot be built;
         XlaSparseDenseMatmulWithCsrInput, which has taken its place, runs here.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -185,7 +189,18 @@ class XlaSparseDenseMatmul(Op):
         op: XlaSparseDenseMatmul = new(XlaSparseDenseMatmul)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_ids) is EagerTensor
+                    or type(row_ids) is int
+                    and -2147483648 <= row_ids <= 2147483647
+                    or fits(TInt32, row_ids)
+                )
+                and (type(col_ids) is EagerTensor or fits(TUint32, col_ids))
+                and (type(offsets) is EagerTensor or fits(TUint32, offsets))
+            ):
                 (
                     op.activations,
                     op.row_pointers,
@@ -252,8 +267,8 @@ def xla_sparse_dense_matmul(
     TensorFlow compiles the op into TPU computations only; it has no kernel for other
     devices.
 
-    TPU only: TensorFlow's own kernel cannot be built; XlaSparseDenseMatmulWithCsrInput,
-    which has taken its place, runs here.
+    Gradient: none registered. TPU only: TensorFlow's own kernel cannot be built;
+    XlaSparseDenseMatmulWithCsrInput, which has taken its place, runs here.
 
     `XlaSparseDenseMatmul.create` in the current scope.
 
@@ -292,7 +307,18 @@ def xla_sparse_dense_matmul(
     fast_path_error = None
     _result: XlaSparseDenseMatmulOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_ids) is EagerTensor
+                or type(row_ids) is int
+                and -2147483648 <= row_ids <= 2147483647
+                or fits(TInt32, row_ids)
+            )
+            and (type(col_ids) is EagerTensor or fits(TUint32, col_ids))
+            and (type(offsets) is EagerTensor or fits(TUint32, offsets))
+        ):
             _result = XlaSparseDenseMatmulOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         TFloat32,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -127,8 +129,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
     `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is a
-    function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
+    only: its combiner is a function of one sample that XLA compiles into a TPU program.
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
@@ -303,8 +305,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
         `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
         TensorFlow 2.20 brought it. Gradient of
-        `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is
-        a function of one sample that XLA compiles into a TPU program.
+        `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+        TPU only: its combiner is a function of one sample that XLA compiles into a TPU
+        program.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -385,7 +388,40 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(sorted_pos_ids) is EagerTensor
+                    or type(sorted_pos_ids) is int
+                    and -2147483648 <= sorted_pos_ids <= 2147483647
+                    or fits(TInt32, sorted_pos_ids)
+                )
+                and (
+                    type(preserved_valencies) is EagerTensor
+                    or type(preserved_valencies) is int
+                    and -2147483648 <= preserved_valencies <= 2147483647
+                    or fits(TInt32, preserved_valencies)
+                )
+            ):
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
@@ -556,8 +592,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
     `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is a
-    function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
+    only: its combiner is a function of one sample that XLA compiles into a TPU program.
 
     `XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput.create` in
     the current scope, with
@@ -638,7 +674,40 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
         XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputOutputs
     )
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(sorted_pos_ids) is EagerTensor
+                or type(sorted_pos_ids) is int
+                and -2147483648 <= sorted_pos_ids <= 2147483647
+                or fits(TInt32, sorted_pos_ids)
+            )
+            and (
+                type(preserved_valencies) is EagerTensor
+                or type(preserved_valencies) is int
+                and -2147483648 <= preserved_valencies <= 2147483647
+                or fits(TInt32, preserved_valencies)
+            )
+        ):
             _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInputOutputs._make(
                 execute(
                     context[CURRENT],

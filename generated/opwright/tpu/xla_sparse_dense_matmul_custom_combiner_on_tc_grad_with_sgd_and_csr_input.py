@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         TFloat32,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -109,8 +111,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
     `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is a
-    function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
+    only: its combiner is a function of one sample that XLA compiles into a TPU program.
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
@@ -255,8 +257,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
         `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
         TensorFlow 2.20 brought it. Gradient of
-        `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is
-        a function of one sample that XLA compiles into a TPU program.
+        `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+        TPU only: its combiner is a function of one sample that XLA compiles into a TPU
+        program.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -323,7 +326,40 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(sorted_pos_ids) is EagerTensor
+                    or type(sorted_pos_ids) is int
+                    and -2147483648 <= sorted_pos_ids <= 2147483647
+                    or fits(TInt32, sorted_pos_ids)
+                )
+                and (
+                    type(preserved_valencies) is EagerTensor
+                    or type(preserved_valencies) is int
+                    and -2147483648 <= preserved_valencies <= 2147483647
+                    or fits(TInt32, preserved_valencies)
+                )
+            ):
                 op.updated_embedding_table, op.updated_weights = execute(
                     context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput",
@@ -455,8 +491,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
     `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. TPU only: its combiner is a
-    function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
+    only: its combiner is a function of one sample that XLA compiles into a TPU program.
 
     `XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.create` in the current
     scope, with XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.Options as
@@ -523,7 +559,40 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
     fast_path_error = None
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(sorted_pos_ids) is EagerTensor
+                or type(sorted_pos_ids) is int
+                and -2147483648 <= sorted_pos_ids <= 2147483647
+                or fits(TInt32, sorted_pos_ids)
+            )
+            and (
+                type(preserved_valencies) is EagerTensor
+                or type(preserved_valencies) is int
+                and -2147483648 <= preserved_valencies <= 2147483647
+                or fits(TInt32, preserved_valencies)
+            )
+        ):
             _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         TFloat32,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -90,8 +92,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
     InvalidArgument: `weights` does not have `num_weights` elements;
     `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
-    TensorFlow 2.20 brought it. TPU only: its combiner is a function of one sample that
-    XLA compiles into a TPU program.
+    TensorFlow 2.20 brought it. Gradient: none registered. TPU only: its combiner is a
+    function of one sample that XLA compiles into a TPU program.
 
     Attributes:
         activations: float32, `input_size width`. Combined rows of each sample.
@@ -197,8 +199,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
         InvalidArgument: `weights` does not have `num_weights` elements;
         `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
-        TensorFlow 2.20 brought it. TPU only: its combiner is a function of one sample
-        that XLA compiles into a TPU program.
+        TensorFlow 2.20 brought it. Gradient: none registered. TPU only: its combiner is
+        a function of one sample that XLA compiles into a TPU program.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -257,7 +259,34 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(sorted_pos_ids) is EagerTensor
+                    or type(sorted_pos_ids) is int
+                    and -2147483648 <= sorted_pos_ids <= 2147483647
+                    or fits(TInt32, sorted_pos_ids)
+                )
+            ):
                 op.activations, op.preserved_valencies, op.preserved_vectors = execute(
                     context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput",
@@ -360,8 +389,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
     InvalidArgument: `weights` does not have `num_weights` elements;
     `num_sparsecores_per_device` disagrees with the topology or is no power of two.
 
-    TensorFlow 2.20 brought it. TPU only: its combiner is a function of one sample that
-    XLA compiles into a TPU program.
+    TensorFlow 2.20 brought it. Gradient: none registered. TPU only: its combiner is a
+    function of one sample that XLA compiles into a TPU program.
 
     `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.create` in the current scope,
     with XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options as keywords.
@@ -417,7 +446,34 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
     fast_path_error = None
     _result: XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(sorted_pos_ids) is EagerTensor
+                or type(sorted_pos_ids) is int
+                and -2147483648 <= sorted_pos_ids <= 2147483647
+                or fits(TInt32, sorted_pos_ids)
+            )
+        ):
             _result = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,21 +10,24 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -92,7 +95,8 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
     is no scalar; a slot does not have the table's shape; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. opwright
+    brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
@@ -222,7 +226,8 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
         the table's rows; `learning_rate` is no scalar; a slot does not have the table's
         shape; a gain, a gradient or the learning rate is not finite.
 
-        Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+        Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered.
+        opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -276,7 +281,36 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                    or type(num_minibatches_per_physical_sparse_core) is int
+                    and -2147483648
+                    <= num_minibatches_per_physical_sparse_core
+                    <= 2147483647
+                    or fits(TInt32, num_minibatches_per_physical_sparse_core)
+                )
+            ):
                 op.updated_embedding_table, op.updated_accumulator = execute(
                     context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdagradAndCsrInput",
@@ -378,7 +412,8 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
     is no scalar; a slot does not have the table's shape; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. opwright
+    brings kernels for CPU.
 
     `XlaSparseDenseMatmulGradWithAdagradAndCsrInput.create` in the current scope, with
     XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options as keywords.
@@ -430,7 +465,36 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdagradAndCsrInputOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                or type(num_minibatches_per_physical_sparse_core) is int
+                and -2147483648
+                <= num_minibatches_per_physical_sparse_core
+                <= 2147483647
+                or fits(TInt32, num_minibatches_per_physical_sparse_core)
+            )
+        ):
             _result = XlaSparseDenseMatmulGradWithAdagradAndCsrInputOutputs._make(
                 execute(
                     context[CURRENT],

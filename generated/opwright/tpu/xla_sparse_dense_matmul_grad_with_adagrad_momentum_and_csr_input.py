@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,7 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -102,7 +105,8 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
     is no scalar; a slot does not have the table's shape; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. opwright
+    brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
@@ -245,7 +249,8 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
         the table's rows; `learning_rate` is no scalar; a slot does not have the table's
         shape; a gain, a gradient or the learning rate is not finite.
 
-        Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+        Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered.
+        opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -308,7 +313,36 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                    or type(num_minibatches_per_physical_sparse_core) is int
+                    and -2147483648
+                    <= num_minibatches_per_physical_sparse_core
+                    <= 2147483647
+                    or fits(TInt32, num_minibatches_per_physical_sparse_core)
+                )
+            ):
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
@@ -440,7 +474,8 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
     is no scalar; a slot does not have the table's shape; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. opwright
+    brings kernels for CPU.
 
     `XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.create` in the current
     scope, with XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options as
@@ -501,7 +536,36 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                or type(num_minibatches_per_physical_sparse_core) is int
+                and -2147483648
+                <= num_minibatches_per_physical_sparse_core
+                <= 2147483647
+                or fits(TInt32, num_minibatches_per_physical_sparse_core)
+            )
+        ):
             _result = (
                 XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs._make(
                     execute(

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,7 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -106,8 +109,8 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
     more triples or rows in a minibatch than the limits allow; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels for
-    CPU.
+    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
@@ -259,8 +262,8 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
         shape; a SparseCore asks a shard for more triples or rows in a minibatch than
         the limits allow; a gain, a gradient or the learning rate is not finite.
 
-        Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels
-        for CPU.
+        Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. Gradient: none
+        registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -328,7 +331,36 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                    or type(num_minibatches_per_physical_sparse_core) is int
+                    and -2147483648
+                    <= num_minibatches_per_physical_sparse_core
+                    <= 2147483647
+                    or fits(TInt32, num_minibatches_per_physical_sparse_core)
+                )
+            ):
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
@@ -470,8 +502,8 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
     more triples or rows in a minibatch than the limits allow; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels for
-    CPU.
+    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.create` in the
     current scope, with
@@ -538,7 +570,36 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                or type(num_minibatches_per_physical_sparse_core) is int
+                and -2147483648
+                <= num_minibatches_per_physical_sparse_core
+                <= 2147483647
+                or fits(TInt32, num_minibatches_per_physical_sparse_core)
+            )
+        ):
             _result = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,7 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -103,7 +106,8 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
     is no scalar; a slot does not have the table's shape; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. opwright
+    brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
@@ -246,7 +250,8 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
         the table's rows; `learning_rate` is no scalar; a slot does not have the table's
         shape; a gain, a gradient or the learning rate is not finite.
 
-        Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+        Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered.
+        opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -307,7 +312,36 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                    or type(num_minibatches_per_physical_sparse_core) is int
+                    and -2147483648
+                    <= num_minibatches_per_physical_sparse_core
+                    <= 2147483647
+                    or fits(TInt32, num_minibatches_per_physical_sparse_core)
+                )
+            ):
                 op.updated_embedding_table, op.updated_momenta, op.updated_velocity = (
                     execute(
                         context[CURRENT],
@@ -435,7 +469,8 @@ def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(
     is no scalar; a slot does not have the table's shape; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. opwright
+    brings kernels for CPU.
 
     `XlaSparseDenseMatmulGradWithAdamAndCsrInput.create` in the current scope, with
     XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options as keywords.
@@ -493,7 +528,36 @@ def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                or type(num_minibatches_per_physical_sparse_core) is int
+                and -2147483648
+                <= num_minibatches_per_physical_sparse_core
+                <= 2147483647
+                or fits(TInt32, num_minibatches_per_physical_sparse_core)
+            )
+        ):
             _result = XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,7 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -107,8 +110,8 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
     more triples or rows in a minibatch than the limits allow; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels for
-    CPU.
+    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
@@ -256,8 +259,8 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
         shape; a SparseCore asks a shard for more triples or rows in a minibatch than
         the limits allow; a gain, a gradient or the learning rate is not finite.
 
-        Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels
-        for CPU.
+        Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. Gradient: none
+        registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -322,7 +325,36 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                    or type(num_minibatches_per_physical_sparse_core) is int
+                    and -2147483648
+                    <= num_minibatches_per_physical_sparse_core
+                    <= 2147483647
+                    or fits(TInt32, num_minibatches_per_physical_sparse_core)
+                )
+            ):
                 op.updated_embedding_table, op.updated_momenta, op.updated_velocity = (
                     execute(
                         context[CURRENT],
@@ -460,8 +492,8 @@ def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
     more triples or rows in a minibatch than the limits allow; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels for
-    CPU.
+    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.create` in the current scope,
     with XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options as keywords.
@@ -522,7 +554,36 @@ def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                or type(num_minibatches_per_physical_sparse_core) is int
+                and -2147483648
+                <= num_minibatches_per_physical_sparse_core
+                <= 2147483647
+                or fits(TInt32, num_minibatches_per_physical_sparse_core)
+            )
+        ):
             _result = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs._make(
                 execute(
                     context[CURRENT],

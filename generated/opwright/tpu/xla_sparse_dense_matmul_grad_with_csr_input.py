@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TFloat32,
+    TInt32,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -33,8 +39,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         StringLike,
-        TFloat32,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -87,8 +91,9 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
     SparseCores do not divide its samples; `num_sparsecores_per_device` disagrees with
     the topology or is no power of two.
 
-    Gradient of `XlaSparseDenseMatmulWithCsrInput`. TPU only: its update is a function
-    of one row that XLA compiles into the program of the SparseCores.
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. TPU only:
+    its update is a function of one row that XLA compiles into the program of the
+    SparseCores.
 
     `N`: at least 1.
 
@@ -191,8 +196,9 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
         SparseCores do not divide its samples; `num_sparsecores_per_device` disagrees
         with the topology or is no power of two.
 
-        Gradient of `XlaSparseDenseMatmulWithCsrInput`. TPU only: its update is a
-        function of one row that XLA compiles into the program of the SparseCores.
+        Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. TPU
+        only: its update is a function of one row that XLA compiles into the program of
+        the SparseCores.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -243,7 +249,37 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                    or type(num_minibatches_per_physical_sparse_core) is int
+                    and -2147483648
+                    <= num_minibatches_per_physical_sparse_core
+                    <= 2147483647
+                    or fits(TInt32, num_minibatches_per_physical_sparse_core)
+                )
+                and (all_tensors(tables) or fit_together(TFloat32, tables))
+            ):
                 op.updated_tables = execute(
                     context[CURRENT],
                     "XlaSparseDenseMatmulGradWithCsrInput",
@@ -328,8 +364,9 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
     SparseCores do not divide its samples; `num_sparsecores_per_device` disagrees with
     the topology or is no power of two.
 
-    Gradient of `XlaSparseDenseMatmulWithCsrInput`. TPU only: its update is a function
-    of one row that XLA compiles into the program of the SparseCores.
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. TPU only:
+    its update is a function of one row that XLA compiles into the program of the
+    SparseCores.
 
     `XlaSparseDenseMatmulGradWithCsrInput.create` in the current scope, with
     XlaSparseDenseMatmulGradWithCsrInput.Options as keywords.
@@ -376,7 +413,37 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                or type(num_minibatches_per_physical_sparse_core) is int
+                and -2147483648
+                <= num_minibatches_per_physical_sparse_core
+                <= 2147483647
+                or fits(TInt32, num_minibatches_per_physical_sparse_core)
+            )
+            and (all_tensors(tables) or fit_together(TFloat32, tables))
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaSparseDenseMatmulGradWithCsrInput",

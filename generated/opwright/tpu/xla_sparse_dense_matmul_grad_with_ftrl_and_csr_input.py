@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,7 +28,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import NamedTuple, Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike, TFloat32
     from typing_extensions import Self
 
 __all__ = [
@@ -108,7 +111,8 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
     is no scalar; a slot does not have the table's shape; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. opwright
+    brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
@@ -256,7 +260,8 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
         the table's rows; `learning_rate` is no scalar; a slot does not have the table's
         shape; a gain, a gradient or the learning rate is not finite.
 
-        Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+        Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered.
+        opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -320,7 +325,36 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                    or type(num_minibatches_per_physical_sparse_core) is int
+                    and -2147483648
+                    <= num_minibatches_per_physical_sparse_core
+                    <= 2147483647
+                    or fits(TInt32, num_minibatches_per_physical_sparse_core)
+                )
+            ):
                 (
                     op.updated_embedding_table,
                     op.updated_accumulator,
@@ -461,7 +495,8 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
     is no scalar; a slot does not have the table's shape; a gain, a gradient or the
     learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithCsrInput`. opwright brings kernels for CPU.
+    Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. opwright
+    brings kernels for CPU.
 
     `XlaSparseDenseMatmulGradWithFtrlAndCsrInput.create` in the current scope, with
     XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options as keywords.
@@ -523,7 +558,36 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
     fast_path_error = None
     _result: XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                or type(num_minibatches_per_physical_sparse_core) is int
+                and -2147483648
+                <= num_minibatches_per_physical_sparse_core
+                <= 2147483647
+                or fits(TInt32, num_minibatches_per_physical_sparse_core)
+            )
+        ):
             _result = XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs._make(
                 execute(
                     context[CURRENT],

@@ -10,22 +10,25 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike
     from typing_extensions import Self
 
 __all__ = [
@@ -86,8 +89,8 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
     is no scalar; a SparseCore asks a shard for more triples or rows in a minibatch than
     the limits allow; a gain, a gradient or the learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels for
-    CPU.
+    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
@@ -215,8 +218,8 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
         more triples or rows in a minibatch than the limits allow; a gain, a gradient or
         the learning rate is not finite.
 
-        Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels
-        for CPU.
+        Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. Gradient: none
+        registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -272,7 +275,36 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                    or type(num_minibatches_per_physical_sparse_core) is int
+                    and -2147483648
+                    <= num_minibatches_per_physical_sparse_core
+                    <= 2147483647
+                    or fits(TInt32, num_minibatches_per_physical_sparse_core)
+                )
+            ):
                 op.updated_embedding_table = execute(
                     context[CURRENT],
                     "XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize",
@@ -379,8 +411,8 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
     is no scalar; a SparseCore asks a shard for more triples or rows in a minibatch than
     the limits allow; a gain, a gradient or the learning rate is not finite.
 
-    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. opwright brings kernels for
-    CPU.
+    Gradient of `XlaSparseDenseMatmulWithStaticBufferSize`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.create` in the current scope,
     with XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options as keywords.
@@ -433,7 +465,36 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                or type(num_minibatches_per_physical_sparse_core) is int
+                and -2147483648
+                <= num_minibatches_per_physical_sparse_core
+                <= 2147483647
+                or fits(TInt32, num_minibatches_per_physical_sparse_core)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize",

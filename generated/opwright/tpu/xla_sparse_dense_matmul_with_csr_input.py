@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Output,
         StringLike,
         TFloat32,
-        TInt32,
     )
     from typing_extensions import Self
 
@@ -89,7 +91,7 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
     quantization make no levels; the table is of int32, and a gain is no whole number or
     quantization is on; a gain is not finite.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `T`: int32 or float32.
 
@@ -202,7 +204,7 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
         settings of quantization make no levels; the table is of int32, and a gain is no
         whole number or quantization is on; a gain is not finite.
 
-        opwright brings kernels for CPU.
+        Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -254,7 +256,36 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                    or type(num_minibatches_per_physical_sparse_core) is int
+                    and -2147483648
+                    <= num_minibatches_per_physical_sparse_core
+                    <= 2147483647
+                    or fits(TInt32, num_minibatches_per_physical_sparse_core)
+                )
+            ):
                 op.activations = execute(
                     context[CURRENT],
                     "XlaSparseDenseMatmulWithCsrInput",
@@ -356,7 +387,7 @@ def xla_sparse_dense_matmul_with_csr_input(
     quantization make no levels; the table is of int32, and a gain is no whole number or
     quantization is on; a gain is not finite.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `XlaSparseDenseMatmulWithCsrInput.create` in the current scope, with
     XlaSparseDenseMatmulWithCsrInput.Options as keywords.
@@ -408,7 +439,36 @@ def xla_sparse_dense_matmul_with_csr_input(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                or type(num_minibatches_per_physical_sparse_core) is int
+                and -2147483648
+                <= num_minibatches_per_physical_sparse_core
+                <= 2147483647
+                or fits(TInt32, num_minibatches_per_physical_sparse_core)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaSparseDenseMatmulWithCsrInput",

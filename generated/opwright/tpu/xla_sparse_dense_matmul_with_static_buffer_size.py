@@ -10,22 +10,25 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
+    TInt32,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TInt32
+    from opwright_runtime.gencode import Operand, Output, StringLike
     from typing_extensions import Self
 
 __all__ = [
@@ -86,7 +89,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
     quantization make no levels; a SparseCore asks a shard for more triples or rows in a
     minibatch than the limits allow; a gain is not finite.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         activations: float32, `input_size width`. Sum of each sample's rows, each times
@@ -199,7 +202,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
         settings of quantization make no levels; a SparseCore asks a shard for more
         triples or rows in a minibatch than the limits allow; a gain is not finite.
 
-        opwright brings kernels for CPU.
+        Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -257,7 +260,36 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(row_pointers) is EagerTensor
+                    or type(row_pointers) is int
+                    and -2147483648 <= row_pointers <= 2147483647
+                    or fits(TInt32, row_pointers)
+                )
+                and (
+                    type(sorted_sample_ids) is EagerTensor
+                    or type(sorted_sample_ids) is int
+                    and -2147483648 <= sorted_sample_ids <= 2147483647
+                    or fits(TInt32, sorted_sample_ids)
+                )
+                and (
+                    type(sorted_token_ids) is EagerTensor
+                    or type(sorted_token_ids) is int
+                    and -2147483648 <= sorted_token_ids <= 2147483647
+                    or fits(TInt32, sorted_token_ids)
+                )
+                and (
+                    type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                    or type(num_minibatches_per_physical_sparse_core) is int
+                    and -2147483648
+                    <= num_minibatches_per_physical_sparse_core
+                    <= 2147483647
+                    or fits(TInt32, num_minibatches_per_physical_sparse_core)
+                )
+            ):
                 op.activations = execute(
                     context[CURRENT],
                     "XlaSparseDenseMatmulWithStaticBufferSize",
@@ -368,7 +400,7 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
     quantization make no levels; a SparseCore asks a shard for more triples or rows in a
     minibatch than the limits allow; a gain is not finite.
 
-    opwright brings kernels for CPU.
+    Gradient: none registered. opwright brings kernels for CPU.
 
     `XlaSparseDenseMatmulWithStaticBufferSize.create` in the current scope, with
     XlaSparseDenseMatmulWithStaticBufferSize.Options as keywords.
@@ -423,7 +455,36 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(row_pointers) is EagerTensor
+                or type(row_pointers) is int
+                and -2147483648 <= row_pointers <= 2147483647
+                or fits(TInt32, row_pointers)
+            )
+            and (
+                type(sorted_sample_ids) is EagerTensor
+                or type(sorted_sample_ids) is int
+                and -2147483648 <= sorted_sample_ids <= 2147483647
+                or fits(TInt32, sorted_sample_ids)
+            )
+            and (
+                type(sorted_token_ids) is EagerTensor
+                or type(sorted_token_ids) is int
+                and -2147483648 <= sorted_token_ids <= 2147483647
+                or fits(TInt32, sorted_token_ids)
+            )
+            and (
+                type(num_minibatches_per_physical_sparse_core) is EagerTensor
+                or type(num_minibatches_per_physical_sparse_core) is int
+                and -2147483648
+                <= num_minibatches_per_physical_sparse_core
+                <= 2147483647
+                or fits(TInt32, num_minibatches_per_physical_sparse_core)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaSparseDenseMatmulWithStaticBufferSize",

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         Operand,
         Operation,
         Output,
-        TInt64,
         TNumber,
         TString,
         TensorOperand,
@@ -57,6 +59,8 @@ class AccumulatorApplyGradient(Op):
     from that of the gradients already in it; or `local_step` is not a scalar.
     TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
     accumulator's ends the process.
+
+    Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -102,6 +106,8 @@ class AccumulatorApplyGradient(Op):
         TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
         accumulator's ends the process.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -125,7 +131,16 @@ class AccumulatorApplyGradient(Op):
         op: AccumulatorApplyGradient = new(AccumulatorApplyGradient)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(local_step) is EagerTensor
+                    or type(local_step) is int
+                    and -9223372036854775808 <= local_step <= 9223372036854775807
+                    or fits(TInt64, local_step)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "AccumulatorApplyGradient",
@@ -160,6 +175,8 @@ def accumulator_apply_gradient(
     TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
     accumulator's ends the process.
 
+    Gradient: none registered.
+
     `AccumulatorApplyGradient.create` in the current scope: the operation in a graph,
     None eagerly.
 
@@ -185,7 +202,16 @@ def accumulator_apply_gradient(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(local_step) is EagerTensor
+                or type(local_step) is int
+                and -9223372036854775808 <= local_step <= 9223372036854775807
+                or fits(TInt64, local_step)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "AccumulatorApplyGradient",

@@ -38,6 +38,8 @@ class AccumulatorNumAccumulated(TensorOp[TInt32]):
     Counts the gradients added since the accumulator was last emptied; stale ones do not
     count. The op never waits.
 
+    Gradient: none registered.
+
     Attributes:
         num_accumulated: int32, `scalar`. Gradients added since the last take.
 
@@ -71,6 +73,8 @@ class AccumulatorNumAccumulated(TensorOp[TInt32]):
 
         Counts the gradients added since the accumulator was last emptied; stale ones do
         not count. The op never waits.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -114,6 +118,8 @@ def accumulator_num_accumulated(
 
     Counts the gradients added since the accumulator was last emptied; stale ones do not
     count. The op never waits.
+
+    Gradient: none registered.
 
     `AccumulatorNumAccumulated.create` in the current scope.
 

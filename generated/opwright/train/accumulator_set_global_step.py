@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
         Operand,
         Operation,
         Output,
-        TInt64,
         TString,
         TensorOperand,
     )
@@ -45,6 +47,8 @@ class AccumulatorSetGlobalStep(Op):
     From now on gradients of an earlier step are stale. What the accumulator holds
     already stays. A step below the accumulator's is taken too; TensorFlow logs a
     warning.
+
+    Gradient: none registered.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -78,6 +82,8 @@ class AccumulatorSetGlobalStep(Op):
         already stays. A step below the accumulator's is taken too; TensorFlow logs a
         warning.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -102,7 +108,16 @@ class AccumulatorSetGlobalStep(Op):
         op: AccumulatorSetGlobalStep = new(AccumulatorSetGlobalStep)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(new_global_step) is EagerTensor
+                    or type(new_global_step) is int
+                    and -9223372036854775808 <= new_global_step <= 9223372036854775807
+                    or fits(TInt64, new_global_step)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "AccumulatorSetGlobalStep",
@@ -129,6 +144,8 @@ def accumulator_set_global_step(
     From now on gradients of an earlier step are stale. What the accumulator holds
     already stays. A step below the accumulator's is taken too; TensorFlow logs a
     warning.
+
+    Gradient: none registered.
 
     `AccumulatorSetGlobalStep.create` in the current scope: the operation in a graph,
     None eagerly.
@@ -157,7 +174,16 @@ def accumulator_set_global_step(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(new_global_step) is EagerTensor
+                or type(new_global_step) is int
+                and -9223372036854775808 <= new_global_step <= 9223372036854775807
+                or fits(TInt64, new_global_step)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "AccumulatorSetGlobalStep",

@@ -11,13 +11,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt32,
         TNumber,
         TString,
         TensorOperand,
@@ -60,6 +62,8 @@ class AccumulatorTakeGradient(TensorOp[Dtype]):
     InvalidArgument: `num_required` is not positive, or `dtype` is not the accumulator's
     (in a session TensorFlow 2.21 reports that and then crashes). Cancelled: the session
     or function was cancelled while the op waited.
+
+    Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -110,6 +114,8 @@ class AccumulatorTakeGradient(TensorOp[Dtype]):
         accumulator's (in a session TensorFlow 2.21 reports that and then crashes).
         Cancelled: the session or function was cancelled while the op waited.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -139,7 +145,16 @@ class AccumulatorTakeGradient(TensorOp[Dtype]):
         op: AccumulatorTakeGradient[UDtype] = new(AccumulatorTakeGradient)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_required) is EagerTensor
+                    or type(num_required) is int
+                    and -2147483648 <= num_required <= 2147483647
+                    or fits(TInt32, num_required)
+                )
+            ):
                 op.average = execute(
                     context[CURRENT],
                     "AccumulatorTakeGradient",
@@ -177,6 +192,8 @@ def accumulator_take_gradient(
     (in a session TensorFlow 2.21 reports that and then crashes). Cancelled: the session
     or function was cancelled while the op waited.
 
+    Gradient: none registered.
+
     `AccumulatorTakeGradient.create` in the current scope.
 
     Args:
@@ -207,7 +224,16 @@ def accumulator_take_gradient(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_required) is EagerTensor
+                or type(num_required) is int
+                and -2147483648 <= num_required <= 2147483647
+                or fits(TInt32, num_required)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "AccumulatorTakeGradient",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -71,6 +73,8 @@ class ApplyAdaMax(TensorOp[T]):
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyAdaMax takes handles, and is what
     to use.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -160,6 +164,8 @@ class ApplyAdaMax(TensorOp[T]):
         For the variables of graphs and sessions; ResourceApplyAdaMax takes handles, and
         is what to use.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -199,7 +205,20 @@ class ApplyAdaMax(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(beta1_power)
+                    is type(lr)
+                    is type(beta1)
+                    is type(beta2)
+                    is type(epsilon)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(None, beta1_power, lr, beta1, beta2, epsilon, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyAdaMax",
@@ -263,6 +282,8 @@ def apply_ada_max(
     the variables of graphs and sessions; ResourceApplyAdaMax takes handles, and is what
     to use.
 
+    Gradient: none registered.
+
     `ApplyAdaMax.create` in the current scope, with ApplyAdaMax.Options as keywords.
 
     Args:
@@ -300,7 +321,20 @@ def apply_ada_max(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(beta1_power)
+                is type(lr)
+                is type(beta1)
+                is type(beta2)
+                is type(epsilon)
+                is type(grad)
+                is EagerTensor
+                or fit_together(None, beta1_power, lr, beta1, beta2, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyAdaMax",

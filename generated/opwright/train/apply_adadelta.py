@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -70,6 +72,8 @@ class ApplyAdadelta(TensorOp[T]):
     kernel does not look at that of `accum_update`: where inference does not know it,
     see to it. For the variables of graphs and sessions; ResourceApplyAdadelta takes
     handles, and is what to use. SparseApplyAdadelta takes a gradient of some rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -158,6 +162,8 @@ class ApplyAdadelta(TensorOp[T]):
         ResourceApplyAdadelta takes handles, and is what to use. SparseApplyAdadelta
         takes a gradient of some rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -194,7 +200,14 @@ class ApplyAdadelta(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
+                    or fit_together(None, lr, rho, epsilon, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyAdadelta",
@@ -255,6 +268,8 @@ def apply_adadelta(
     see to it. For the variables of graphs and sessions; ResourceApplyAdadelta takes
     handles, and is what to use. SparseApplyAdadelta takes a gradient of some rows.
 
+    Gradient: none registered.
+
     `ApplyAdadelta.create` in the current scope, with ApplyAdadelta.Options as keywords.
 
     Args:
@@ -291,7 +306,14 @@ def apply_adadelta(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
+                or fit_together(None, lr, rho, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyAdadelta",

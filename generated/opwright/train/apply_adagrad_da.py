@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_together,
+    fits,
     flags,
     graphs,
     new,
@@ -31,7 +35,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameOperand,
-        TInt64,
         TNumber,
         TensorOperand,
     )
@@ -73,6 +76,8 @@ class ApplyAdagradDA(TensorOp[T]):
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyAdagradDA takes handles, and is
     what to use. SparseApplyAdagradDA takes a gradient of some rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -159,6 +164,8 @@ class ApplyAdagradDA(TensorOp[T]):
         For the variables of graphs and sessions; ResourceApplyAdagradDA takes handles,
         and is what to use. SparseApplyAdagradDA takes a gradient of some rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -198,7 +205,20 @@ class ApplyAdagradDA(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(global_step) is EagerTensor
+                    or type(global_step) is int
+                    and -9223372036854775808 <= global_step <= 9223372036854775807
+                    or fits(TInt64, global_step)
+                )
+                and (
+                    type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyAdagradDA",
@@ -268,6 +288,8 @@ def apply_adagrad_da(
     the variables of graphs and sessions; ResourceApplyAdagradDA takes handles, and is
     what to use. SparseApplyAdagradDA takes a gradient of some rows.
 
+    Gradient: none registered.
+
     `ApplyAdagradDA.create` in the current scope, with ApplyAdagradDA.Options as
     keywords.
 
@@ -308,7 +330,20 @@ def apply_adagrad_da(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(global_step) is EagerTensor
+                or type(global_step) is int
+                and -9223372036854775808 <= global_step <= 9223372036854775807
+                or fits(TInt64, global_step)
+            )
+            and (
+                type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
+                or fit_together(None, grad, lr, l1, l2)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyAdagradDA",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -67,6 +69,8 @@ class ApplyAdagradV2(TensorOp[T]):
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyAdagradV2 takes handles, and is
     what to use. SparseApplyAdagradV2 takes a gradient of some rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -154,6 +158,8 @@ class ApplyAdagradV2(TensorOp[T]):
         For the variables of graphs and sessions; ResourceApplyAdagradV2 takes handles,
         and is what to use. SparseApplyAdagradV2 takes a gradient of some rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -188,7 +194,14 @@ class ApplyAdagradV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(epsilon) is type(grad) is EagerTensor
+                    or fit_together(None, lr, epsilon, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyAdagradV2",
@@ -246,6 +259,8 @@ def apply_adagrad_v2(
     the variables of graphs and sessions; ResourceApplyAdagradV2 takes handles, and is
     what to use. SparseApplyAdagradV2 takes a gradient of some rows.
 
+    Gradient: none registered.
+
     `ApplyAdagradV2.create` in the current scope, with ApplyAdagradV2.Options as
     keywords.
 
@@ -281,7 +296,14 @@ def apply_adagrad_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(epsilon) is type(grad) is EagerTensor
+                or fit_together(None, lr, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyAdagradV2",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -77,6 +79,8 @@ class ApplyAdam(TensorOp[T]):
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyAdam takes handles, and is what
     to use.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -180,6 +184,8 @@ class ApplyAdam(TensorOp[T]):
         For the variables of graphs and sessions; ResourceApplyAdam takes handles, and
         is what to use.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -223,7 +229,23 @@ class ApplyAdam(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(beta1_power)
+                    is type(beta2_power)
+                    is type(lr)
+                    is type(beta1)
+                    is type(beta2)
+                    is type(epsilon)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(
+                        None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
+                    )
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyAdam",
@@ -296,6 +318,8 @@ def apply_adam(
     the variables of graphs and sessions; ResourceApplyAdam takes handles, and is what
     to use.
 
+    Gradient: none registered.
+
     `ApplyAdam.create` in the current scope, with ApplyAdam.Options as keywords.
 
     Args:
@@ -337,7 +361,23 @@ def apply_adam(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(beta1_power)
+                is type(beta2_power)
+                is type(lr)
+                is type(beta1)
+                is type(beta2)
+                is type(epsilon)
+                is type(grad)
+                is EagerTensor
+                or fit_together(
+                    None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
+                )
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyAdam",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -72,6 +74,8 @@ class ApplyCenteredRMSProp(TensorOp[T]):
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyCenteredRMSProp takes handles,
     and is what to use. SparseApplyCenteredRMSProp takes a gradient of some rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -164,6 +168,8 @@ class ApplyCenteredRMSProp(TensorOp[T]):
         handles, and is what to use. SparseApplyCenteredRMSProp takes a gradient of some
         rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -201,7 +207,19 @@ class ApplyCenteredRMSProp(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr)
+                    is type(rho)
+                    is type(momentum)
+                    is type(epsilon)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(None, lr, rho, momentum, epsilon, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyCenteredRMSProp",
@@ -266,6 +284,8 @@ def apply_centered_rms_prop(
     the variables of graphs and sessions; ResourceApplyCenteredRMSProp takes handles,
     and is what to use. SparseApplyCenteredRMSProp takes a gradient of some rows.
 
+    Gradient: none registered.
+
     `ApplyCenteredRMSProp.create` in the current scope, with
     ApplyCenteredRMSProp.Options as keywords.
 
@@ -304,7 +324,19 @@ def apply_centered_rms_prop(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr)
+                is type(rho)
+                is type(momentum)
+                is type(epsilon)
+                is type(grad)
+                is EagerTensor
+                or fit_together(None, lr, rho, momentum, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyCenteredRMSProp",

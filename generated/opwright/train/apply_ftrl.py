@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -74,6 +76,8 @@ class ApplyFtrl(TensorOp[T]):
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyFtrl takes handles, and is what
     to use. SparseApplyFtrl takes a gradient of some rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -174,6 +178,8 @@ class ApplyFtrl(TensorOp[T]):
         For the variables of graphs and sessions; ResourceApplyFtrl takes handles, and
         is what to use. SparseApplyFtrl takes a gradient of some rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -217,7 +223,19 @@ class ApplyFtrl(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(grad)
+                    is type(lr)
+                    is type(l1)
+                    is type(l2)
+                    is type(lr_power)
+                    is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2, lr_power)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyFtrl",
@@ -288,6 +306,8 @@ def apply_ftrl(
     the variables of graphs and sessions; ResourceApplyFtrl takes handles, and is what
     to use. SparseApplyFtrl takes a gradient of some rows.
 
+    Gradient: none registered.
+
     `ApplyFtrl.create` in the current scope, with ApplyFtrl.Options as keywords.
 
     Args:
@@ -331,7 +351,19 @@ def apply_ftrl(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(grad)
+                is type(lr)
+                is type(l1)
+                is type(l2)
+                is type(lr_power)
+                is EagerTensor
+                or fit_together(None, grad, lr, l1, l2, lr_power)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyFtrl",

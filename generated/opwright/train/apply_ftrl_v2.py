@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -78,6 +80,8 @@ class ApplyFtrlV2(TensorOp[T]):
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyFtrlV2 takes handles, and is what
     to use. SparseApplyFtrlV2 takes a gradient of some rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -181,6 +185,8 @@ class ApplyFtrlV2(TensorOp[T]):
         For the variables of graphs and sessions; ResourceApplyFtrlV2 takes handles, and
         is what to use. SparseApplyFtrlV2 takes a gradient of some rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -226,7 +232,20 @@ class ApplyFtrlV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(grad)
+                    is type(lr)
+                    is type(l1)
+                    is type(l2)
+                    is type(l2_shrinkage)
+                    is type(lr_power)
+                    is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyFtrlV2",
@@ -300,6 +319,8 @@ def apply_ftrl_v2(
     the variables of graphs and sessions; ResourceApplyFtrlV2 takes handles, and is what
     to use. SparseApplyFtrlV2 takes a gradient of some rows.
 
+    Gradient: none registered.
+
     `ApplyFtrlV2.create` in the current scope, with ApplyFtrlV2.Options as keywords.
 
     Args:
@@ -345,7 +366,20 @@ def apply_ftrl_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(grad)
+                is type(lr)
+                is type(l1)
+                is type(l2)
+                is type(l2_shrinkage)
+                is type(lr_power)
+                is EagerTensor
+                or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyFtrlV2",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -61,6 +63,8 @@ class ApplyGradientDescent(TensorOp[T]):
 
     The variable has to have the shape of the gradient. For the variables of graphs and
     sessions; ResourceApplyGradientDescent takes handles, and is what to use.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -134,6 +138,8 @@ class ApplyGradientDescent(TensorOp[T]):
         The variable has to have the shape of the gradient. For the variables of graphs
         and sessions; ResourceApplyGradientDescent takes handles, and is what to use.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,7 +170,16 @@ class ApplyGradientDescent(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(alpha) is type(delta) is EagerTensor
+                    or type(delta) is int
+                    and 0 <= delta <= 127
+                    or fit_pair(None, alpha, delta)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyGradientDescent",
@@ -212,6 +227,8 @@ def apply_gradient_descent(
     The variable has to have the shape of the gradient. For the variables of graphs and
     sessions; ResourceApplyGradientDescent takes handles, and is what to use.
 
+    Gradient: none registered.
+
     `ApplyGradientDescent.create` in the current scope, with
     ApplyGradientDescent.Options as keywords.
 
@@ -243,7 +260,16 @@ def apply_gradient_descent(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(alpha) is type(delta) is EagerTensor
+                or type(delta) is int
+                and 0 <= delta <= 127
+                or fit_pair(None, alpha, delta)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyGradientDescent",

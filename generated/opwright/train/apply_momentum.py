@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -69,6 +71,8 @@ class ApplyMomentum(TensorOp[T]):
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyMomentum takes handles, and is
     what to use. SparseApplyMomentum takes a gradient of some rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -156,6 +160,8 @@ class ApplyMomentum(TensorOp[T]):
         For the variables of graphs and sessions; ResourceApplyMomentum takes handles,
         and is what to use. SparseApplyMomentum takes a gradient of some rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,7 +197,14 @@ class ApplyMomentum(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(grad) is type(momentum) is EagerTensor
+                    or fit_together(None, lr, grad, momentum)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyMomentum",
@@ -249,6 +262,8 @@ def apply_momentum(
     the variables of graphs and sessions; ResourceApplyMomentum takes handles, and is
     what to use. SparseApplyMomentum takes a gradient of some rows.
 
+    Gradient: none registered.
+
     `ApplyMomentum.create` in the current scope, with ApplyMomentum.Options as keywords.
 
     Args:
@@ -284,7 +299,14 @@ def apply_momentum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(grad) is type(momentum) is EagerTensor
+                or fit_together(None, lr, grad, momentum)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyMomentum",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -68,6 +70,8 @@ class ApplyPowerSign(TensorOp[T]):
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyPowerSign takes handles, and is
     what to use.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -152,6 +156,8 @@ class ApplyPowerSign(TensorOp[T]):
         For the variables of graphs and sessions; ResourceApplyPowerSign takes handles,
         and is what to use.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -189,7 +195,19 @@ class ApplyPowerSign(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr)
+                    is type(logbase)
+                    is type(sign_decay)
+                    is type(beta)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(None, lr, logbase, sign_decay, beta, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyPowerSign",
@@ -248,6 +266,8 @@ def apply_power_sign(
     the variables of graphs and sessions; ResourceApplyPowerSign takes handles, and is
     what to use.
 
+    Gradient: none registered.
+
     `ApplyPowerSign.create` in the current scope, with ApplyPowerSign.Options as
     keywords.
 
@@ -285,7 +305,19 @@ def apply_power_sign(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr)
+                is type(logbase)
+                is type(sign_decay)
+                is type(beta)
+                is type(grad)
+                is EagerTensor
+                or fit_together(None, lr, logbase, sign_decay, beta, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyPowerSign",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -67,6 +69,8 @@ class ApplyProximalAdagrad(TensorOp[T]):
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyProximalAdagrad takes handles,
     and is what to use. SparseApplyProximalAdagrad takes a gradient of some rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -150,6 +154,8 @@ class ApplyProximalAdagrad(TensorOp[T]):
         handles, and is what to use. SparseApplyProximalAdagrad takes a gradient of some
         rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -186,7 +192,14 @@ class ApplyProximalAdagrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
+                    or fit_together(None, lr, l1, l2, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyProximalAdagrad",
@@ -243,6 +256,8 @@ def apply_proximal_adagrad(
     the variables of graphs and sessions; ResourceApplyProximalAdagrad takes handles,
     and is what to use. SparseApplyProximalAdagrad takes a gradient of some rows.
 
+    Gradient: none registered.
+
     `ApplyProximalAdagrad.create` in the current scope, with
     ApplyProximalAdagrad.Options as keywords.
 
@@ -280,7 +295,14 @@ def apply_proximal_adagrad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
+                or fit_together(None, lr, l1, l2, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyProximalAdagrad",

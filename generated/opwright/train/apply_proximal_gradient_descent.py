@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -68,6 +70,8 @@ class ApplyProximalGradientDescent(TensorOp[T]):
     The variable has to have the shape of the gradient. For the variables of graphs and
     sessions; ResourceApplyProximalGradientDescent takes handles, and is what to use.
     SparseApplyProximalGradientDescent takes a gradient of some rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -148,6 +152,8 @@ class ApplyProximalGradientDescent(TensorOp[T]):
         and sessions; ResourceApplyProximalGradientDescent takes handles, and is what to
         use. SparseApplyProximalGradientDescent takes a gradient of some rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -182,7 +188,14 @@ class ApplyProximalGradientDescent(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(alpha) is type(l1) is type(l2) is type(delta) is EagerTensor
+                    or fit_together(None, alpha, l1, l2, delta)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyProximalGradientDescent",
@@ -237,6 +250,8 @@ def apply_proximal_gradient_descent(
     sessions; ResourceApplyProximalGradientDescent takes handles, and is what to use.
     SparseApplyProximalGradientDescent takes a gradient of some rows.
 
+    Gradient: none registered.
+
     `ApplyProximalGradientDescent.create` in the current scope, with
     ApplyProximalGradientDescent.Options as keywords.
 
@@ -272,7 +287,14 @@ def apply_proximal_gradient_descent(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(alpha) is type(l1) is type(l2) is type(delta) is EagerTensor
+                or fit_together(None, alpha, l1, l2, delta)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyProximalGradientDescent",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -70,6 +72,8 @@ class ApplyRMSProp(TensorOp[T]):
     All variables have to have the shape of the gradient, or the call is refused. For
     the variables of graphs and sessions; ResourceApplyRMSProp takes handles, and is
     what to use. SparseApplyRMSProp takes a gradient of some rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -157,6 +161,8 @@ class ApplyRMSProp(TensorOp[T]):
         For the variables of graphs and sessions; ResourceApplyRMSProp takes handles,
         and is what to use. SparseApplyRMSProp takes a gradient of some rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -192,7 +198,19 @@ class ApplyRMSProp(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr)
+                    is type(rho)
+                    is type(momentum)
+                    is type(epsilon)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(None, lr, rho, momentum, epsilon, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "ApplyRMSProp",
@@ -254,6 +272,8 @@ def apply_rms_prop(
     the variables of graphs and sessions; ResourceApplyRMSProp takes handles, and is
     what to use. SparseApplyRMSProp takes a gradient of some rows.
 
+    Gradient: none registered.
+
     `ApplyRMSProp.create` in the current scope, with ApplyRMSProp.Options as keywords.
 
     Args:
@@ -289,7 +309,19 @@ def apply_rms_prop(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr)
+                is type(rho)
+                is type(momentum)
+                is type(epsilon)
+                is type(grad)
+                is EagerTensor
+                or fit_together(None, lr, rho, momentum, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ApplyRMSProp",

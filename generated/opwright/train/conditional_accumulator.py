@@ -65,7 +65,7 @@ class ConditionalAccumulator(TensorOp[TString]):
     AccumulatorApplyGradient, AccumulatorTakeGradient, AccumulatorNumAccumulated and
     AccumulatorSetGlobalStep.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -156,7 +156,7 @@ class ConditionalAccumulator(TensorOp[TString]):
         AccumulatorApplyGradient, AccumulatorTakeGradient, AccumulatorNumAccumulated and
         AccumulatorSetGlobalStep.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -259,7 +259,7 @@ def conditional_accumulator(
     AccumulatorApplyGradient, AccumulatorTakeGradient, AccumulatorNumAccumulated and
     AccumulatorSetGlobalStep.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ConditionalAccumulator.create` in the current scope, with
     ConditionalAccumulator.Options as keywords.

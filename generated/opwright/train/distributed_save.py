@@ -56,7 +56,7 @@ class DistributedSave(Op):
     are still being written. A directory that has a snapshot already is refused.
     SaveDatasetV2 writes from this process alone.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -115,7 +115,7 @@ class DistributedSave(Op):
         while they are still being written. A directory that has a snapshot already is
         refused. SaveDatasetV2 writes from this process alone.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -185,7 +185,7 @@ def distributed_save(
     are still being written. A directory that has a snapshot already is refused.
     SaveDatasetV2 writes from this process alone.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DistributedSave.create` in the current scope, with DistributedSave.Options as
     keywords: the operation in a graph, None eagerly.

@@ -64,6 +64,8 @@ class GenerateVocabRemapping(Op):
     that is split up. Lines beyond the new file are refused, as are a missing file, an
     empty line, and a word that is in the old file twice.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         remapping: int64, `num_new_vocab`. For each new word its old number, or -1.
         num_present: int32, `scalar`. How many of them have one.
@@ -135,6 +137,8 @@ class GenerateVocabRemapping(Op):
         already, and leaves room for new ones. Offset and count pick the part of a table
         that is split up. Lines beyond the new file are refused, as are a missing file,
         an empty line, and a word that is in the old file twice.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -222,6 +226,8 @@ def generate_vocab_remapping(
     already, and leaves room for new ones. Offset and count pick the part of a table
     that is split up. Lines beyond the new file are refused, as are a missing file, an
     empty line, and a word that is in the old file twice.
+
+    Gradient: declared not differentiable.
 
     `GenerateVocabRemapping.create` in the current scope, with
     GenerateVocabRemapping.Options as keywords.

@@ -46,7 +46,7 @@ class MergeV2Checkpoints(Op):
     last step is fast. Names that are there twice are refused, unless they are slices of
     one tensor. Afterwards the old checkpoints are gone.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> for part, value in (("parts/0", [1.0]), ("parts/1", [2.0])):
@@ -113,7 +113,7 @@ class MergeV2Checkpoints(Op):
         the last step is fast. Names that are there twice are refused, unless they are
         slices of one tensor. Afterwards the old checkpoints are gone.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -191,7 +191,7 @@ def merge_v2_checkpoints(
     last step is fast. Names that are there twice are refused, unless they are slices of
     one tensor. Afterwards the old checkpoints are gone.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `MergeV2Checkpoints.create` in the current scope, with MergeV2Checkpoints.Options as
     keywords: the operation in a graph, None eagerly.

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         TFloat32,
-        TInt32,
         TensorOperand,
     )
 
@@ -63,6 +65,7 @@ class NegTrain(Op):
 
     NegTrain was removed in GraphDef version 19. Moving word2vec into
     tensorflow_models/tutorials and deprecating its ops here as a result. Stateful.
+    Gradient: none registered.
 
     Example:
         >>> old = tf.compat.v1.GraphDef(versions={"producer": 18})
@@ -118,6 +121,7 @@ class NegTrain(Op):
 
         NegTrain was removed in GraphDef version 19. Moving word2vec into
         tensorflow_models/tutorials and deprecating its ops here as a result. Stateful.
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,7 +149,22 @@ class NegTrain(Op):
         op: NegTrain = new(NegTrain)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(examples) is EagerTensor
+                    or type(examples) is int
+                    and -2147483648 <= examples <= 2147483647
+                    or fits(TInt32, examples)
+                )
+                and (
+                    type(labels) is EagerTensor
+                    or type(labels) is int
+                    and -2147483648 <= labels <= 2147483647
+                    or fits(TInt32, labels)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "NegTrain",
@@ -204,6 +223,7 @@ def neg_train(
 
     NegTrain was removed in GraphDef version 19. Moving word2vec into
     tensorflow_models/tutorials and deprecating its ops here as a result. Stateful.
+    Gradient: none registered.
 
     `NegTrain.create` in the current scope: the operation in a graph, None eagerly.
 
@@ -233,7 +253,22 @@ def neg_train(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(examples) is EagerTensor
+                or type(examples) is int
+                and -2147483648 <= examples <= 2147483647
+                or fits(TInt32, examples)
+            )
+            and (
+                type(labels) is EagerTensor
+                or type(labels) is int
+                and -2147483648 <= labels <= 2147483647
+                or fits(TInt32, labels)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "NegTrain",

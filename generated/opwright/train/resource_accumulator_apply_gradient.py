@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         Operand,
         Operation,
         Output,
-        TInt64,
         TNumber,
         TResource,
         TensorOperand,
@@ -60,7 +62,7 @@ class ResourceAccumulatorApplyGradient(Op):
     TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
     accumulator's ends the process.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -106,7 +108,7 @@ class ResourceAccumulatorApplyGradient(Op):
         TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
         accumulator's ends the process.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -132,7 +134,16 @@ class ResourceAccumulatorApplyGradient(Op):
         op: ResourceAccumulatorApplyGradient = new(ResourceAccumulatorApplyGradient)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(local_step) is EagerTensor
+                    or type(local_step) is int
+                    and -9223372036854775808 <= local_step <= 9223372036854775807
+                    or fits(TInt64, local_step)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceAccumulatorApplyGradient",
@@ -167,7 +178,7 @@ def resource_accumulator_apply_gradient(
     TensorFlow 2.21 does not compare dtypes: a gradient of another dtype than the
     accumulator's ends the process.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceAccumulatorApplyGradient.create` in the current scope: the operation in a
     graph, None eagerly.
@@ -194,7 +205,16 @@ def resource_accumulator_apply_gradient(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(local_step) is EagerTensor
+                or type(local_step) is int
+                and -9223372036854775808 <= local_step <= 9223372036854775807
+                or fits(TInt64, local_step)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceAccumulatorApplyGradient",

@@ -40,7 +40,7 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
     Counts the gradients added since the accumulator was last emptied; stale ones do not
     count. The op never waits.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         num_accumulated: int32, `scalar`. Gradients added since the last take.
@@ -76,7 +76,7 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
         Counts the gradients added since the accumulator was last emptied; stale ones do
         not count. The op never waits.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -121,7 +121,7 @@ def resource_accumulator_num_accumulated(
     Counts the gradients added since the accumulator was last emptied; stale ones do not
     count. The op never waits.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceAccumulatorNumAccumulated.create` in the current scope.
 

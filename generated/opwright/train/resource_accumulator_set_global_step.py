@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
         Operand,
         Operation,
         Output,
-        TInt64,
         TResource,
         TensorOperand,
     )
@@ -46,7 +48,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
     already stays. A step below the accumulator's is taken too; TensorFlow logs a
     warning.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -80,7 +82,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
         already stays. A step below the accumulator's is taken too; TensorFlow logs a
         warning.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -106,7 +108,16 @@ class ResourceAccumulatorSetGlobalStep(Op):
         op: ResourceAccumulatorSetGlobalStep = new(ResourceAccumulatorSetGlobalStep)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(new_global_step) is EagerTensor
+                    or type(new_global_step) is int
+                    and -9223372036854775808 <= new_global_step <= 9223372036854775807
+                    or fits(TInt64, new_global_step)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceAccumulatorSetGlobalStep",
@@ -134,7 +145,7 @@ def resource_accumulator_set_global_step(
     already stays. A step below the accumulator's is taken too; TensorFlow logs a
     warning.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceAccumulatorSetGlobalStep.create` in the current scope: the operation in a
     graph, None eagerly.
@@ -162,7 +173,16 @@ def resource_accumulator_set_global_step(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(new_global_step) is EagerTensor
+                or type(new_global_step) is int
+                and -9223372036854775808 <= new_global_step <= 9223372036854775807
+                or fits(TInt64, new_global_step)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceAccumulatorSetGlobalStep",

@@ -11,13 +11,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt32,
         TNumber,
         TResource,
         TensorOperand,
@@ -63,7 +65,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
     InvalidArgument: `num_required` is not positive, or `dtype` is not the
     accumulator's. Cancelled: the session or function was cancelled while the op waited.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -115,7 +117,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         accumulator's. Cancelled: the session or function was cancelled while the op
         waited.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -147,7 +149,16 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_required) is EagerTensor
+                    or type(num_required) is int
+                    and -2147483648 <= num_required <= 2147483647
+                    or fits(TInt32, num_required)
+                )
+            ):
                 op.average = execute(
                     context[CURRENT],
                     "ResourceAccumulatorTakeGradient",
@@ -187,7 +198,7 @@ def resource_accumulator_take_gradient(
     InvalidArgument: `num_required` is not positive, or `dtype` is not the
     accumulator's. Cancelled: the session or function was cancelled while the op waited.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceAccumulatorTakeGradient.create` in the current scope.
 
@@ -217,7 +228,16 @@ def resource_accumulator_take_gradient(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_required) is EagerTensor
+                or type(num_required) is int
+                and -2147483648 <= num_required <= 2147483647
+                or fits(TInt32, num_required)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceAccumulatorTakeGradient",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -74,7 +76,7 @@ class ResourceApplyAdaMax(Op):
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -157,7 +159,7 @@ class ResourceApplyAdaMax(Op):
         They change in place, and the op gives nothing back; reads that should see the
         step have to come after it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,7 +195,20 @@ class ResourceApplyAdaMax(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(beta1_power)
+                    is type(lr)
+                    is type(beta1)
+                    is type(beta2)
+                    is type(epsilon)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(None, beta1_power, lr, beta1, beta2, epsilon, grad)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyAdaMax",
@@ -257,7 +272,7 @@ def resource_apply_ada_max(
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyAdaMax.create` in the current scope, with ResourceApplyAdaMax.Options
     as keywords: the operation in a graph, None eagerly.
@@ -292,7 +307,20 @@ def resource_apply_ada_max(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(beta1_power)
+                is type(lr)
+                is type(beta1)
+                is type(beta2)
+                is type(epsilon)
+                is type(grad)
+                is EagerTensor
+                or fit_together(None, beta1_power, lr, beta1, beta2, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyAdaMax",

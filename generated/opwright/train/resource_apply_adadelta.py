@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -74,7 +76,7 @@ class ResourceApplyAdadelta(Op):
     see the step have to come after it. ResourceSparseApplyAdadelta takes a gradient of
     some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -156,7 +158,7 @@ class ResourceApplyAdadelta(Op):
         that should see the step have to come after it. ResourceSparseApplyAdadelta
         takes a gradient of some rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -189,7 +191,14 @@ class ResourceApplyAdadelta(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
+                    or fit_together(None, lr, rho, epsilon, grad)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyAdadelta",
@@ -251,7 +260,7 @@ def resource_apply_adadelta(
     see the step have to come after it. ResourceSparseApplyAdadelta takes a gradient of
     some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyAdadelta.create` in the current scope, with
     ResourceApplyAdadelta.Options as keywords: the operation in a graph, None eagerly.
@@ -285,7 +294,14 @@ def resource_apply_adadelta(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
+                or fit_together(None, lr, rho, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyAdadelta",

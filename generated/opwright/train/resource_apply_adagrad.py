@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -69,7 +71,7 @@ class ResourceApplyAdagrad(Op):
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyAdagrad takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -148,7 +150,7 @@ class ResourceApplyAdagrad(Op):
         step have to come after it. ResourceSparseApplyAdagrad takes a gradient of some
         rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -178,7 +180,16 @@ class ResourceApplyAdagrad(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(grad) is EagerTensor
+                    or type(grad) is int
+                    and 0 <= grad <= 127
+                    or fit_pair(None, lr, grad)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyAdagrad",
@@ -234,7 +245,7 @@ def resource_apply_adagrad(
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyAdagrad takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyAdagrad.create` in the current scope, with
     ResourceApplyAdagrad.Options as keywords: the operation in a graph, None eagerly.
@@ -265,7 +276,16 @@ def resource_apply_adagrad(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(grad) is EagerTensor
+                or type(grad) is int
+                and 0 <= grad <= 127
+                or fit_pair(None, lr, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyAdagrad",

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fit_together,
+    fits,
     flags,
     graphs,
     new,
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
         Operation,
         Output,
         SameOperand,
-        TInt64,
         TNumber,
         TResource,
         TensorOperand,
@@ -73,7 +76,7 @@ class ResourceApplyAdagradDA(Op):
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyAdagradDA takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -154,7 +157,7 @@ class ResourceApplyAdagradDA(Op):
         step have to come after it. ResourceSparseApplyAdagradDA takes a gradient of
         some rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,7 +193,20 @@ class ResourceApplyAdagradDA(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(global_step) is EagerTensor
+                    or type(global_step) is int
+                    and -9223372036854775808 <= global_step <= 9223372036854775807
+                    or fits(TInt64, global_step)
+                )
+                and (
+                    type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyAdagradDA",
@@ -260,7 +276,7 @@ def resource_apply_adagrad_da(
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyAdagradDA takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyAdagradDA.create` in the current scope, with
     ResourceApplyAdagradDA.Options as keywords: the operation in a graph, None eagerly.
@@ -297,7 +313,20 @@ def resource_apply_adagrad_da(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(global_step) is EagerTensor
+                or type(global_step) is int
+                and -9223372036854775808 <= global_step <= 9223372036854775807
+                or fits(TInt64, global_step)
+            )
+            and (
+                type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
+                or fit_together(None, grad, lr, l1, l2)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyAdagradDA",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -80,7 +82,7 @@ class ResourceApplyAdam(Op):
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -177,7 +179,7 @@ class ResourceApplyAdam(Op):
         They change in place, and the op gives nothing back; reads that should see the
         step have to come after it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -217,7 +219,23 @@ class ResourceApplyAdam(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(beta1_power)
+                    is type(beta2_power)
+                    is type(lr)
+                    is type(beta1)
+                    is type(beta2)
+                    is type(epsilon)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(
+                        None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
+                    )
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyAdam",
@@ -290,7 +308,7 @@ def resource_apply_adam(
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyAdam.create` in the current scope, with ResourceApplyAdam.Options as
     keywords: the operation in a graph, None eagerly.
@@ -329,7 +347,23 @@ def resource_apply_adam(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(beta1_power)
+                is type(beta2_power)
+                is type(lr)
+                is type(beta1)
+                is type(beta2)
+                is type(epsilon)
+                is type(grad)
+                is EagerTensor
+                or fit_together(
+                    None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
+                )
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyAdam",

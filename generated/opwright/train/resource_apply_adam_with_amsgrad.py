@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -79,7 +81,7 @@ class ResourceApplyAdamWithAmsgrad(Op):
     it. They change in place, and the op gives nothing back; reads that should see the
     step have to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -170,7 +172,7 @@ class ResourceApplyAdamWithAmsgrad(Op):
         see to it. They change in place, and the op gives nothing back; reads that
         should see the step have to come after it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -210,7 +212,23 @@ class ResourceApplyAdamWithAmsgrad(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(beta1_power)
+                    is type(beta2_power)
+                    is type(lr)
+                    is type(beta1)
+                    is type(beta2)
+                    is type(epsilon)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(
+                        None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
+                    )
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyAdamWithAmsgrad",
@@ -293,7 +311,7 @@ def resource_apply_adam_with_amsgrad(
     it. They change in place, and the op gives nothing back; reads that should see the
     step have to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyAdamWithAmsgrad.create` in the current scope, with
     ResourceApplyAdamWithAmsgrad.Options as keywords: the operation in a graph, None
@@ -332,7 +350,23 @@ def resource_apply_adam_with_amsgrad(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(beta1_power)
+                is type(beta2_power)
+                is type(lr)
+                is type(beta1)
+                is type(beta2)
+                is type(epsilon)
+                is type(grad)
+                is EagerTensor
+                or fit_together(
+                    None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
+                )
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyAdamWithAmsgrad",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -71,7 +73,7 @@ class ResourceApplyAddSign(Op):
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -149,7 +151,7 @@ class ResourceApplyAddSign(Op):
         They change in place, and the op gives nothing back; reads that should see the
         step have to come after it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -183,7 +185,19 @@ class ResourceApplyAddSign(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr)
+                    is type(alpha)
+                    is type(sign_decay)
+                    is type(beta)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(None, lr, alpha, sign_decay, beta, grad)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyAddSign",
@@ -242,7 +256,7 @@ def resource_apply_add_sign(
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyAddSign.create` in the current scope, with
     ResourceApplyAddSign.Options as keywords: the operation in a graph, None eagerly.
@@ -276,7 +290,19 @@ def resource_apply_add_sign(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr)
+                is type(alpha)
+                is type(sign_decay)
+                is type(beta)
+                is type(grad)
+                is EagerTensor
+                or fit_together(None, lr, alpha, sign_decay, beta, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyAddSign",

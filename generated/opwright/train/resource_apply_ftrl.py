@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -77,7 +79,7 @@ class ResourceApplyFtrl(Op):
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyFtrl takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -172,7 +174,7 @@ class ResourceApplyFtrl(Op):
         step have to come after it. ResourceSparseApplyFtrl takes a gradient of some
         rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -212,7 +214,19 @@ class ResourceApplyFtrl(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(grad)
+                    is type(lr)
+                    is type(l1)
+                    is type(l2)
+                    is type(lr_power)
+                    is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2, lr_power)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyFtrl",
@@ -283,7 +297,7 @@ def resource_apply_ftrl(
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyFtrl takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyFtrl.create` in the current scope, with ResourceApplyFtrl.Options as
     keywords: the operation in a graph, None eagerly.
@@ -324,7 +338,19 @@ def resource_apply_ftrl(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(grad)
+                is type(lr)
+                is type(l1)
+                is type(l2)
+                is type(lr_power)
+                is EagerTensor
+                or fit_together(None, grad, lr, l1, l2, lr_power)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyFtrl",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -79,7 +81,7 @@ class ResourceApplyFtrlV2(Op):
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyFtrlV2 takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -179,7 +181,7 @@ class ResourceApplyFtrlV2(Op):
         step have to come after it. ResourceSparseApplyFtrlV2 takes a gradient of some
         rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -222,7 +224,20 @@ class ResourceApplyFtrlV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(grad)
+                    is type(lr)
+                    is type(l1)
+                    is type(l2)
+                    is type(l2_shrinkage)
+                    is type(lr_power)
+                    is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyFtrlV2",
@@ -296,7 +311,7 @@ def resource_apply_ftrl_v2(
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyFtrlV2 takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyFtrlV2.create` in the current scope, with ResourceApplyFtrlV2.Options
     as keywords: the operation in a graph, None eagerly.
@@ -340,7 +355,20 @@ def resource_apply_ftrl_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(grad)
+                is type(lr)
+                is type(l1)
+                is type(l2)
+                is type(l2_shrinkage)
+                is type(lr_power)
+                is EagerTensor
+                or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyFtrlV2",

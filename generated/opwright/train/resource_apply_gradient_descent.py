@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -64,7 +66,7 @@ class ResourceApplyGradientDescent(Op):
     The variable has to have the shape of the gradient. It changes in place, and the op
     gives nothing back; reads that should see the step have to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -130,7 +132,7 @@ class ResourceApplyGradientDescent(Op):
         The variable has to have the shape of the gradient. It changes in place, and the
         op gives nothing back; reads that should see the step have to come after it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -156,7 +158,16 @@ class ResourceApplyGradientDescent(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(alpha) is type(delta) is EagerTensor
+                    or type(delta) is int
+                    and 0 <= delta <= 127
+                    or fit_pair(None, alpha, delta)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyGradientDescent",
@@ -204,7 +215,7 @@ def resource_apply_gradient_descent(
     The variable has to have the shape of the gradient. It changes in place, and the op
     gives nothing back; reads that should see the step have to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyGradientDescent.create` in the current scope, with
     ResourceApplyGradientDescent.Options as keywords: the operation in a graph, None
@@ -232,7 +243,16 @@ def resource_apply_gradient_descent(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(alpha) is type(delta) is EagerTensor
+                or type(delta) is int
+                and 0 <= delta <= 127
+                or fit_pair(None, alpha, delta)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyGradientDescent",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -70,7 +72,7 @@ class ResourceApplyMomentum(Op):
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyMomentum takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -152,7 +154,7 @@ class ResourceApplyMomentum(Op):
         step have to come after it. ResourceSparseApplyMomentum takes a gradient of some
         rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -184,7 +186,14 @@ class ResourceApplyMomentum(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(grad) is type(momentum) is EagerTensor
+                    or fit_together(None, lr, grad, momentum)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyMomentum",
@@ -242,7 +251,7 @@ def resource_apply_momentum(
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyMomentum takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyMomentum.create` in the current scope, with
     ResourceApplyMomentum.Options as keywords: the operation in a graph, None eagerly.
@@ -275,7 +284,14 @@ def resource_apply_momentum(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(grad) is type(momentum) is EagerTensor
+                or fit_together(None, lr, grad, momentum)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyMomentum",

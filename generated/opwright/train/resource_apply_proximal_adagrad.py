@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -70,7 +72,7 @@ class ResourceApplyProximalAdagrad(Op):
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyProximalAdagrad takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -147,7 +149,7 @@ class ResourceApplyProximalAdagrad(Op):
         step have to come after it. ResourceSparseApplyProximalAdagrad takes a gradient
         of some rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -180,7 +182,14 @@ class ResourceApplyProximalAdagrad(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
+                    or fit_together(None, lr, l1, l2, grad)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyProximalAdagrad",
@@ -237,7 +246,7 @@ def resource_apply_proximal_adagrad(
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyProximalAdagrad takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyProximalAdagrad.create` in the current scope, with
     ResourceApplyProximalAdagrad.Options as keywords: the operation in a graph, None
@@ -272,7 +281,14 @@ def resource_apply_proximal_adagrad(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
+                or fit_together(None, lr, l1, l2, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyProximalAdagrad",

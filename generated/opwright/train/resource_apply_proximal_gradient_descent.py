@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -72,7 +74,7 @@ class ResourceApplyProximalGradientDescent(Op):
     gives nothing back; reads that should see the step have to come after it.
     ResourceSparseApplyProximalGradientDescent takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -146,7 +148,7 @@ class ResourceApplyProximalGradientDescent(Op):
         op gives nothing back; reads that should see the step have to come after it.
         ResourceSparseApplyProximalGradientDescent takes a gradient of some rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -179,7 +181,14 @@ class ResourceApplyProximalGradientDescent(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(alpha) is type(l1) is type(l2) is type(delta) is EagerTensor
+                    or fit_together(None, alpha, l1, l2, delta)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyProximalGradientDescent",
@@ -234,7 +243,7 @@ def resource_apply_proximal_gradient_descent(
     gives nothing back; reads that should see the step have to come after it.
     ResourceSparseApplyProximalGradientDescent takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyProximalGradientDescent.create` in the current scope, with
     ResourceApplyProximalGradientDescent.Options as keywords: the operation in a graph,
@@ -267,7 +276,14 @@ def resource_apply_proximal_gradient_descent(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(alpha) is type(l1) is type(l2) is type(delta) is EagerTensor
+                or fit_together(None, alpha, l1, l2, delta)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyProximalGradientDescent",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -73,7 +75,7 @@ class ResourceApplyRMSProp(Op):
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyRMSProp takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -155,7 +157,7 @@ class ResourceApplyRMSProp(Op):
         step have to come after it. ResourceSparseApplyRMSProp takes a gradient of some
         rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -187,7 +189,19 @@ class ResourceApplyRMSProp(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr)
+                    is type(rho)
+                    is type(momentum)
+                    is type(epsilon)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(None, lr, rho, momentum, epsilon, grad)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceApplyRMSProp",
@@ -249,7 +263,7 @@ def resource_apply_rms_prop(
     change in place, and the op gives nothing back; reads that should see the step have
     to come after it. ResourceSparseApplyRMSProp takes a gradient of some rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceApplyRMSProp.create` in the current scope, with
     ResourceApplyRMSProp.Options as keywords: the operation in a graph, None eagerly.
@@ -282,7 +296,19 @@ def resource_apply_rms_prop(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr)
+                is type(rho)
+                is type(momentum)
+                is type(epsilon)
+                is type(grad)
+                is EagerTensor
+                or fit_together(None, lr, rho, momentum, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceApplyRMSProp",

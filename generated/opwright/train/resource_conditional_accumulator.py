@@ -68,7 +68,7 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
     Leave it to the op to end it: after DestroyResourceOp, TensorFlow 2.21 ends the
     process when the op's kernel goes.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -162,7 +162,7 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
         Leave it to the op to end it: after DestroyResourceOp, TensorFlow 2.21 ends the
         process when the op's kernel goes.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -268,7 +268,7 @@ def resource_conditional_accumulator(
     Leave it to the op to end it: after DestroyResourceOp, TensorFlow 2.21 ends the
     process when the op's kernel goes.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceConditionalAccumulator.create` in the current scope, with
     ResourceConditionalAccumulator.Options as keywords.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -81,7 +83,7 @@ class ResourceSparseApplyAdadelta(Op):
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyAdadelta takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -171,7 +173,7 @@ class ResourceSparseApplyAdadelta(Op):
         in place, and the op gives nothing back; reads that should see the step have to
         come after it. ResourceApplyAdadelta takes a gradient of all rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,7 +207,14 @@ class ResourceSparseApplyAdadelta(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
+                    or fit_together(None, lr, rho, epsilon, grad)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceSparseApplyAdadelta",
@@ -272,7 +281,7 @@ def resource_sparse_apply_adadelta(
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyAdadelta takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceSparseApplyAdadelta.create` in the current scope, with
     ResourceSparseApplyAdadelta.Options as keywords: the operation in a graph, None
@@ -308,7 +317,14 @@ def resource_sparse_apply_adadelta(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
+                or fit_together(None, lr, rho, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyAdadelta",

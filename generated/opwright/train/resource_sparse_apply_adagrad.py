@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -78,7 +80,7 @@ class ResourceSparseApplyAdagrad(Op):
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyAdagrad takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -168,7 +170,7 @@ class ResourceSparseApplyAdagrad(Op):
         in place, and the op gives nothing back; reads that should see the step have to
         come after it. ResourceApplyAdagrad takes a gradient of all rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -200,7 +202,16 @@ class ResourceSparseApplyAdagrad(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(grad) is EagerTensor
+                    or type(grad) is int
+                    and 0 <= grad <= 127
+                    or fit_pair(None, lr, grad)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceSparseApplyAdagrad",
@@ -263,7 +274,7 @@ def resource_sparse_apply_adagrad(
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyAdagrad takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceSparseApplyAdagrad.create` in the current scope, with
     ResourceSparseApplyAdagrad.Options as keywords: the operation in a graph, None
@@ -297,7 +308,16 @@ def resource_sparse_apply_adagrad(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(grad) is EagerTensor
+                or type(grad) is int
+                and 0 <= grad <= 127
+                or fit_pair(None, lr, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyAdagrad",

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     context,
     default,
     execute,
     explained,
+    fit_together,
+    fits,
     flags,
     graphs,
     new,
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TIndex,
-        TInt64,
         TNumber,
         TResource,
         TensorOperand,
@@ -84,7 +87,7 @@ class ResourceSparseApplyAdagradDA(Op):
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyAdagradDA takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -175,7 +178,7 @@ class ResourceSparseApplyAdagradDA(Op):
         in place, and the op gives nothing back; reads that should see the step have to
         come after it. ResourceApplyAdagradDA takes a gradient of all rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -212,7 +215,20 @@ class ResourceSparseApplyAdagradDA(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(global_step) is EagerTensor
+                    or type(global_step) is int
+                    and -9223372036854775808 <= global_step <= 9223372036854775807
+                    or fits(TInt64, global_step)
+                )
+                and (
+                    type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceSparseApplyAdagradDA",
@@ -290,7 +306,7 @@ def resource_sparse_apply_adagrad_da(
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyAdagradDA takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceSparseApplyAdagradDA.create` in the current scope, with
     ResourceSparseApplyAdagradDA.Options as keywords: the operation in a graph, None
@@ -329,7 +345,20 @@ def resource_sparse_apply_adagrad_da(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(global_step) is EagerTensor
+                or type(global_step) is int
+                and -9223372036854775808 <= global_step <= 9223372036854775807
+                or fits(TInt64, global_step)
+            )
+            and (
+                type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
+                or fit_together(None, grad, lr, l1, l2)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyAdagradDA",

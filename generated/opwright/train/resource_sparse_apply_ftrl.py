@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -87,7 +89,7 @@ class ResourceSparseApplyFtrl(Op):
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyFtrl takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -192,7 +194,7 @@ class ResourceSparseApplyFtrl(Op):
         in place, and the op gives nothing back; reads that should see the step have to
         come after it. ResourceApplyFtrl takes a gradient of all rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -233,7 +235,19 @@ class ResourceSparseApplyFtrl(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(grad)
+                    is type(lr)
+                    is type(l1)
+                    is type(l2)
+                    is type(lr_power)
+                    is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2, lr_power)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceSparseApplyFtrl",
@@ -312,7 +326,7 @@ def resource_sparse_apply_ftrl(
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyFtrl takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceSparseApplyFtrl.create` in the current scope, with
     ResourceSparseApplyFtrl.Options as keywords: the operation in a graph, None eagerly.
@@ -354,7 +368,19 @@ def resource_sparse_apply_ftrl(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(grad)
+                is type(lr)
+                is type(l1)
+                is type(l2)
+                is type(lr_power)
+                is EagerTensor
+                or fit_together(None, grad, lr, l1, l2, lr_power)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyFtrl",

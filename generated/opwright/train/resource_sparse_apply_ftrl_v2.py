@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -91,7 +93,7 @@ class ResourceSparseApplyFtrlV2(Op):
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyFtrlV2 takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -201,7 +203,7 @@ class ResourceSparseApplyFtrlV2(Op):
         in place, and the op gives nothing back; reads that should see the step have to
         come after it. ResourceApplyFtrlV2 takes a gradient of all rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -245,7 +247,20 @@ class ResourceSparseApplyFtrlV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(grad)
+                    is type(lr)
+                    is type(l1)
+                    is type(l2)
+                    is type(l2_shrinkage)
+                    is type(lr_power)
+                    is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceSparseApplyFtrlV2",
@@ -327,7 +342,7 @@ def resource_sparse_apply_ftrl_v2(
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyFtrlV2 takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceSparseApplyFtrlV2.create` in the current scope, with
     ResourceSparseApplyFtrlV2.Options as keywords: the operation in a graph, None
@@ -373,7 +388,20 @@ def resource_sparse_apply_ftrl_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(grad)
+                is type(lr)
+                is type(l1)
+                is type(l2)
+                is type(l2_shrinkage)
+                is type(lr_power)
+                is EagerTensor
+                or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyFtrlV2",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -81,7 +83,7 @@ class ResourceSparseApplyKerasMomentum(Op):
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyKerasMomentum takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -172,7 +174,7 @@ class ResourceSparseApplyKerasMomentum(Op):
         in place, and the op gives nothing back; reads that should see the step have to
         come after it. ResourceApplyKerasMomentum takes a gradient of all rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -204,7 +206,14 @@ class ResourceSparseApplyKerasMomentum(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(grad) is type(momentum) is EagerTensor
+                    or fit_together(None, lr, grad, momentum)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceSparseApplyKerasMomentum",
@@ -269,7 +278,7 @@ def resource_sparse_apply_keras_momentum(
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyKerasMomentum takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceSparseApplyKerasMomentum.create` in the current scope, with
     ResourceSparseApplyKerasMomentum.Options as keywords: the operation in a graph, None
@@ -303,7 +312,14 @@ def resource_sparse_apply_keras_momentum(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(grad) is type(momentum) is EagerTensor
+                or fit_together(None, lr, grad, momentum)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyKerasMomentum",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -84,7 +86,7 @@ class ResourceSparseApplyProximalAdagrad(Op):
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyProximalAdagrad takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -170,7 +172,7 @@ class ResourceSparseApplyProximalAdagrad(Op):
         in place, and the op gives nothing back; reads that should see the step have to
         come after it. ResourceApplyProximalAdagrad takes a gradient of all rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -204,7 +206,14 @@ class ResourceSparseApplyProximalAdagrad(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
+                    or fit_together(None, lr, l1, l2, grad)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceSparseApplyProximalAdagrad",
@@ -268,7 +277,7 @@ def resource_sparse_apply_proximal_adagrad(
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyProximalAdagrad takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceSparseApplyProximalAdagrad.create` in the current scope, with
     ResourceSparseApplyProximalAdagrad.Options as keywords: the operation in a graph,
@@ -304,7 +313,14 @@ def resource_sparse_apply_proximal_adagrad(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
+                or fit_together(None, lr, l1, l2, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyProximalAdagrad",

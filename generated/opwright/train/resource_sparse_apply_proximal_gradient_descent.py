@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -85,7 +87,7 @@ class ResourceSparseApplyProximalGradientDescent(Op):
     have to come after it. ResourceApplyProximalGradientDescent takes a gradient of all
     rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -169,7 +171,7 @@ class ResourceSparseApplyProximalGradientDescent(Op):
         step have to come after it. ResourceApplyProximalGradientDescent takes a
         gradient of all rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -203,7 +205,14 @@ class ResourceSparseApplyProximalGradientDescent(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
+                    or fit_together(None, alpha, l1, l2, grad)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceSparseApplyProximalGradientDescent",
@@ -265,7 +274,7 @@ def resource_sparse_apply_proximal_gradient_descent(
     have to come after it. ResourceApplyProximalGradientDescent takes a gradient of all
     rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceSparseApplyProximalGradientDescent.create` in the current scope, with
     ResourceSparseApplyProximalGradientDescent.Options as keywords: the operation in a
@@ -299,7 +308,14 @@ def resource_sparse_apply_proximal_gradient_descent(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
+                or fit_together(None, alpha, l1, l2, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyProximalGradientDescent",

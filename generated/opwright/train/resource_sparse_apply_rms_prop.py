@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -82,7 +84,7 @@ class ResourceSparseApplyRMSProp(Op):
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyRMSProp takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -173,7 +175,7 @@ class ResourceSparseApplyRMSProp(Op):
         in place, and the op gives nothing back; reads that should see the step have to
         come after it. ResourceApplyRMSProp takes a gradient of all rows.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,7 +208,19 @@ class ResourceSparseApplyRMSProp(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr)
+                    is type(rho)
+                    is type(momentum)
+                    is type(epsilon)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(None, lr, rho, momentum, epsilon, grad)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceSparseApplyRMSProp",
@@ -275,7 +289,7 @@ def resource_sparse_apply_rms_prop(
     place, and the op gives nothing back; reads that should see the step have to come
     after it. ResourceApplyRMSProp takes a gradient of all rows.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceSparseApplyRMSProp.create` in the current scope, with
     ResourceSparseApplyRMSProp.Options as keywords: the operation in a graph, None
@@ -310,7 +324,19 @@ def resource_sparse_apply_rms_prop(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr)
+                is type(rho)
+                is type(momentum)
+                is type(epsilon)
+                is type(grad)
+                is EagerTensor
+                or fit_together(None, lr, rho, momentum, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceSparseApplyRMSProp",

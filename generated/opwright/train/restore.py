@@ -57,7 +57,7 @@ class Restore(TensorOp[Dt]):
     from all of them. A tensor that is not there, or not all of it, is refused, and
     another dtype too.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         tensor: `dt`, `...`. What was read.
@@ -118,7 +118,7 @@ class Restore(TensorOp[Dt]):
         gathered from all of them. A tensor that is not there, or not all of it, is
         refused, and another dtype too.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -192,7 +192,7 @@ def restore(
     from all of them. A tensor that is not there, or not all of it, is refused, and
     another dtype too.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Restore.create` in the current scope, with Restore.Options as keywords.
 

@@ -63,7 +63,7 @@ class RestoreSlice(TensorOp[Dt]):
     "-" for all of it. The sizes have to be those in the files. RestoreV2 reads today's
     format too, and is what to use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         tensor: `dt`, `...`. What was read.
@@ -130,7 +130,7 @@ class RestoreSlice(TensorOp[Dt]):
         or "-" for all of it. The sizes have to be those in the files. RestoreV2 reads
         today's format too, and is what to use.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -212,7 +212,7 @@ def restore_slice(
     "-" for all of it. The sizes have to be those in the files. RestoreV2 reads today's
     format too, and is what to use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RestoreSlice.create` in the current scope, with RestoreSlice.Options as keywords.
 

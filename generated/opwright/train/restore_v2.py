@@ -56,7 +56,7 @@ class RestoreV2(Op):
     old format, which Save writes, is read as well: `prefix` is the name of its file
     then, or a pattern.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         tensors: list of tensors of `dtypes`, `...`. What was read, in the order of the
@@ -105,7 +105,7 @@ class RestoreV2(Op):
         The old format, which Save writes, is read as well: `prefix` is the name of its
         file then, or a pattern.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -180,7 +180,7 @@ def restore_v2(
     old format, which Save writes, is read as well: `prefix` is the name of its file
     then, or a pattern.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `RestoreV2.create` in the current scope.
 

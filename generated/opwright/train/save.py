@@ -52,7 +52,7 @@ class Save(Op):
     tensors as slices of larger ones. As many names as tensors are needed, or the call
     is refused. A name that is there twice is not refused, but Restore cannot read it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: at least 1 value.
 
@@ -90,7 +90,7 @@ class Save(Op):
         the call is refused. A name that is there twice is not refused, but Restore
         cannot read it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -135,7 +135,7 @@ def save(
     tensors as slices of larger ones. As many names as tensors are needed, or the call
     is refused. A name that is there twice is not refused, but Restore cannot read it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Save.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -59,7 +59,7 @@ class SaveSlices(Op):
     with a pattern. A tensor that does not have the size of its slice is refused. SaveV2
     is what to use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: at least 1 value.
 
@@ -105,7 +105,7 @@ class SaveSlices(Op):
         Restore with a pattern. A tensor that does not have the size of its slice is
         refused. SaveV2 is what to use.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,7 +173,7 @@ def save_slices(
     with a pattern. A tensor that does not have the size of its slice is refused. SaveV2
     is what to use.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `SaveSlices.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -64,7 +64,7 @@ class SaveV2(Op):
     but not the one that it is in. A handle of a variable in place of its value ends the
     process.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `dtypes`: at least 1 value.
 
@@ -115,7 +115,7 @@ class SaveV2(Op):
         made, but not the one that it is in. A handle of a variable in place of its
         value ends the process.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,7 +190,7 @@ def save_v2(
     but not the one that it is in. A handle of a variable in place of its value ends the
     process.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `SaveV2.create` in the current scope: the operation in a graph, None eagerly.
 

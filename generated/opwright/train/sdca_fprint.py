@@ -40,6 +40,8 @@ class SdcaFprint(TensorOp[TInt64]):
     never 0 or 1, which hash tables may take for empty and deleted keys. Do not store
     the numbers: the method may change. Fingerprint is for that.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         output: int64, `n 2`. For each name its hash, the lower half first.
 
@@ -71,6 +73,8 @@ class SdcaFprint(TensorOp[TInt64]):
         for a billion examples, two that are the same are very unlikely. The first
         number is never 0 or 1, which hash tables may take for empty and deleted keys.
         Do not store the numbers: the method may change. Fingerprint is for that.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -111,6 +115,8 @@ def sdca_fprint(
     a billion examples, two that are the same are very unlikely. The first number is
     never 0 or 1, which hash tables may take for empty and deleted keys. Do not store
     the numbers: the method may change. Fingerprint is for that.
+
+    Gradient: declared not differentiable.
 
     `SdcaFprint.create` in the current scope.
 

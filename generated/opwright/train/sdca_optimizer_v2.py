@@ -12,10 +12,13 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -25,7 +28,7 @@ from typing_extensions import NamedTuple, Never
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opwright_runtime.gencode import Operand, Output, TFloat32, TInt64
+    from opwright_runtime.gencode import Operand, Output, TFloat32
     from typing_extensions import Self
 
 __all__ = ["SdcaOptimizerV2", "SdcaOptimizerV2Outputs", "sdca_optimizer_v2"]
@@ -93,6 +96,8 @@ class SdcaOptimizerV2(Op):
     Labels are 0 or 1 for the logistic and hinge losses, at least 0 for the Poisson
     loss, or the call fails. An `l2` of 0 gives nan. SdcaOptimizer, the older form,
     differs in the name of its last option.
+
+    Gradient: declared not differentiable.
 
     Attributes:
         out_example_state_data: float32, `m 4`. The new state.
@@ -212,6 +217,8 @@ class SdcaOptimizerV2(Op):
         loss, or the call fails. An `l2` of 0 gives nan. SdcaOptimizer, the older form,
         differs in the name of its last option.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -271,7 +278,19 @@ class SdcaOptimizerV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(sparse_example_indices)
+                    or fits(TInt64, sparse_example_indices)
+                )
+                and (
+                    all_tensors(sparse_feature_indices)
+                    or fits(TInt64, sparse_feature_indices)
+                )
+                and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
+            ):
                 (
                     op.out_example_state_data,
                     op.out_delta_sparse_weights,
@@ -388,6 +407,8 @@ def sdca_optimizer_v2(
     loss, or the call fails. An `l2` of 0 gives nan. SdcaOptimizer, the older form,
     differs in the name of its last option.
 
+    Gradient: declared not differentiable.
+
     `SdcaOptimizerV2.create` in the current scope, with SdcaOptimizerV2.Options as
     keywords.
 
@@ -447,7 +468,19 @@ def sdca_optimizer_v2(
     fast_path_error = None
     _result: SdcaOptimizerV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                all_tensors(sparse_example_indices)
+                or fits(TInt64, sparse_example_indices)
+            )
+            and (
+                all_tensors(sparse_feature_indices)
+                or fits(TInt64, sparse_feature_indices)
+            )
+            and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
+        ):
             _result = SdcaOptimizerV2Outputs._make(
                 execute(
                     context[CURRENT],

@@ -49,6 +49,8 @@ class SdcaShrinkL1(Op):
     so that small weights become exactly 0. Weights are reference variables, of graphs
     and sessions.
 
+    Gradient: declared not differentiable.
+
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ...     w = opwright.variables.variable_v2([3], tf.float32)
@@ -82,6 +84,8 @@ class SdcaShrinkL1(Op):
 
         so that small weights become exactly 0. Weights are reference variables, of
         graphs and sessions.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -135,6 +139,8 @@ def sdca_shrink_l1(
 
     so that small weights become exactly 0. Weights are reference variables, of graphs
     and sessions.
+
+    Gradient: declared not differentiable.
 
     `SdcaShrinkL1.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -65,6 +65,7 @@ class Skipgram(Op):
 
     Skipgram was removed in GraphDef version 19. Moving word2vec into
     tensorflow_models/tutorials and deprecating its ops here as a result. Stateful.
+    Gradient: none registered.
 
     Attributes:
         vocab_word: string, `_n`. The words, by how often they are in the text, after
@@ -175,6 +176,7 @@ class Skipgram(Op):
 
         Skipgram was removed in GraphDef version 19. Moving word2vec into
         tensorflow_models/tutorials and deprecating its ops here as a result. Stateful.
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -293,6 +295,7 @@ def skipgram(
 
     Skipgram was removed in GraphDef version 19. Moving word2vec into
     tensorflow_models/tutorials and deprecating its ops here as a result. Stateful.
+    Gradient: none registered.
 
     `Skipgram.create` in the current scope, with Skipgram.Options as keywords.
 

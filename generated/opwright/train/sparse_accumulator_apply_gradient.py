@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt64,
     context,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Operation,
         Output,
-        TInt64,
         TNumber,
         TString,
         TensorOperand,
@@ -67,6 +69,8 @@ class SparseAccumulatorApplyGradient(Op):
     has another number of slices, an index is not below the accumulator's first
     dimension, or shapes do not fit the accumulator or the slices already in it.
     Negative indices are not noticed.
+
+    Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -122,6 +126,8 @@ class SparseAccumulatorApplyGradient(Op):
         dimension, or shapes do not fit the accumulator or the slices already in it.
         Negative indices are not noticed.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -153,7 +159,28 @@ class SparseAccumulatorApplyGradient(Op):
         op: SparseAccumulatorApplyGradient = new(SparseAccumulatorApplyGradient)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(local_step) is EagerTensor
+                    or type(local_step) is int
+                    and -9223372036854775808 <= local_step <= 9223372036854775807
+                    or fits(TInt64, local_step)
+                )
+                and (
+                    type(gradient_indices) is EagerTensor
+                    or type(gradient_indices) is int
+                    and -9223372036854775808 <= gradient_indices <= 9223372036854775807
+                    or fits(TInt64, gradient_indices)
+                )
+                and (
+                    type(gradient_shape) is EagerTensor
+                    or type(gradient_shape) is int
+                    and -9223372036854775808 <= gradient_shape <= 9223372036854775807
+                    or fits(TInt64, gradient_shape)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "SparseAccumulatorApplyGradient",
@@ -205,6 +232,8 @@ def sparse_accumulator_apply_gradient(
     dimension, or shapes do not fit the accumulator or the slices already in it.
     Negative indices are not noticed.
 
+    Gradient: none registered.
+
     `SparseAccumulatorApplyGradient.create` in the current scope: the operation in a
     graph, None eagerly.
 
@@ -239,7 +268,28 @@ def sparse_accumulator_apply_gradient(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(local_step) is EagerTensor
+                or type(local_step) is int
+                and -9223372036854775808 <= local_step <= 9223372036854775807
+                or fits(TInt64, local_step)
+            )
+            and (
+                type(gradient_indices) is EagerTensor
+                or type(gradient_indices) is int
+                and -9223372036854775808 <= gradient_indices <= 9223372036854775807
+                or fits(TInt64, gradient_indices)
+            )
+            and (
+                type(gradient_shape) is EagerTensor
+                or type(gradient_shape) is int
+                and -9223372036854775808 <= gradient_shape <= 9223372036854775807
+                or fits(TInt64, gradient_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseAccumulatorApplyGradient",

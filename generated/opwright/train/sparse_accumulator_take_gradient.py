@@ -11,13 +11,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         DTypeLike,
         Operand,
         Output,
-        TInt32,
         TInt64,
         TNumber,
         TString,
@@ -75,6 +77,8 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
     InvalidArgument: `num_required` is not positive, or `dtype` is not the accumulator's
     (in a session TensorFlow 2.21 reports that and then crashes). Cancelled: the session
     or function was cancelled while the op waited.
+
+    Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -136,6 +140,8 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
         accumulator's (in a session TensorFlow 2.21 reports that and then crashes).
         Cancelled: the session or function was cancelled while the op waited.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -170,7 +176,16 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
         op: SparseAccumulatorTakeGradient[UDtype] = new(SparseAccumulatorTakeGradient)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_required) is EagerTensor
+                    or type(num_required) is int
+                    and -2147483648 <= num_required <= 2147483647
+                    or fits(TInt32, num_required)
+                )
+            ):
                 op.indices, op.values, op.shape = execute(
                     context[CURRENT],
                     "SparseAccumulatorTakeGradient",
@@ -210,6 +225,8 @@ def sparse_accumulator_take_gradient(
     (in a session TensorFlow 2.21 reports that and then crashes). Cancelled: the session
     or function was cancelled while the op waited.
 
+    Gradient: none registered.
+
     `SparseAccumulatorTakeGradient.create` in the current scope.
 
     Args:
@@ -245,7 +262,16 @@ def sparse_accumulator_take_gradient(
     fast_path_error = None
     _result: SparseAccumulatorTakeGradientOutputs[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_required) is EagerTensor
+                or type(num_required) is int
+                and -2147483648 <= num_required <= 2147483647
+                or fits(TInt32, num_required)
+            )
+        ):
             _result = SparseAccumulatorTakeGradientOutputs._make(
                 execute(
                     context[CURRENT],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -79,6 +81,8 @@ class SparseApplyAdadelta(TensorOp[T]):
     All variables have to have the same shape, or the call is refused. For the variables
     of graphs and sessions; ResourceSparseApplyAdadelta takes handles, and is what to
     use. ApplyAdadelta takes a gradient of all rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -175,6 +179,8 @@ class SparseApplyAdadelta(TensorOp[T]):
         variables of graphs and sessions; ResourceSparseApplyAdadelta takes handles, and
         is what to use. ApplyAdadelta takes a gradient of all rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -212,7 +218,14 @@ class SparseApplyAdadelta(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
+                    or fit_together(None, lr, rho, epsilon, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "SparseApplyAdadelta",
@@ -279,6 +292,8 @@ def sparse_apply_adadelta(
     of graphs and sessions; ResourceSparseApplyAdadelta takes handles, and is what to
     use. ApplyAdadelta takes a gradient of all rows.
 
+    Gradient: none registered.
+
     `SparseApplyAdadelta.create` in the current scope, with SparseApplyAdadelta.Options
     as keywords.
 
@@ -317,7 +332,14 @@ def sparse_apply_adadelta(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
+                or fit_together(None, lr, rho, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseApplyAdadelta",

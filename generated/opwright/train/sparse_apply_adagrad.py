@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -76,6 +78,8 @@ class SparseApplyAdagrad(TensorOp[T]):
     All variables have to have the same shape, or the call is refused. For the variables
     of graphs and sessions; ResourceSparseApplyAdagrad takes handles, and is what to
     use. ApplyAdagrad takes a gradient of all rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -171,6 +175,8 @@ class SparseApplyAdagrad(TensorOp[T]):
         variables of graphs and sessions; ResourceSparseApplyAdagrad takes handles, and
         is what to use. ApplyAdagrad takes a gradient of all rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -206,7 +212,16 @@ class SparseApplyAdagrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(grad) is EagerTensor
+                    or type(grad) is int
+                    and 0 <= grad <= 127
+                    or fit_pair(None, lr, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "SparseApplyAdagrad",
@@ -269,6 +284,8 @@ def sparse_apply_adagrad(
     of graphs and sessions; ResourceSparseApplyAdagrad takes handles, and is what to
     use. ApplyAdagrad takes a gradient of all rows.
 
+    Gradient: none registered.
+
     `SparseApplyAdagrad.create` in the current scope, with SparseApplyAdagrad.Options as
     keywords.
 
@@ -305,7 +322,16 @@ def sparse_apply_adagrad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(grad) is EagerTensor
+                or type(grad) is int
+                and 0 <= grad <= 127
+                or fit_pair(None, lr, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseApplyAdagrad",

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TensorOp,
     context,
     default,
     execute,
     explained,
+    fit_together,
+    fits,
     flags,
     graphs,
     new,
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
         Output,
         SameOperand,
         TIndex,
-        TInt64,
         TNumber,
         TensorOperand,
     )
@@ -82,6 +85,8 @@ class SparseApplyAdagradDA(TensorOp[T]):
     All variables have to have the same shape, or the call is refused. For the variables
     of graphs and sessions; ResourceSparseApplyAdagradDA takes handles, and is what to
     use. ApplyAdagradDA takes a gradient of all rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -179,6 +184,8 @@ class SparseApplyAdagradDA(TensorOp[T]):
         variables of graphs and sessions; ResourceSparseApplyAdagradDA takes handles,
         and is what to use. ApplyAdagradDA takes a gradient of all rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -219,7 +226,20 @@ class SparseApplyAdagradDA(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(global_step) is EagerTensor
+                    or type(global_step) is int
+                    and -9223372036854775808 <= global_step <= 9223372036854775807
+                    or fits(TInt64, global_step)
+                )
+                and (
+                    type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "SparseApplyAdagradDA",
@@ -297,6 +317,8 @@ def sparse_apply_adagrad_da(
     of graphs and sessions; ResourceSparseApplyAdagradDA takes handles, and is what to
     use. ApplyAdagradDA takes a gradient of all rows.
 
+    Gradient: none registered.
+
     `SparseApplyAdagradDA.create` in the current scope, with
     SparseApplyAdagradDA.Options as keywords.
 
@@ -338,7 +360,20 @@ def sparse_apply_adagrad_da(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(global_step) is EagerTensor
+                or type(global_step) is int
+                and -9223372036854775808 <= global_step <= 9223372036854775807
+                or fits(TInt64, global_step)
+            )
+            and (
+                type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
+                or fit_together(None, grad, lr, l1, l2)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseApplyAdagradDA",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -84,6 +86,8 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
     All variables have to have the same shape, or the call is refused. For the variables
     of graphs and sessions; ResourceSparseApplyCenteredRMSProp takes handles, and is
     what to use. ApplyCenteredRMSProp takes a gradient of all rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -185,6 +189,8 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
         variables of graphs and sessions; ResourceSparseApplyCenteredRMSProp takes
         handles, and is what to use. ApplyCenteredRMSProp takes a gradient of all rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -223,7 +229,19 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr)
+                    is type(rho)
+                    is type(momentum)
+                    is type(epsilon)
+                    is type(grad)
+                    is EagerTensor
+                    or fit_together(None, lr, rho, momentum, epsilon, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "SparseApplyCenteredRMSProp",
@@ -295,6 +313,8 @@ def sparse_apply_centered_rms_prop(
     of graphs and sessions; ResourceSparseApplyCenteredRMSProp takes handles, and is
     what to use. ApplyCenteredRMSProp takes a gradient of all rows.
 
+    Gradient: none registered.
+
     `SparseApplyCenteredRMSProp.create` in the current scope, with
     SparseApplyCenteredRMSProp.Options as keywords.
 
@@ -334,7 +354,19 @@ def sparse_apply_centered_rms_prop(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr)
+                is type(rho)
+                is type(momentum)
+                is type(epsilon)
+                is type(grad)
+                is EagerTensor
+                or fit_together(None, lr, rho, momentum, epsilon, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseApplyCenteredRMSProp",

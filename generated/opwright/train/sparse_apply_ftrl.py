@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -85,6 +87,8 @@ class SparseApplyFtrl(TensorOp[T]):
     All variables have to have the same shape, or the call is refused. For the variables
     of graphs and sessions; ResourceSparseApplyFtrl takes handles, and is what to use.
     ApplyFtrl takes a gradient of all rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -196,6 +200,8 @@ class SparseApplyFtrl(TensorOp[T]):
         variables of graphs and sessions; ResourceSparseApplyFtrl takes handles, and is
         what to use. ApplyFtrl takes a gradient of all rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -240,7 +246,19 @@ class SparseApplyFtrl(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(grad)
+                    is type(lr)
+                    is type(l1)
+                    is type(l2)
+                    is type(lr_power)
+                    is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2, lr_power)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "SparseApplyFtrl",
@@ -319,6 +337,8 @@ def sparse_apply_ftrl(
     of graphs and sessions; ResourceSparseApplyFtrl takes handles, and is what to use.
     ApplyFtrl takes a gradient of all rows.
 
+    Gradient: none registered.
+
     `SparseApplyFtrl.create` in the current scope, with SparseApplyFtrl.Options as
     keywords.
 
@@ -364,7 +384,19 @@ def sparse_apply_ftrl(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(grad)
+                is type(lr)
+                is type(l1)
+                is type(l2)
+                is type(lr_power)
+                is EagerTensor
+                or fit_together(None, grad, lr, l1, l2, lr_power)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseApplyFtrl",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -89,6 +91,8 @@ class SparseApplyFtrlV2(TensorOp[T]):
     All variables have to have the same shape, or the call is refused. For the variables
     of graphs and sessions; ResourceSparseApplyFtrlV2 takes handles, and is what to use.
     ApplyFtrlV2 takes a gradient of all rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -205,6 +209,8 @@ class SparseApplyFtrlV2(TensorOp[T]):
         variables of graphs and sessions; ResourceSparseApplyFtrlV2 takes handles, and
         is what to use. ApplyFtrlV2 takes a gradient of all rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -252,7 +258,20 @@ class SparseApplyFtrlV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(grad)
+                    is type(lr)
+                    is type(l1)
+                    is type(l2)
+                    is type(l2_shrinkage)
+                    is type(lr_power)
+                    is EagerTensor
+                    or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "SparseApplyFtrlV2",
@@ -334,6 +353,8 @@ def sparse_apply_ftrl_v2(
     of graphs and sessions; ResourceSparseApplyFtrlV2 takes handles, and is what to use.
     ApplyFtrlV2 takes a gradient of all rows.
 
+    Gradient: none registered.
+
     `SparseApplyFtrlV2.create` in the current scope, with SparseApplyFtrlV2.Options as
     keywords.
 
@@ -382,7 +403,20 @@ def sparse_apply_ftrl_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(grad)
+                is type(lr)
+                is type(l1)
+                is type(l2)
+                is type(l2_shrinkage)
+                is type(lr_power)
+                is EagerTensor
+                or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseApplyFtrlV2",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -79,6 +81,8 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
     All variables have to have the same shape, or the call is refused. For the variables
     of graphs and sessions; ResourceSparseApplyProximalAdagrad takes handles, and is
     what to use. ApplyProximalAdagrad takes a gradient of all rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -171,6 +175,8 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
         variables of graphs and sessions; ResourceSparseApplyProximalAdagrad takes
         handles, and is what to use. ApplyProximalAdagrad takes a gradient of all rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -208,7 +214,14 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
+                    or fit_together(None, lr, l1, l2, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "SparseApplyProximalAdagrad",
@@ -272,6 +285,8 @@ def sparse_apply_proximal_adagrad(
     of graphs and sessions; ResourceSparseApplyProximalAdagrad takes handles, and is
     what to use. ApplyProximalAdagrad takes a gradient of all rows.
 
+    Gradient: none registered.
+
     `SparseApplyProximalAdagrad.create` in the current scope, with
     SparseApplyProximalAdagrad.Options as keywords.
 
@@ -310,7 +325,14 @@ def sparse_apply_proximal_adagrad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
+                or fit_together(None, lr, l1, l2, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseApplyProximalAdagrad",

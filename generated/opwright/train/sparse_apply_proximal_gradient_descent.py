@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -81,6 +83,8 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
     For the variables of graphs and sessions; ResourceSparseApplyProximalGradientDescent
     takes handles, and is what to use. ApplyProximalGradientDescent takes a gradient of
     all rows.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -172,6 +176,8 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
         ResourceSparseApplyProximalGradientDescent takes handles, and is what to use.
         ApplyProximalGradientDescent takes a gradient of all rows.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -209,7 +215,14 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
+                    or fit_together(None, alpha, l1, l2, grad)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "SparseApplyProximalGradientDescent",
@@ -271,6 +284,8 @@ def sparse_apply_proximal_gradient_descent(
     takes handles, and is what to use. ApplyProximalGradientDescent takes a gradient of
     all rows.
 
+    Gradient: none registered.
+
     `SparseApplyProximalGradientDescent.create` in the current scope, with
     SparseApplyProximalGradientDescent.Options as keywords.
 
@@ -307,7 +322,14 @@ def sparse_apply_proximal_gradient_descent(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
+                or fit_together(None, alpha, l1, l2, grad)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseApplyProximalGradientDescent",

@@ -65,7 +65,7 @@ class SparseConditionalAccumulator(TensorOp[TString]):
     SparseAccumulatorApplyGradient and SparseAccumulatorTakeGradient;
     AccumulatorNumAccumulated and AccumulatorSetGlobalStep serve it as well.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -157,7 +157,7 @@ class SparseConditionalAccumulator(TensorOp[TString]):
         SparseAccumulatorApplyGradient and SparseAccumulatorTakeGradient;
         AccumulatorNumAccumulated and AccumulatorSetGlobalStep serve it as well.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -260,7 +260,7 @@ def sparse_conditional_accumulator(
     SparseAccumulatorApplyGradient and SparseAccumulatorTakeGradient;
     AccumulatorNumAccumulated and AccumulatorSetGlobalStep serve it as well.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `SparseConditionalAccumulator.create` in the current scope, with
     SparseConditionalAccumulator.Options as keywords.

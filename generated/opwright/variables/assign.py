@@ -59,7 +59,7 @@ class Assign(TensorOp[T]):
     The value has to have the variable's shape. Without `validate_shape` any shape is
     taken, and is what the variable has from then on.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: declared not differentiable.
 
     Attributes:
         output_ref: reference to `T`, `*x`. The same variable, for ops that should come
@@ -126,7 +126,7 @@ class Assign(TensorOp[T]):
         The value has to have the variable's shape. Without `validate_shape` any shape
         is taken, and is what the variable has from then on.
 
-        Takes uninitialized variables.
+        Takes uninitialized variables. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -204,7 +204,7 @@ def assign(
     The value has to have the variable's shape. Without `validate_shape` any shape is
     taken, and is what the variable has from then on.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: declared not differentiable.
 
     `Assign.create` in the current scope, with Assign.Options as keywords.
 

@@ -57,7 +57,7 @@ class AssignAddVariableOp(Op):
     either number. A variable that was never written, or is of another dtype or shape,
     is refused: nothing is broadcast.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> counter = tf.Variable([1, 2])
@@ -94,7 +94,7 @@ class AssignAddVariableOp(Op):
         them sees either number. A variable that was never written, or is of another
         dtype or shape, is refused: nothing is broadcast.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,7 +144,7 @@ def assign_add_variable_op(
     either number. A variable that was never written, or is of another dtype or shape,
     is refused: nothing is broadcast.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AssignAddVariableOp.create` in the current scope: the operation in a graph, None
     eagerly.

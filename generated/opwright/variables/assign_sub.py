@@ -58,6 +58,8 @@ class AssignSub(TensorOp[T]):
     The variable changes in place. One that was never written, or of another shape, is
     refused; integers wrap around.
 
+    Gradient: declared not differentiable.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -120,6 +122,8 @@ class AssignSub(TensorOp[T]):
 
         The variable changes in place. One that was never written, or of another shape,
         is refused; integers wrap around.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -188,6 +192,8 @@ def assign_sub(
 
     The variable changes in place. One that was never written, or of another shape, is
     refused; integers wrap around.
+
+    Gradient: declared not differentiable.
 
     `AssignSub.create` in the current scope, with AssignSub.Options as keywords.
 

@@ -56,7 +56,7 @@ class AssignSubVariableOp(Op):
     otherwise. A variable that was never written, or of another dtype or shape, is
     refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> stock = tf.Variable([10, 20])
@@ -93,7 +93,7 @@ class AssignSubVariableOp(Op):
         first otherwise. A variable that was never written, or of another dtype or
         shape, is refused.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -142,7 +142,7 @@ def assign_sub_variable_op(
     otherwise. A variable that was never written, or of another dtype or shape, is
     refused.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AssignSubVariableOp.create` in the current scope: the operation in a graph, None
     eagerly.

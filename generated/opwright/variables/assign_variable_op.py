@@ -63,7 +63,7 @@ class AssignVariableOp(Op):
     handle; another shape is taken, unless `validate_shape` is set or inference knows
     better, and is what the variable has from then on.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> v = opwright.variables.var_handle_op(tf.int32, [2], shared_name="written")
@@ -126,7 +126,7 @@ class AssignVariableOp(Op):
         the handle; another shape is taken, unless `validate_shape` is set or inference
         knows better, and is what the variable has from then on.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -199,7 +199,7 @@ def assign_variable_op(
     handle; another shape is taken, unless `validate_shape` is set or inference knows
     better, and is what the variable has from then on.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AssignVariableOp.create` in the current scope, with AssignVariableOp.Options as
     keywords: the operation in a graph, None eagerly.

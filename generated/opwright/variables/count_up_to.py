@@ -44,6 +44,8 @@ class CountUpTo(TensorOp[T]):
     over input in graphs as the end of a queue does. ResourceCountUpTo takes a handle,
     and a RangeDataset counts without any variable.
 
+    Gradient: none registered.
+
     `T`: int32 or int64.
 
     Attributes:
@@ -78,6 +80,8 @@ class CountUpTo(TensorOp[T]):
         once it has reached the limit, the call fails with an OutOfRangeError, which
         ends loops over input in graphs as the end of a queue does. ResourceCountUpTo
         takes a handle, and a RangeDataset counts without any variable.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,6 +127,8 @@ def count_up_to(
     it has reached the limit, the call fails with an OutOfRangeError, which ends loops
     over input in graphs as the end of a queue does. ResourceCountUpTo takes a handle,
     and a RangeDataset counts without any variable.
+
+    Gradient: none registered.
 
     `CountUpTo.create` in the current scope.
 

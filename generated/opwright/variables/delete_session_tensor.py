@@ -38,7 +38,7 @@ class DeleteSessionTensor(Op):
     this op frees its memory. A handle that the session does not know is refused. For
     sessions only: eager tensors live as long as Python holds them.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -65,7 +65,7 @@ class DeleteSessionTensor(Op):
         and this op frees its memory. A handle that the session does not know is
         refused. For sessions only: eager tensors live as long as Python holds them.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -102,7 +102,7 @@ def delete_session_tensor(
     this op frees its memory. A handle that the session does not know is refused. For
     sessions only: eager tensors live as long as Python holds them.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `DeleteSessionTensor.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -46,7 +46,7 @@ class DestroyResourceOp(Op):
     mode make, live as long as a copy of their handle: for them it does nothing, without
     an error.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> v = opwright.variables.var_handle_op(tf.int32, [], shared_name="short")
@@ -101,7 +101,7 @@ class DestroyResourceOp(Op):
         tf.Variable in eager mode make, live as long as a copy of their handle: for them
         it does nothing, without an error.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,7 +167,7 @@ def destroy_resource_op(
     mode make, live as long as a copy of their handle: for them it does nothing, without
     an error.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DestroyResourceOp.create` in the current scope, with DestroyResourceOp.Options as
     keywords: the operation in a graph, None eagerly.

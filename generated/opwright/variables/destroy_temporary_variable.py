@@ -54,6 +54,8 @@ class DestroyTemporaryVariable(TensorOp[T]):
     Another `var_name` than the variable's is refused. For reference variables, in
     graphs and sessions.
 
+    Gradient: none registered.
+
     Attributes:
         value: `T`, `*x`. What it held at last.
 
@@ -90,6 +92,8 @@ class DestroyTemporaryVariable(TensorOp[T]):
         refuses one that comes later, but its memory is gone, or is that of `value`,
         which changes too. Another `var_name` than the variable's is refused. For
         reference variables, in graphs and sessions.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -146,6 +150,8 @@ def destroy_temporary_variable(
     that comes later, but its memory is gone, or is that of `value`, which changes too.
     Another `var_name` than the variable's is refused. For reference variables, in
     graphs and sessions.
+
+    Gradient: none registered.
 
     `DestroyTemporaryVariable.create` in the current scope.
 

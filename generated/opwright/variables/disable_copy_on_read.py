@@ -40,7 +40,7 @@ class DisableCopyOnRead(Op):
     copy. It is worth it before a variable is saved, which reads it whole and would need
     its memory twice.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> v = tf.Variable([1, 2, 3])
@@ -71,7 +71,7 @@ class DisableCopyOnRead(Op):
         change of rows makes the copy. It is worth it before a variable is saved, which
         reads it whole and would need its memory twice.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -112,7 +112,7 @@ def disable_copy_on_read(
     copy. It is worth it before a variable is saved, which reads it whole and would need
     its memory twice.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `DisableCopyOnRead.create` in the current scope: the operation in a graph, None
     eagerly.

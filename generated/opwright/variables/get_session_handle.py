@@ -47,7 +47,7 @@ class GetSessionHandle(TensorOp[TString]):
     at a time. Eager mode has no session and refuses the call. GetSessionHandleV2 gives
     a resource.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         handle: string, `scalar`. The string that stands for it, in this session alone.
@@ -84,7 +84,7 @@ class GetSessionHandle(TensorOp[TString]):
         tensors, ten at a time. Eager mode has no session and refuses the call.
         GetSessionHandleV2 gives a resource.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -130,7 +130,7 @@ def get_session_handle(
     at a time. Eager mode has no session and refuses the call. GetSessionHandleV2 gives
     a resource.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `GetSessionHandle.create` in the current scope.
 

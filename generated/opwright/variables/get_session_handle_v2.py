@@ -44,7 +44,7 @@ class GetSessionHandleV2(TensorOp[TResource]):
     DeleteSessionTensor take strings only, so that nothing reads the tensor back: take
     GetSessionHandle. Eager mode has no session and refuses the call.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         handle: resource, `scalar`. The resource that stands for it, in this session
@@ -78,7 +78,7 @@ class GetSessionHandleV2(TensorOp[TResource]):
         and DeleteSessionTensor take strings only, so that nothing reads the tensor
         back: take GetSessionHandle. Eager mode has no session and refuses the call.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,7 +120,7 @@ def get_session_handle_v2(
     DeleteSessionTensor take strings only, so that nothing reads the tensor back: take
     GetSessionHandle. Eager mode has no session and refuses the call.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `GetSessionHandleV2.create` in the current scope.
 

@@ -51,7 +51,7 @@ class GetSessionTensor(TensorOp[Dtype]):
     session; any other is refused, and so is one whose tensor was deleted, or has
     another dtype. The tensor stays in the session until DeleteSessionTensor frees it.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         value: `dtype`, `...`. The tensor that was kept.
@@ -87,7 +87,7 @@ class GetSessionTensor(TensorOp[Dtype]):
         another dtype. The tensor stays in the session until DeleteSessionTensor frees
         it.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -140,7 +140,7 @@ def get_session_tensor(
     session; any other is refused, and so is one whose tensor was deleted, or has
     another dtype. The tensor stays in the session until DeleteSessionTensor frees it.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `GetSessionTensor.create` in the current scope.
 

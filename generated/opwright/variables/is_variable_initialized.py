@@ -41,7 +41,7 @@ class IsVariableInitialized(TensorOp[TBool]):
     False until Assign writes it for the first time. For the variables of graphs and
     sessions; VarIsInitializedOp takes a handle.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: none registered.
 
     Attributes:
         is_initialized: bool, `scalar`. Whether it was written.
@@ -73,7 +73,7 @@ class IsVariableInitialized(TensorOp[TBool]):
         False until Assign writes it for the first time. For the variables of graphs and
         sessions; VarIsInitializedOp takes a handle.
 
-        Takes uninitialized variables.
+        Takes uninitialized variables. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -115,7 +115,7 @@ def is_variable_initialized(
     False until Assign writes it for the first time. For the variables of graphs and
     sessions; VarIsInitializedOp takes a handle.
 
-    Takes uninitialized variables.
+    Takes uninitialized variables. Gradient: none registered.
 
     `IsVariableInitialized.create` in the current scope.
 

@@ -56,7 +56,7 @@ class ReadVariableOp(TensorOp[Dtype]):
     A variable that was never written is refused, and so is one of another dtype.
     ResourceGather reads some rows without the others.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     Attributes:
         value: `dtype`, `*v`. What it holds.
@@ -99,7 +99,7 @@ class ReadVariableOp(TensorOp[Dtype]):
         A variable that was never written is refused, and so is one of another dtype.
         ResourceGather reads some rows without the others.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -159,7 +159,7 @@ def read_variable_op(
     A variable that was never written is refused, and so is one of another dtype.
     ResourceGather reads some rows without the others.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `ReadVariableOp.create` in the current scope.
 

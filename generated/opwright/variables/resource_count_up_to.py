@@ -53,7 +53,7 @@ class ResourceCountUpTo(TensorOp[T]):
     stays as it is. Calls at the same time get different numbers. CountUpTo takes a
     reference variable; AssignAddVariableOp has no limit.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `T`: int32 or int64.
 
@@ -93,7 +93,7 @@ class ResourceCountUpTo(TensorOp[T]):
         variable stays as it is. Calls at the same time get different numbers. CountUpTo
         takes a reference variable; AssignAddVariableOp has no limit.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -150,7 +150,7 @@ def resource_count_up_to(
     stays as it is. Calls at the same time get different numbers. CountUpTo takes a
     reference variable; AssignAddVariableOp has no limit.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceCountUpTo.create` in the current scope.
 

@@ -72,7 +72,7 @@ class ResourceGather(TensorOp[Dtype]):
     An index that is not in range is refused on the CPU and gives zeros on a GPU.
     ResourceGatherNd takes by indices into several axes.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `Tindices`: int32 or int64.
 
@@ -151,7 +151,7 @@ class ResourceGather(TensorOp[Dtype]):
         An index that is not in range is refused on the CPU and gives zeros on a GPU.
         ResourceGatherNd takes by indices into several axes.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -243,7 +243,7 @@ def resource_gather(
     An index that is not in range is refused on the CPU and gives zeros on a GPU.
     ResourceGatherNd takes by indices into several axes.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `ResourceGather.create` in the current scope, with ResourceGather.Options as
     keywords.

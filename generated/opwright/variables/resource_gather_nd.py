@@ -64,7 +64,7 @@ class ResourceGatherNd(TensorOp[Dtype]):
     ResourceGather takes many rows by a single index each, ResourceScatterNdUpdate
     writes by such indices.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `Tindices`: int32 or int64.
 
@@ -110,7 +110,7 @@ class ResourceGatherNd(TensorOp[Dtype]):
         GPU. ResourceGather takes many rows by a single index each,
         ResourceScatterNdUpdate writes by such indices.
 
-        Stateful.
+        Stateful. Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,7 +173,7 @@ def resource_gather_nd(
     ResourceGather takes many rows by a single index each, ResourceScatterNdUpdate
     writes by such indices.
 
-    Stateful.
+    Stateful. Gradient: registered.
 
     `ResourceGatherNd.create` in the current scope.
 

@@ -64,7 +64,7 @@ class ResourceScatterDiv(Op):
     by then; GPUs leave its row out. They take the variable's handle and give nothing
     back; reads that should see the change have to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -114,7 +114,7 @@ class ResourceScatterDiv(Op):
         changed by then; GPUs leave its row out. They take the variable's handle and
         give nothing back; reads that should see the change have to come after it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -177,7 +177,7 @@ def resource_scatter_div(
     by then; GPUs leave its row out. They take the variable's handle and give nothing
     back; reads that should see the change have to come after it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceScatterDiv.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -72,7 +72,7 @@ class ResourceScatterNdAdd(Op):
     change have to come after it. ResourceScatterAdd takes rows by a single index,
     TensorScatterAdd gives a changed copy of a tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Tindices`: int32 or int64.
 
@@ -149,7 +149,7 @@ class ResourceScatterNdAdd(Op):
         change have to come after it. ResourceScatterAdd takes rows by a single index,
         TensorScatterAdd gives a changed copy of a tensor.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -238,7 +238,7 @@ def resource_scatter_nd_add(
     change have to come after it. ResourceScatterAdd takes rows by a single index,
     TensorScatterAdd gives a changed copy of a tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceScatterNdAdd.create` in the current scope, with
     ResourceScatterNdAdd.Options as keywords: the operation in a graph, None eagerly.

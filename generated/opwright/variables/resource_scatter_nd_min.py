@@ -72,7 +72,7 @@ class ResourceScatterNdMin(Op):
     change have to come after it. ResourceScatterMin takes rows by a single index,
     TensorScatterMin gives a changed copy of a tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Tindices`: int32 or int64.
 
@@ -149,7 +149,7 @@ class ResourceScatterNdMin(Op):
         change have to come after it. ResourceScatterMin takes rows by a single index,
         TensorScatterMin gives a changed copy of a tensor.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -238,7 +238,7 @@ def resource_scatter_nd_min(
     change have to come after it. ResourceScatterMin takes rows by a single index,
     TensorScatterMin gives a changed copy of a tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceScatterNdMin.create` in the current scope, with
     ResourceScatterNdMin.Options as keywords: the operation in a graph, None eagerly.

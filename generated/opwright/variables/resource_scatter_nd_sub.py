@@ -72,7 +72,7 @@ class ResourceScatterNdSub(Op):
     change have to come after it. ResourceScatterSub takes rows by a single index,
     TensorScatterSub gives a changed copy of a tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Tindices`: int32 or int64.
 
@@ -149,7 +149,7 @@ class ResourceScatterNdSub(Op):
         change have to come after it. ResourceScatterSub takes rows by a single index,
         TensorScatterSub gives a changed copy of a tensor.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -238,7 +238,7 @@ def resource_scatter_nd_sub(
     change have to come after it. ResourceScatterSub takes rows by a single index,
     TensorScatterSub gives a changed copy of a tensor.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceScatterNdSub.create` in the current scope, with
     ResourceScatterNdSub.Options as keywords: the operation in a graph, None eagerly.

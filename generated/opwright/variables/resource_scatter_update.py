@@ -65,7 +65,7 @@ class ResourceScatterUpdate(Op):
     back; reads that should see the change have to come after it.
     ResourceScatterNdUpdate takes indices into several axes.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Tindices`: int32 or int64.
 
@@ -111,7 +111,7 @@ class ResourceScatterUpdate(Op):
         give nothing back; reads that should see the change have to come after it.
         ResourceScatterNdUpdate takes indices into several axes.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -174,7 +174,7 @@ def resource_scatter_update(
     back; reads that should see the change have to come after it.
     ResourceScatterNdUpdate takes indices into several axes.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceScatterUpdate.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -73,7 +75,7 @@ class ResourceStridedSliceAssign(Op):
     have to come after it. TensorStridedSliceUpdate gives a changed copy of a tensor,
     ResourceScatterNdUpdate writes at any indices.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Index`: int32 or int64.
 
@@ -182,7 +184,7 @@ class ResourceStridedSliceAssign(Op):
         change have to come after it. TensorStridedSliceUpdate gives a changed copy of a
         tensor, ResourceScatterNdUpdate writes at any indices.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -220,7 +222,14 @@ class ResourceStridedSliceAssign(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(begin) is type(end) is type(strides) is EagerTensor
+                    or fit_together(None, begin, end, strides)
+                )
+            ):
                 execute(
                     context[CURRENT],
                     "ResourceStridedSliceAssign",
@@ -290,7 +299,7 @@ def resource_strided_slice_assign(
     have to come after it. TensorStridedSliceUpdate gives a changed copy of a tensor,
     ResourceScatterNdUpdate writes at any indices.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ResourceStridedSliceAssign.create` in the current scope, with
     ResourceStridedSliceAssign.Options as keywords: the operation in a graph, None
@@ -329,7 +338,14 @@ def resource_strided_slice_assign(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(begin) is type(end) is type(strides) is EagerTensor
+                or fit_together(None, begin, end, strides)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ResourceStridedSliceAssign",

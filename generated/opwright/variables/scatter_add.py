@@ -69,6 +69,8 @@ class ScatterAdd(TensorOp[T]):
     sessions; ResourceScatterAdd takes the handles of all others, and is what to use.
     ScatterNdAdd takes indices into several axes.
 
+    Gradient: declared not differentiable.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -144,6 +146,8 @@ class ScatterAdd(TensorOp[T]):
         changed by then; GPUs leave its row out. This one is for reference variables, of
         graphs and sessions; ResourceScatterAdd takes the handles of all others, and is
         what to use. ScatterNdAdd takes indices into several axes.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -226,6 +230,8 @@ def scatter_add(
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
     sessions; ResourceScatterAdd takes the handles of all others, and is what to use.
     ScatterNdAdd takes indices into several axes.
+
+    Gradient: declared not differentiable.
 
     `ScatterAdd.create` in the current scope, with ScatterAdd.Options as keywords.
 

@@ -70,6 +70,8 @@ class ScatterDiv(TensorOp[T]):
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
     sessions; ResourceScatterDiv takes the handles of all others, and is what to use.
 
+    Gradient: declared not differentiable.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -147,6 +149,8 @@ class ScatterDiv(TensorOp[T]):
         changed by then; GPUs leave its row out. This one is for reference variables, of
         graphs and sessions; ResourceScatterDiv takes the handles of all others, and is
         what to use.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -230,6 +234,8 @@ def scatter_div(
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
     sessions; ResourceScatterDiv takes the handles of all others, and is what to use.
+
+    Gradient: declared not differentiable.
 
     `ScatterDiv.create` in the current scope, with ScatterDiv.Options as keywords.
 

@@ -69,6 +69,8 @@ class ScatterMax(TensorOp[T]):
     sessions; ResourceScatterMax takes the handles of all others, and is what to use.
     ScatterNdMax takes indices into several axes.
 
+    Gradient: none registered.
+
     `T`: float16, bfloat16, float32, float64, int32 or int64.
 
     `Tindices`: int32 or int64.
@@ -143,6 +145,8 @@ class ScatterMax(TensorOp[T]):
         changed by then; GPUs leave its row out. This one is for reference variables, of
         graphs and sessions; ResourceScatterMax takes the handles of all others, and is
         what to use. ScatterNdMax takes indices into several axes.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -225,6 +229,8 @@ def scatter_max(
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
     sessions; ResourceScatterMax takes the handles of all others, and is what to use.
     ScatterNdMax takes indices into several axes.
+
+    Gradient: none registered.
 
     `ScatterMax.create` in the current scope, with ScatterMax.Options as keywords.
 

@@ -69,6 +69,8 @@ class ScatterMin(TensorOp[T]):
     sessions; ResourceScatterMin takes the handles of all others, and is what to use.
     ScatterNdMin takes indices into several axes.
 
+    Gradient: none registered.
+
     `T`: float16, bfloat16, float32, float64, int32 or int64.
 
     `Tindices`: int32 or int64.
@@ -143,6 +145,8 @@ class ScatterMin(TensorOp[T]):
         changed by then; GPUs leave its row out. This one is for reference variables, of
         graphs and sessions; ResourceScatterMin takes the handles of all others, and is
         what to use. ScatterNdMin takes indices into several axes.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -225,6 +229,8 @@ def scatter_min(
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
     sessions; ResourceScatterMin takes the handles of all others, and is what to use.
     ScatterNdMin takes indices into several axes.
+
+    Gradient: none registered.
 
     `ScatterMin.create` in the current scope, with ScatterMin.Options as keywords.
 

@@ -71,6 +71,8 @@ class ScatterNdAdd(TensorOp[T]):
     takes the handles of all others, and is what to use. ScatterAdd takes rows by a
     single index, TensorScatterAdd gives a changed copy of a tensor.
 
+    Gradient: declared not differentiable.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -156,6 +158,8 @@ class ScatterNdAdd(TensorOp[T]):
         ResourceScatterNdAdd takes the handles of all others, and is what to use.
         ScatterAdd takes rows by a single index, TensorScatterAdd gives a changed copy
         of a tensor.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -248,6 +252,8 @@ def scatter_nd_add(
     This one is for reference variables, of graphs and sessions; ResourceScatterNdAdd
     takes the handles of all others, and is what to use. ScatterAdd takes rows by a
     single index, TensorScatterAdd gives a changed copy of a tensor.
+
+    Gradient: declared not differentiable.
 
     `ScatterNdAdd.create` in the current scope, with ScatterNdAdd.Options as keywords.
 

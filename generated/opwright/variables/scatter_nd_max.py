@@ -71,6 +71,8 @@ class ScatterNdMax(TensorOp[T]):
     takes the handles of all others, and is what to use. ScatterMax takes rows by a
     single index, TensorScatterMax gives a changed copy of a tensor.
 
+    Gradient: none registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -156,6 +158,8 @@ class ScatterNdMax(TensorOp[T]):
         ResourceScatterNdMax takes the handles of all others, and is what to use.
         ScatterMax takes rows by a single index, TensorScatterMax gives a changed copy
         of a tensor.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -248,6 +252,8 @@ def scatter_nd_max(
     This one is for reference variables, of graphs and sessions; ResourceScatterNdMax
     takes the handles of all others, and is what to use. ScatterMax takes rows by a
     single index, TensorScatterMax gives a changed copy of a tensor.
+
+    Gradient: none registered.
 
     `ScatterNdMax.create` in the current scope, with ScatterNdMax.Options as keywords.
 

@@ -71,6 +71,8 @@ class ScatterNdUpdate(TensorOp[T]):
     takes the handles of all others, and is what to use. ScatterUpdate takes rows by a
     single index, TensorScatterUpdate gives a changed copy of a tensor.
 
+    Gradient: declared not differentiable.
+
     `Tindices`: int32 or int64.
 
     Attributes:
@@ -153,6 +155,8 @@ class ScatterNdUpdate(TensorOp[T]):
         ResourceScatterNdUpdate takes the handles of all others, and is what to use.
         ScatterUpdate takes rows by a single index, TensorScatterUpdate gives a changed
         copy of a tensor.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -245,6 +249,8 @@ def scatter_nd_update(
     This one is for reference variables, of graphs and sessions; ResourceScatterNdUpdate
     takes the handles of all others, and is what to use. ScatterUpdate takes rows by a
     single index, TensorScatterUpdate gives a changed copy of a tensor.
+
+    Gradient: declared not differentiable.
 
     `ScatterNdUpdate.create` in the current scope, with ScatterNdUpdate.Options as
     keywords.

@@ -69,6 +69,8 @@ class ScatterUpdate(TensorOp[T]):
     sessions; ResourceScatterUpdate takes the handles of all others, and is what to use.
     ScatterNdUpdate takes indices into several axes.
 
+    Gradient: none registered.
+
     `Tindices`: int32 or int64.
 
     Attributes:
@@ -141,6 +143,8 @@ class ScatterUpdate(TensorOp[T]):
         changed by then; GPUs leave its row out. This one is for reference variables, of
         graphs and sessions; ResourceScatterUpdate takes the handles of all others, and
         is what to use. ScatterNdUpdate takes indices into several axes.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -224,6 +228,8 @@ def scatter_update(
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
     sessions; ResourceScatterUpdate takes the handles of all others, and is what to use.
     ScatterNdUpdate takes indices into several axes.
+
+    Gradient: none registered.
 
     `ScatterUpdate.create` in the current scope, with ScatterUpdate.Options as keywords.
 

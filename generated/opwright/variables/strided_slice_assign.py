@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,6 +17,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -70,6 +72,8 @@ class StridedSliceAssign(TensorOp[T]):
     `value` is broadcast to the shape of the slice, so one number fills it; one that
     does not fit is refused. For the variables of graphs and sessions;
     ResourceStridedSliceAssign takes a handle, and is what to use.
+
+    Gradient: none registered.
 
     `Index`: int32 or int64.
 
@@ -184,6 +188,8 @@ class StridedSliceAssign(TensorOp[T]):
         does not fit is refused. For the variables of graphs and sessions;
         ResourceStridedSliceAssign takes a handle, and is what to use.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -225,7 +231,14 @@ class StridedSliceAssign(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(begin) is type(end) is type(strides) is EagerTensor
+                    or fit_together(None, begin, end, strides)
+                )
+            ):
                 op.output_ref = execute(
                     context[CURRENT],
                     "StridedSliceAssign",
@@ -294,6 +307,8 @@ def strided_slice_assign(
     does not fit is refused. For the variables of graphs and sessions;
     ResourceStridedSliceAssign takes a handle, and is what to use.
 
+    Gradient: none registered.
+
     `StridedSliceAssign.create` in the current scope, with StridedSliceAssign.Options as
     keywords.
 
@@ -334,7 +349,14 @@ def strided_slice_assign(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(begin) is type(end) is type(strides) is EagerTensor
+                or fit_together(None, begin, end, strides)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "StridedSliceAssign",

@@ -57,7 +57,7 @@ class TemporaryVariable(TensorOp[Dtype]):
     it in place, such as AssignAdd, and DestroyTemporaryVariable takes its last value.
     So sums are made without a tensor for each step; AccumulateNV2 does that for you.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         ref_: reference to `dtype`, `*shape`. The variable.
@@ -121,7 +121,7 @@ class TemporaryVariable(TensorOp[Dtype]):
         last value. So sums are made without a tensor for each step; AccumulateNV2 does
         that for you.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,7 +193,7 @@ def temporary_variable(
     it in place, such as AssignAdd, and DestroyTemporaryVariable takes its last value.
     So sums are made without a tensor for each step; AccumulateNV2 does that for you.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `TemporaryVariable.create` in the current scope, with TemporaryVariable.Options as
     keywords.

@@ -63,7 +63,7 @@ class VarHandleOp(TensorOp[TResource]):
     Ops that change variables through handles run in any order, unless something says
     otherwise; VariableV2 makes the reference variables of old graphs.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         resource: resource, `scalar of *shape`. The handle.
@@ -150,7 +150,7 @@ class VarHandleOp(TensorOp[TResource]):
         Ops that change variables through handles run in any order, unless something
         says otherwise; VariableV2 makes the reference variables of old graphs.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -249,7 +249,7 @@ def var_handle_op(
     Ops that change variables through handles run in any order, unless something says
     otherwise; VariableV2 makes the reference variables of old graphs.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `VarHandleOp.create` in the current scope, with VarHandleOp.Options as keywords.
 

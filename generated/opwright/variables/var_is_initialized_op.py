@@ -39,7 +39,7 @@ class VarIsInitializedOp(TensorOp[TBool]):
     DestroyResourceOp has destroyed it. IsVariableInitialized takes a reference
     variable.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     Attributes:
         is_initialized: bool, `scalar`. Whether it can be read.
@@ -74,7 +74,7 @@ class VarIsInitializedOp(TensorOp[TBool]):
         DestroyResourceOp has destroyed it. IsVariableInitialized takes a reference
         variable.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,7 +120,7 @@ def var_is_initialized_op(
     DestroyResourceOp has destroyed it. IsVariableInitialized takes a reference
     variable.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `VarIsInitializedOp.create` in the current scope.
 

@@ -59,7 +59,7 @@ class Variable(TensorOp[Dtype]):
     same, and Assign gives it another shape only without `validate_shape`. Only old
     graphs have it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         ref_: reference to `dtype`, `*shape if len(shape) >= 1 else ...`. The variable.
@@ -128,7 +128,7 @@ class Variable(TensorOp[Dtype]):
         same, and Assign gives it another shape only without `validate_shape`. Only old
         graphs have it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -211,7 +211,7 @@ def variable(
     same, and Assign gives it another shape only without `validate_shape`. Only old
     graphs have it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `Variable.create` in the current scope, with Variable.Options as keywords.
 

@@ -52,7 +52,7 @@ class VariableShape(TensorOp[OutType]):
     shape is open, those of what was written last. A variable that was never written is
     refused. Shape does the same for tensors.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `out_type`: int32 or int64.
 
@@ -109,7 +109,7 @@ class VariableShape(TensorOp[OutType]):
         whose shape is open, those of what was written last. A variable that was never
         written is refused. Shape does the same for tensors.
 
-        Stateful.
+        Stateful. Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -180,7 +180,7 @@ def variable_shape(
     shape is open, those of what was written last. A variable that was never written is
     refused. Shape does the same for tensors.
 
-    Stateful.
+    Stateful. Gradient: declared not differentiable.
 
     `VariableShape.create` in the current scope.
 

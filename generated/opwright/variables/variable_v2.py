@@ -63,7 +63,7 @@ class VariableV2(TensorOp[Dtype]):
     Eager mode has no references, and tf.function takes none: VarHandleOp makes the
     variables of today.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         ref_: reference to `dtype`, `*shape`. The variable.
@@ -137,7 +137,7 @@ class VariableV2(TensorOp[Dtype]):
         Eager mode has no references, and tf.function takes none: VarHandleOp makes the
         variables of today.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -223,7 +223,7 @@ def variable_v2(
     Eager mode has no references, and tf.function takes none: VarHandleOp makes the
     variables of today.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `VariableV2.create` in the current scope, with VariableV2.Options as keywords.
 

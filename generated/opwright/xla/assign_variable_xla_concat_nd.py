@@ -14,10 +14,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -64,7 +66,7 @@ class AssignVariableXlaConcatND(Op):
     ReadVariableXlaSplitND is the opposite. The compiler's rewrites for model
     parallelism on TPUs make it; programs do not call it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `N`: at least 1.
 
@@ -124,7 +126,7 @@ class AssignVariableXlaConcatND(Op):
         ReadVariableXlaSplitND is the opposite. The compiler's rewrites for model
         parallelism on TPUs make it; programs do not call it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -151,7 +153,11 @@ class AssignVariableXlaConcatND(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(inputs) or fit_together(None, inputs))
+            ):
                 execute(
                     context[CURRENT],
                     "AssignVariableXlaConcatND",
@@ -197,7 +203,7 @@ def assign_variable_xla_concat_nd(
     ReadVariableXlaSplitND is the opposite. The compiler's rewrites for model
     parallelism on TPUs make it; programs do not call it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `AssignVariableXlaConcatND.create` in the current scope, with
     AssignVariableXlaConcatND.Options as keywords: the operation in a graph, None
@@ -226,7 +232,11 @@ def assign_variable_xla_concat_nd(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(inputs) or fit_together(None, inputs))
+        ):
             _result = execute(
                 context[CURRENT],
                 "AssignVariableXlaConcatND",

@@ -62,7 +62,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
     AssignVariableXlaConcatND writes such blocks back. The compiler's rewrites for model
     parallelism on TPUs make it; programs do not call it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         outputs: list of `N` tensors, each `T`, `dims(len(v))`. The blocks, in row-major
@@ -125,7 +125,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
         AssignVariableXlaConcatND writes such blocks back. The compiler's rewrites for
         model parallelism on TPUs make it; programs do not call it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -206,7 +206,7 @@ def read_variable_xla_split_nd(
     AssignVariableXlaConcatND writes such blocks back. The compiler's rewrites for model
     parallelism on TPUs make it; programs do not call it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ReadVariableXlaSplitND.create` in the current scope, with
     ReadVariableXlaSplitND.Options as keywords.

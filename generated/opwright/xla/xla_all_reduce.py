@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         TBfloat16,
         TFloat16,
         TFloat32,
-        TInt32,
         TUint32,
     )
 
@@ -61,6 +63,8 @@ class XlaAllReduce(TensorOp[T]):
     With the mode CrossReplica groups are of replicas, and each partition is by itself;
     with CrossReplicaAndPartition all partitions of the replicas are one group.
     CollectiveReduceV2 is for ops that XLA did not compile.
+
+    Gradient: none registered.
 
     `T`: float16, bfloat16, float32, int32 or uint32.
 
@@ -104,6 +108,8 @@ class XlaAllReduce(TensorOp[T]):
         itself; with CrossReplicaAndPartition all partitions of the replicas are one
         group. CollectiveReduceV2 is for ops that XLA did not compile.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,7 +136,16 @@ class XlaAllReduce(TensorOp[T]):
         op: XlaAllReduce[U] = new(XlaAllReduce)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_assignment) is EagerTensor
+                    or type(group_assignment) is int
+                    and -2147483648 <= group_assignment <= 2147483647
+                    or fits(TInt32, group_assignment)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaAllReduce",
@@ -172,6 +187,8 @@ def xla_all_reduce(
     with CrossReplicaAndPartition all partitions of the replicas are one group.
     CollectiveReduceV2 is for ops that XLA did not compile.
 
+    Gradient: none registered.
+
     `XlaAllReduce.create` in the current scope.
 
     Args:
@@ -199,7 +216,16 @@ def xla_all_reduce(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_assignment) is EagerTensor
+                or type(group_assignment) is int
+                and -2147483648 <= group_assignment <= 2147483647
+                or fits(TInt32, group_assignment)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaAllReduce",

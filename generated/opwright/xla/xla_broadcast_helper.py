@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -62,6 +64,8 @@ class XlaBroadcastHelper(Op, Generic[T]):
     sizes of 1 are not repeated yet, and sizes are not compared. With equal ranks, or a
     scalar, the list may be empty; else it has to ascend.
 
+    Gradient: none registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -109,6 +113,8 @@ class XlaBroadcastHelper(Op, Generic[T]):
         places; sizes of 1 are not repeated yet, and sizes are not compared. With equal
         ranks, or a scalar, the list may be empty; else it has to ascend.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -133,7 +139,16 @@ class XlaBroadcastHelper(Op, Generic[T]):
         op: XlaBroadcastHelper[U] = new(XlaBroadcastHelper)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lhs) is type(rhs) is EagerTensor
+                    or type(rhs) is int
+                    and 0 <= rhs <= 127
+                    or fit_pair(None, lhs, rhs)
+                )
+            ):
                 op.lhs_output, op.rhs_output = execute(
                     context[CURRENT],
                     "XlaBroadcastHelper",
@@ -164,6 +179,8 @@ def xla_broadcast_helper(
     sizes of 1 are not repeated yet, and sizes are not compared. With equal ranks, or a
     scalar, the list may be empty; else it has to ascend.
 
+    Gradient: none registered.
+
     `XlaBroadcastHelper.create` in the current scope.
 
     Args:
@@ -190,7 +207,16 @@ def xla_broadcast_helper(
     fast_path_error = None
     _result: XlaBroadcastHelperOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lhs) is type(rhs) is EagerTensor
+                or type(rhs) is int
+                and 0 <= rhs <= 127
+                or fit_pair(None, lhs, rhs)
+            )
+        ):
             _result = XlaBroadcastHelperOutputs._make(
                 execute(
                     context[CURRENT],

@@ -71,7 +71,7 @@ class XlaCallModule(Op):
     Where `platforms` does not have the device the call is refused, unless a check is
     disabled.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: list of tensors of `Tout`, `*Sout[i]`. What it returns.
@@ -191,7 +191,7 @@ class XlaCallModule(Op):
         Where `platforms` does not have the device the call is refused, unless a check
         is disabled.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -316,7 +316,7 @@ def xla_call_module(
     Where `platforms` does not have the device the call is refused, unless a check is
     disabled.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `XlaCallModule.create` in the current scope, with XlaCallModule.Options as keywords.
 

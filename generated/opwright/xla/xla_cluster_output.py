@@ -42,6 +42,8 @@ class XlaClusterOutput(TensorOp[T]):
     what leaves the cluster, and turns the whole into an XlaLaunch; without the rewrite
     there is no kernel.
 
+    Gradient: registered.
+
     Attributes:
         outputs: `T`, `...`. The same tensor.
 
@@ -71,6 +73,8 @@ class XlaClusterOutput(TensorOp[T]):
         Passes the tensor on. The graph rewrite of tf.xla.experimental.compile finds by
         it what leaves the cluster, and turns the whole into an XlaLaunch; without the
         rewrite there is no kernel.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -109,6 +113,8 @@ def xla_cluster_output(
     Passes the tensor on. The graph rewrite of tf.xla.experimental.compile finds by it
     what leaves the cluster, and turns the whole into an XlaLaunch; without the rewrite
     there is no kernel.
+
+    Gradient: registered.
 
     `XlaClusterOutput.create` in the current scope.
 

@@ -12,10 +12,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    all_tensors,
     context,
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -53,6 +55,8 @@ class XlaConcatND(TensorOp[T]):
     AssignVariableXlaConcatND writes the result to a variable. The compiler's rewrites
     for model parallelism on TPUs make it; programs do not call it. ConcatV2 joins along
     one axis.
+
+    Gradient: none registered.
 
     `N`: at least 1.
 
@@ -116,6 +120,8 @@ class XlaConcatND(TensorOp[T]):
         rewrites for model parallelism on TPUs make it; programs do not call it.
         ConcatV2 joins along one axis.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -143,7 +149,11 @@ class XlaConcatND(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(inputs) or fit_together(None, inputs))
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaConcatND",
@@ -188,6 +198,8 @@ def xla_concat_nd(
     for model parallelism on TPUs make it; programs do not call it. ConcatV2 joins along
     one axis.
 
+    Gradient: none registered.
+
     `XlaConcatND.create` in the current scope, with XlaConcatND.Options as keywords.
 
     Args:
@@ -215,7 +227,11 @@ def xla_concat_nd(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(inputs) or fit_together(None, inputs))
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaConcatND",

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fit_together,
     graphs,
     new,
 )
@@ -63,6 +66,8 @@ class XlaConv(TensorOp[T]):
 
     XlaConvV2 sums in a dtype of its own, and has groups of batches. Conv2D, Conv3D and
     DepthwiseConv2dNative are the usual cases.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -121,6 +126,8 @@ class XlaConv(TensorOp[T]):
         XlaConvV2 sums in a dtype of its own, and has groups of batches. Conv2D, Conv3D
         and DepthwiseConv2dNative are the usual cases.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -158,7 +165,32 @@ class XlaConv(TensorOp[T]):
         op: XlaConv[U] = new(XlaConv)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lhs) is type(rhs) is EagerTensor
+                    or type(rhs) is int
+                    and 0 <= rhs <= 127
+                    or fit_pair(None, lhs, rhs)
+                )
+                and (
+                    type(window_strides)
+                    is type(padding)
+                    is type(lhs_dilation)
+                    is type(rhs_dilation)
+                    is type(feature_group_count)
+                    is EagerTensor
+                    or fit_together(
+                        None,
+                        window_strides,
+                        padding,
+                        lhs_dilation,
+                        rhs_dilation,
+                        feature_group_count,
+                    )
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaConv",
@@ -221,6 +253,8 @@ def xla_conv(
     XlaConvV2 sums in a dtype of its own, and has groups of batches. Conv2D, Conv3D and
     DepthwiseConv2dNative are the usual cases.
 
+    Gradient: none registered.
+
     `XlaConv.create` in the current scope.
 
     Args:
@@ -260,7 +294,32 @@ def xla_conv(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lhs) is type(rhs) is EagerTensor
+                or type(rhs) is int
+                and 0 <= rhs <= 127
+                or fit_pair(None, lhs, rhs)
+            )
+            and (
+                type(window_strides)
+                is type(padding)
+                is type(lhs_dilation)
+                is type(rhs_dilation)
+                is type(feature_group_count)
+                is EagerTensor
+                or fit_together(
+                    None,
+                    window_strides,
+                    padding,
+                    lhs_dilation,
+                    rhs_dilation,
+                    feature_group_count,
+                )
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaConv",

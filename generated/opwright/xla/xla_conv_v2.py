@@ -11,6 +11,7 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
@@ -20,6 +21,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -80,6 +82,8 @@ class XlaConvV2(TensorOp[PreferredElementType]):
     XlaConv with two dtypes going in and a third coming out, in which sums are made as
     well, and groups of batches, which the gradient for kernels of grouped convolutions
     needs. Conv2D, Conv3D and DepthwiseConv2dNative are the usual cases.
+
+    Gradient: none registered.
 
     `LhsT`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
@@ -172,6 +176,8 @@ class XlaConvV2(TensorOp[PreferredElementType]):
         convolutions needs. Conv2D, Conv3D and DepthwiseConv2dNative are the usual
         cases.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -218,7 +224,26 @@ class XlaConvV2(TensorOp[PreferredElementType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(window_strides)
+                    is type(padding)
+                    is type(lhs_dilation)
+                    is type(rhs_dilation)
+                    is type(feature_group_count)
+                    is EagerTensor
+                    or fit_together(
+                        None,
+                        window_strides,
+                        padding,
+                        lhs_dilation,
+                        rhs_dilation,
+                        feature_group_count,
+                    )
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaConvV2",
@@ -298,6 +323,8 @@ def xla_conv_v2(
     well, and groups of batches, which the gradient for kernels of grouped convolutions
     needs. Conv2D, Conv3D and DepthwiseConv2dNative are the usual cases.
 
+    Gradient: none registered.
+
     `XlaConvV2.create` in the current scope, with XlaConvV2.Options as keywords.
 
     Args:
@@ -344,7 +371,26 @@ def xla_conv_v2(
     fast_path_error = None
     _result: Output[UPreferredElementType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(window_strides)
+                is type(padding)
+                is type(lhs_dilation)
+                is type(rhs_dilation)
+                is type(feature_group_count)
+                is EagerTensor
+                or fit_together(
+                    None,
+                    window_strides,
+                    padding,
+                    lhs_dilation,
+                    rhs_dilation,
+                    feature_group_count,
+                )
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaConvV2",

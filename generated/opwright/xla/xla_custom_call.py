@@ -63,6 +63,8 @@ class XlaCustomCall(TensorOp[Dtype]):
 
     XlaCustomCallV2 has several results, side effects and a newer interface.
 
+    Gradient: none registered.
+
     Attributes:
         output: `dtype`, `*shape`. What the function returns.
 
@@ -102,6 +104,8 @@ class XlaCustomCall(TensorOp[Dtype]):
         uses that, and neither differentiates nor partitions it.
 
         XlaCustomCallV2 has several results, side effects and a newer interface.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -177,6 +181,8 @@ def xla_custom_call(
     neither differentiates nor partitions it.
 
     XlaCustomCallV2 has several results, side effects and a newer interface.
+
+    Gradient: none registered.
 
     `XlaCustomCall.create` in the current scope.
 

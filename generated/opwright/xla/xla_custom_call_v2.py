@@ -59,6 +59,8 @@ class XlaCustomCallV2(Op):
     compiler knows nothing of it but dtypes and shapes of results, and keeps a call with
     side effects even where nobody uses them.
 
+    Gradient: none registered.
+
     Attributes:
         results: list of tensors of `result_dtypes`, `*result_shapes[i]`. What the
             function returns.
@@ -99,6 +101,8 @@ class XlaCustomCallV2(Op):
         program is compiled for, in the version of the interface that returns a status.
         The compiler knows nothing of it but dtypes and shapes of results, and keeps a
         call with side effects even where nobody uses them.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -182,6 +186,8 @@ def xla_custom_call_v2(
     program is compiled for, in the version of the interface that returns a status. The
     compiler knows nothing of it but dtypes and shapes of results, and keeps a call with
     side effects even where nobody uses them.
+
+    Gradient: none registered.
 
     `XlaCustomCallV2.create` in the current scope.
 

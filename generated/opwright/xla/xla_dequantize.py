@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TBfloat16,
+    TUint32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -22,7 +25,7 @@ from opwright_runtime.gencode import (
 from typing_extensions import Never
 
 if TYPE_CHECKING:
-    from opwright_runtime.gencode import Operand, Output, StringLike, TUint32
+    from opwright_runtime.gencode import Operand, Output, StringLike
 
 __all__ = ["XlaDequantize", "xla_dequantize"]
 
@@ -49,7 +52,7 @@ class XlaDequantize(TensorOp[TBfloat16]):
     reverses the axes, which is faster for large tensors. Modes other than MIN_COMBINED
     are refused; Dequantize has them.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: bfloat16, `*x 4*n if not transpose_output else ...`. Numbers, four for
@@ -95,7 +98,7 @@ class XlaDequantize(TensorOp[TBfloat16]):
         reverses the axes, which is faster for large tensors. Modes other than
         MIN_COMBINED are refused; Dequantize has them.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,7 +126,11 @@ class XlaDequantize(TensorOp[TBfloat16]):
         op: XlaDequantize = new(XlaDequantize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(input) is EagerTensor or fits(TUint32, input))
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaDequantize",
@@ -177,7 +184,7 @@ def xla_dequantize(
     reverses the axes, which is faster for large tensors. Modes other than MIN_COMBINED
     are refused; Dequantize has them.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `XlaDequantize.create` in the current scope.
 
@@ -207,7 +214,11 @@ def xla_dequantize(
     fast_path_error = None
     _result: Output[TBfloat16]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(input) is EagerTensor or fits(TUint32, input))
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaDequantize",

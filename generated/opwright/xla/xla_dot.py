@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -55,6 +57,8 @@ class XlaDot(TensorOp[T]):
 
     Sizes of paired axes must be equal. XlaDotV2 sums in a dtype of its own; Einsum says
     the same in letters, MatMul and BatchMatMulV3 are the usual cases.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -103,6 +107,8 @@ class XlaDot(TensorOp[T]):
         Sizes of paired axes must be equal. XlaDotV2 sums in a dtype of its own; Einsum
         says the same in letters, MatMul and BatchMatMulV3 are the usual cases.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -132,7 +138,16 @@ class XlaDot(TensorOp[T]):
         op: XlaDot[U] = new(XlaDot)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(lhs) is type(rhs) is EagerTensor
+                    or type(rhs) is int
+                    and 0 <= rhs <= 127
+                    or fit_pair(None, lhs, rhs)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaDot",
@@ -177,6 +192,8 @@ def xla_dot(
     Sizes of paired axes must be equal. XlaDotV2 sums in a dtype of its own; Einsum says
     the same in letters, MatMul and BatchMatMulV3 are the usual cases.
 
+    Gradient: none registered.
+
     `XlaDot.create` in the current scope.
 
     Args:
@@ -208,7 +225,16 @@ def xla_dot(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(lhs) is type(rhs) is EagerTensor
+                or type(rhs) is int
+                and 0 <= rhs <= 127
+                or fit_pair(None, lhs, rhs)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaDot",

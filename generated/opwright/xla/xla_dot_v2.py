@@ -64,6 +64,8 @@ class XlaDotV2(TensorOp[PreferredElementType]):
     well: products of int8 add up in int32 without overflow. A kind of integers that is
     too narrow for the sums wraps around, without an error.
 
+    Gradient: none registered.
+
     `LhsT`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
     quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
     uint64.
@@ -118,6 +120,8 @@ class XlaDotV2(TensorOp[PreferredElementType]):
         XlaDot with two dtypes going in and a third coming out, in which sums are made
         as well: products of int8 add up in int32 without overflow. A kind of integers
         that is too narrow for the sums wraps around, without an error.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -201,6 +205,8 @@ def xla_dot_v2(
     XlaDot with two dtypes going in and a third coming out, in which sums are made as
     well: products of int8 add up in int32 without overflow. A kind of integers that is
     too narrow for the sums wraps around, without an error.
+
+    Gradient: none registered.
 
     `XlaDotV2.create` in the current scope.
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -60,6 +62,8 @@ class XlaDynamicSlice(TensorOp[T]):
     until it fits: indices are clamped, and nothing is refused at run time. Slice
     refuses such blocks, and takes sizes that are known only at run time.
 
+    Gradient: none registered.
+
     `Tindices`: int32 or int64.
 
     Attributes:
@@ -103,6 +107,8 @@ class XlaDynamicSlice(TensorOp[T]):
         until it fits: indices are clamped, and nothing is refused at run time. Slice
         refuses such blocks, and takes sizes that are known only at run time.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,7 +134,16 @@ class XlaDynamicSlice(TensorOp[T]):
         op: XlaDynamicSlice[U] = new(XlaDynamicSlice)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(start_indices) is type(size_indices) is EagerTensor
+                    or type(size_indices) is int
+                    and 0 <= size_indices <= 127
+                    or fit_pair(None, start_indices, size_indices)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaDynamicSlice",
@@ -163,6 +178,8 @@ def xla_dynamic_slice(
     until it fits: indices are clamped, and nothing is refused at run time. Slice
     refuses such blocks, and takes sizes that are known only at run time.
 
+    Gradient: none registered.
+
     `XlaDynamicSlice.create` in the current scope.
 
     Args:
@@ -189,7 +206,16 @@ def xla_dynamic_slice(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(start_indices) is type(size_indices) is EagerTensor
+                or type(size_indices) is int
+                and 0 <= size_indices <= 127
+                or fit_pair(None, start_indices, size_indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaDynamicSlice",

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -59,6 +61,8 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
 
     It is what updates a cache of keys and values, step by step. TensorScatterUpdate
     writes blocks at many places, TensorStridedSliceUpdate with strides.
+
+    Gradient: none registered.
 
     `Tindices`: int32 or int64.
 
@@ -104,6 +108,8 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
         It is what updates a cache of keys and values, step by step. TensorScatterUpdate
         writes blocks at many places, TensorStridedSliceUpdate with strides.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -127,7 +133,14 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
         op: XlaDynamicUpdateSlice[U] = new(XlaDynamicUpdateSlice)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(update) is EagerTensor
+                    or fit_pair(None, input, update)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaDynamicUpdateSlice",
@@ -160,6 +173,8 @@ def xla_dynamic_update_slice(
     It is what updates a cache of keys and values, step by step. TensorScatterUpdate
     writes blocks at many places, TensorStridedSliceUpdate with strides.
 
+    Gradient: none registered.
+
     `XlaDynamicUpdateSlice.create` in the current scope.
 
     Args:
@@ -185,7 +200,14 @@ def xla_dynamic_update_slice(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(update) is EagerTensor
+                or fit_pair(None, input, update)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "XlaDynamicUpdateSlice", name, input, update, indices
             )

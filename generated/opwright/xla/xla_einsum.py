@@ -61,6 +61,8 @@ class XlaEinsum(TensorOp[T]):
     itself, which is never meant. Einsum takes any number of tensors, broadcasts, and
     has more dtypes.
 
+    Gradient: registered.
+
     `T`: complex64, bfloat16 or float32.
 
     Attributes:
@@ -102,6 +104,8 @@ class XlaEinsum(TensorOp[T]):
         equal: graphs refuse others, while eager calls repeat a size of 1, and sum
         unlike sizes each by itself, which is never meant. Einsum takes any number of
         tensors, broadcasts, and has more dtypes.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -157,6 +161,8 @@ def xla_einsum(
     refuse others, while eager calls repeat a size of 1, and sum unlike sizes each by
     itself, which is never meant. Einsum takes any number of tensors, broadcasts, and
     has more dtypes.
+
+    Gradient: registered.
 
     `XlaEinsum.create` in the current scope.
 

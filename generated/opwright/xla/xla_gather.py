@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -62,6 +64,8 @@ class XlaGather(TensorOp[T]):
     they fit.
 
     GatherV2 and GatherNd are the usual cases.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
@@ -117,6 +121,8 @@ class XlaGather(TensorOp[T]):
 
         GatherV2 and GatherNd are the usual cases.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -148,7 +154,16 @@ class XlaGather(TensorOp[T]):
         op: XlaGather[U] = new(XlaGather)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(start_indices) is type(slice_sizes) is EagerTensor
+                    or type(slice_sizes) is int
+                    and 0 <= slice_sizes <= 127
+                    or fit_pair(None, start_indices, slice_sizes)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaGather",
@@ -197,6 +212,8 @@ def xla_gather(
 
     GatherV2 and GatherNd are the usual cases.
 
+    Gradient: none registered.
+
     `XlaGather.create` in the current scope.
 
     Args:
@@ -230,7 +247,16 @@ def xla_gather(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(start_indices) is type(slice_sizes) is EagerTensor
+                or type(slice_sizes) is int
+                and 0 <= slice_sizes <= 127
+                or fit_pair(None, start_indices, slice_sizes)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaGather",

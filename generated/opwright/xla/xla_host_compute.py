@@ -66,7 +66,7 @@ class XlaHostCompute(Op):
     rewrite that cuts it out makes the op. XlaSendToHost and XlaRecvFromHost are its two
     halves.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         outputs: list of tensors of `Toutputs`, `...`. What comes back.
@@ -153,7 +153,7 @@ class XlaHostCompute(Op):
         outputs. The rewrite that cuts it out makes the op. XlaSendToHost and
         XlaRecvFromHost are its two halves.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -264,7 +264,7 @@ def xla_host_compute(
     rewrite that cuts it out makes the op. XlaSendToHost and XlaRecvFromHost are its two
     halves.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `XlaHostCompute.create` in the current scope, with XlaHostCompute.Options as
     keywords.

@@ -57,7 +57,7 @@ class XlaIf(Op):
     same inputs, and return tensors of equal dtypes and shapes. If and StatelessIf do
     the same, and compile to it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: list of tensors of `Tout`, `...`. What the function returned.
@@ -101,7 +101,7 @@ class XlaIf(Op):
         same inputs, and return tensors of equal dtypes and shapes. If and StatelessIf
         do the same, and compile to it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,7 +173,7 @@ def xla_if(
     same inputs, and return tensors of equal dtypes and shapes. If and StatelessIf do
     the same, and compile to it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `XlaIf.create` in the current scope.
 

@@ -63,6 +63,8 @@ class XlaKeyValueSort(Op, Generic[K, V]):
 
     XlaSort needs no values, XlaVariadicSort takes several, and a function to compare.
 
+    Gradient: none registered.
+
     `K`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
 
@@ -105,6 +107,8 @@ class XlaKeyValueSort(Op, Generic[K, V]):
 
         XlaSort needs no values, XlaVariadicSort takes several, and a function to
         compare.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -153,6 +157,8 @@ def xla_key_value_sort(
     order. A nan comes last, or first if its sign is set.
 
     XlaSort needs no values, XlaVariadicSort takes several, and a function to compare.
+
+    Gradient: none registered.
 
     `XlaKeyValueSort.create` in the current scope.
 

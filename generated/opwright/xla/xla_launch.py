@@ -61,7 +61,7 @@ class XlaLaunch(Op):
     tf.function with jit_compile=True makes it; XlaLaunchV2 tells inputs apart by
     position.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         results: list of tensors of `Tresults`, `...`. What the function returns.
@@ -108,7 +108,7 @@ class XlaLaunch(Op):
         tf.function with jit_compile=True makes it; XlaLaunchV2 tells inputs apart by
         position.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -183,7 +183,7 @@ def xla_launch(
     tf.function with jit_compile=True makes it; XlaLaunchV2 tells inputs apart by
     position.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `XlaLaunch.create` in the current scope.
 

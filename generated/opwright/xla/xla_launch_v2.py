@@ -55,6 +55,8 @@ class XlaLaunchV2(Op):
     `constants` and `resources` say which of them have values that are built in, and
     which are handles.
 
+    Gradient: none registered.
+
     Attributes:
         results: list of tensors of `Tresults`, `...`. What the function returns.
 
@@ -94,6 +96,8 @@ class XlaLaunchV2(Op):
         As XlaLaunch, with all inputs in one list, in the order of the function's
         arguments. `constants` and `resources` say which of them have values that are
         built in, and which are handles.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -170,6 +174,8 @@ def xla_launch_v2(
     As XlaLaunch, with all inputs in one list, in the order of the function's arguments.
     `constants` and `resources` say which of them have values that are built in, and
     which are handles.
+
+    Gradient: none registered.
 
     `XlaLaunchV2.create` in the current scope.
 

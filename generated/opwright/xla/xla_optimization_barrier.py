@@ -44,6 +44,8 @@ class XlaOptimizationBarrier(Op):
     twice, which a compiler would otherwise merge again. Numbers do not change; Identity
     is no barrier.
 
+    Gradient: none registered.
+
     Attributes:
         output: list of tensors of `T`, `*x[i]`. The same tensors.
 
@@ -76,6 +78,8 @@ class XlaOptimizationBarrier(Op):
         after is merged with what comes before. So memory can be saved by computing
         something twice, which a compiler would otherwise merge again. Numbers do not
         change; Identity is no barrier.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -117,6 +121,8 @@ def xla_optimization_barrier(
     is merged with what comes before. So memory can be saved by computing something
     twice, which a compiler would otherwise merge again. Numbers do not change; Identity
     is no barrier.
+
+    Gradient: none registered.
 
     `XlaOptimizationBarrier.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fit_together,
     graphs,
     new,
 )
@@ -62,6 +65,8 @@ class XlaPad(TensorOp[T]):
 
     PadV2 and MirrorPad pad around only; padding in between is what the gradient of a
     strided convolution needs.
+
+    Gradient: none registered.
 
     `Tindices`: int32 or int64.
 
@@ -112,6 +117,8 @@ class XlaPad(TensorOp[T]):
         PadV2 and MirrorPad pad around only; padding in between is what the gradient of
         a strided convolution needs.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,7 +147,21 @@ class XlaPad(TensorOp[T]):
         op: XlaPad[U] = new(XlaPad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(padding_value) is EagerTensor
+                    or fit_pair(None, input, padding_value)
+                )
+                and (
+                    type(padding_low)
+                    is type(padding_high)
+                    is type(padding_interior)
+                    is EagerTensor
+                    or fit_together(None, padding_low, padding_high, padding_interior)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaPad",
@@ -184,6 +205,8 @@ def xla_pad(
     PadV2 and MirrorPad pad around only; padding in between is what the gradient of a
     strided convolution needs.
 
+    Gradient: none registered.
+
     `XlaPad.create` in the current scope.
 
     Args:
@@ -212,7 +235,21 @@ def xla_pad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(padding_value) is EagerTensor
+                or fit_pair(None, input, padding_value)
+            )
+            and (
+                type(padding_low)
+                is type(padding_high)
+                is type(padding_interior)
+                is EagerTensor
+                or fit_together(None, padding_low, padding_high, padding_interior)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaPad",

@@ -54,7 +54,7 @@ class XlaRecv(TensorOp[Dtype]):
     computations must be compiled, and run on devices that XLA connects. Recv is for ops
     that XLA did not compile.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         tensor: `dtype`, `*shape`. What was sent.
@@ -91,7 +91,7 @@ class XlaRecv(TensorOp[Dtype]):
         computations must be compiled, and run on devices that XLA connects. Recv is for
         ops that XLA did not compile.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -154,7 +154,7 @@ def xla_recv(
     computations must be compiled, and run on devices that XLA connects. Recv is for ops
     that XLA did not compile.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `XlaRecv.create` in the current scope.
 

@@ -53,7 +53,7 @@ class XlaRecvFromHost(TensorOp[Toutput]):
     One half of XlaHostCompute: what the host sends under the same key, of exactly this
     dtype and shape. XlaSendToHost is the other half. TPUs only; rewrites make it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: `Toutput`, `*shape`. What the host sent.
@@ -89,7 +89,7 @@ class XlaRecvFromHost(TensorOp[Toutput]):
         this dtype and shape. XlaSendToHost is the other half. TPUs only; rewrites make
         it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -147,7 +147,7 @@ def xla_recv_from_host(
     One half of XlaHostCompute: what the host sends under the same key, of exactly this
     dtype and shape. XlaSendToHost is the other half. TPUs only; rewrites make it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `XlaRecvFromHost.create` in the current scope.
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     graphs,
     new,
 )
@@ -59,6 +61,8 @@ class XlaReduce(TensorOp[T]):
 
     Axes are counted from 0, and each may be there once. XlaVariadicReduceV2 combines
     several tensors at once; Sum, Max and their kin are faster to write.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
@@ -107,6 +111,8 @@ class XlaReduce(TensorOp[T]):
         Axes are counted from 0, and each may be there once. XlaVariadicReduceV2
         combines several tensors at once; Sum, Max and their kin are faster to write.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -133,7 +139,16 @@ class XlaReduce(TensorOp[T]):
         op: XlaReduce[U] = new(XlaReduce)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(init_value) is EagerTensor
+                    or type(init_value) is int
+                    and 0 <= init_value <= 127
+                    or fit_pair(None, input, init_value)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaReduce",
@@ -176,6 +191,8 @@ def xla_reduce(
     Axes are counted from 0, and each may be there once. XlaVariadicReduceV2 combines
     several tensors at once; Sum, Max and their kin are faster to write.
 
+    Gradient: none registered.
+
     `XlaReduce.create` in the current scope.
 
     Args:
@@ -203,7 +220,16 @@ def xla_reduce(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(init_value) is EagerTensor
+                or type(init_value) is int
+                and 0 <= init_value <= 127
+                or fit_pair(None, input, init_value)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaReduce",

@@ -47,6 +47,8 @@ class XlaReducePrecision(TensorOp[T]):
 
     Unlike two casts, compilers may not take it away. Cast changes the dtype.
 
+    Gradient: none registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -83,6 +85,8 @@ class XlaReducePrecision(TensorOp[T]):
         there are bits of mantissa.
 
         Unlike two casts, compilers may not take it away. Cast changes the dtype.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -145,6 +149,8 @@ def xla_reduce_precision(
     are bits of mantissa.
 
     Unlike two casts, compilers may not take it away. Cast changes the dtype.
+
+    Gradient: none registered.
 
     `XlaReducePrecision.create` in the current scope.
 

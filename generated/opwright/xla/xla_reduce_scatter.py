@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic, Literal
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         TBfloat16,
         TFloat16,
         TFloat32,
-        TInt32,
         TUint32,
     )
 
@@ -59,6 +61,8 @@ class XlaReduceScatter(TensorOp[T]):
     equal parts along `scatter_dimension`; the size of the group must divide that axis.
     XlaAllReduce leaves the whole to each; CollectiveReduceScatterV2 is for ops that XLA
     did not compile.
+
+    Gradient: none registered.
 
     `T`: float16, bfloat16, float32, int32 or uint32.
 
@@ -101,6 +105,8 @@ class XlaReduceScatter(TensorOp[T]):
         axis. XlaAllReduce leaves the whole to each; CollectiveReduceScatterV2 is for
         ops that XLA did not compile.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,7 +132,22 @@ class XlaReduceScatter(TensorOp[T]):
         op: XlaReduceScatter[U] = new(XlaReduceScatter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(group_assignment) is EagerTensor
+                    or type(group_assignment) is int
+                    and -2147483648 <= group_assignment <= 2147483647
+                    or fits(TInt32, group_assignment)
+                )
+                and (
+                    type(scatter_dimension) is EagerTensor
+                    or type(scatter_dimension) is int
+                    and -2147483648 <= scatter_dimension <= 2147483647
+                    or fits(TInt32, scatter_dimension)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaReduceScatter",
@@ -165,6 +186,8 @@ def xla_reduce_scatter(
     XlaAllReduce leaves the whole to each; CollectiveReduceScatterV2 is for ops that XLA
     did not compile.
 
+    Gradient: none registered.
+
     `XlaReduceScatter.create` in the current scope.
 
     Args:
@@ -191,7 +214,22 @@ def xla_reduce_scatter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(group_assignment) is EagerTensor
+                or type(group_assignment) is int
+                and -2147483648 <= group_assignment <= 2147483647
+                or fits(TInt32, group_assignment)
+            )
+            and (
+                type(scatter_dimension) is EagerTensor
+                or type(scatter_dimension) is int
+                and -2147483648 <= scatter_dimension <= 2147483647
+                or fits(TInt32, scatter_dimension)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaReduceScatter",

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
+    fit_together,
     graphs,
     new,
 )
@@ -64,6 +67,8 @@ class XlaReduceWindow(TensorOp[T]):
 
     The function has to be associative, and the initial value neutral. AvgPool and
     MaxPool are for images, Cumsum and its kin for windows that grow.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
@@ -122,6 +127,8 @@ class XlaReduceWindow(TensorOp[T]):
         The function has to be associative, and the initial value neutral. AvgPool and
         MaxPool are for images, Cumsum and its kin for windows that grow.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -154,7 +161,32 @@ class XlaReduceWindow(TensorOp[T]):
         op: XlaReduceWindow[U] = new(XlaReduceWindow)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is type(init_value) is EagerTensor
+                    or type(init_value) is int
+                    and 0 <= init_value <= 127
+                    or fit_pair(None, input, init_value)
+                )
+                and (
+                    type(window_dimensions)
+                    is type(window_strides)
+                    is type(base_dilations)
+                    is type(window_dilations)
+                    is type(padding)
+                    is EagerTensor
+                    or fit_together(
+                        None,
+                        window_dimensions,
+                        window_strides,
+                        base_dilations,
+                        window_dilations,
+                        padding,
+                    )
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaReduceWindow",
@@ -212,6 +244,8 @@ def xla_reduce_window(
     The function has to be associative, and the initial value neutral. AvgPool and
     MaxPool are for images, Cumsum and its kin for windows that grow.
 
+    Gradient: none registered.
+
     `XlaReduceWindow.create` in the current scope.
 
     Args:
@@ -245,7 +279,32 @@ def xla_reduce_window(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is type(init_value) is EagerTensor
+                or type(init_value) is int
+                and 0 <= init_value <= 127
+                or fit_pair(None, input, init_value)
+            )
+            and (
+                type(window_dimensions)
+                is type(window_strides)
+                is type(base_dilations)
+                is type(window_dilations)
+                is type(padding)
+                is EagerTensor
+                or fit_together(
+                    None,
+                    window_dimensions,
+                    window_strides,
+                    base_dilations,
+                    window_dilations,
+                    padding,
+                )
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaReduceWindow",

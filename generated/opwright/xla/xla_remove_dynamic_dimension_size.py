@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
     )
 
@@ -51,6 +53,8 @@ class XlaRemoveDynamicDimensionSize(TensorOp[T]):
 
     The opposite of XlaSetDynamicDimensionSize: what was ignored behind the elements
     that counted is part of the tensor again, whatever it holds.
+
+    Gradient: none registered.
 
     Attributes:
         output: `T`, `...`. The same tensor, of its full size.
@@ -84,6 +88,8 @@ class XlaRemoveDynamicDimensionSize(TensorOp[T]):
         The opposite of XlaSetDynamicDimensionSize: what was ignored behind the elements
         that counted is part of the tensor again, whatever it holds.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -105,7 +111,16 @@ class XlaRemoveDynamicDimensionSize(TensorOp[T]):
         op: XlaRemoveDynamicDimensionSize[U] = new(XlaRemoveDynamicDimensionSize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dim_index) is EagerTensor
+                    or type(dim_index) is int
+                    and -2147483648 <= dim_index <= 2147483647
+                    or fits(TInt32, dim_index)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaRemoveDynamicDimensionSize",
@@ -132,6 +147,8 @@ def xla_remove_dynamic_dimension_size(
     The opposite of XlaSetDynamicDimensionSize: what was ignored behind the elements
     that counted is part of the tensor again, whatever it holds.
 
+    Gradient: none registered.
+
     `XlaRemoveDynamicDimensionSize.create` in the current scope.
 
     Args:
@@ -155,7 +172,16 @@ def xla_remove_dynamic_dimension_size(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dim_index) is EagerTensor
+                or type(dim_index) is int
+                and -2147483648 <= dim_index <= 2147483647
+                or fits(TInt32, dim_index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaRemoveDynamicDimensionSize",

@@ -39,6 +39,8 @@ class XlaReplicaId(TensorOp[TInt32]):
     It needs a program whose replicas were assigned to devices, as tf.distribute's
     strategies do: run by itself on a CPU, it ends the process in TensorFlow 2.21.
 
+    Gradient: none registered.
+
     Attributes:
         id: int32, `scalar`. The replica's number.
 
@@ -70,6 +72,8 @@ class XlaReplicaId(TensorOp[TInt32]):
 
         It needs a program whose replicas were assigned to devices, as tf.distribute's
         strategies do: run by itself on a CPU, it ends the process in TensorFlow 2.21.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -108,6 +112,8 @@ def xla_replica_id(*, name: str | None = None, **_unknown: Never) -> Output[TInt
 
     It needs a program whose replicas were assigned to devices, as tf.distribute's
     strategies do: run by itself on a CPU, it ends the process in TensorFlow 2.21.
+
+    Gradient: none registered.
 
     `XlaReplicaId.create` in the current scope.
 

@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     TUint64,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         Output,
         TIndex,
         TInt8,
-        TInt32,
         TUint8,
         TUint32,
     )
@@ -71,6 +73,8 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
     cut up.
 
     StatelessRandomUniformFullIntV2 has the same algorithms, with a key and a counter.
+
+    Gradient: none registered.
 
     `dtype`: uint8, int8, int32, int64, uint32 or uint64.
 
@@ -145,6 +149,8 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
         StatelessRandomUniformFullIntV2 has the same algorithms, with a key and a
         counter.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -173,7 +179,23 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
         op: XlaRngBitGenerator[UDtype] = new(XlaRngBitGenerator)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(algorithm) is EagerTensor
+                    or type(algorithm) is int
+                    and -2147483648 <= algorithm <= 2147483647
+                    or fits(TInt32, algorithm)
+                )
+                and (type(initial_state) is EagerTensor or fits(TUint64, initial_state))
+                and (
+                    type(shape) is EagerTensor
+                    or type(shape) is int
+                    and -2147483648 <= shape <= 2147483647
+                    or fits(TInt32, shape)
+                )
+            ):
                 op.output_key, op.output = execute(
                     context[CURRENT],
                     "XlaRngBitGenerator",
@@ -232,6 +254,8 @@ def xla_rng_bit_generator(
 
     StatelessRandomUniformFullIntV2 has the same algorithms, with a key and a counter.
 
+    Gradient: none registered.
+
     `XlaRngBitGenerator.create` in the current scope.
 
     Args:
@@ -262,7 +286,23 @@ def xla_rng_bit_generator(
     fast_path_error = None
     _result: XlaRngBitGeneratorOutputs[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(algorithm) is EagerTensor
+                or type(algorithm) is int
+                and -2147483648 <= algorithm <= 2147483647
+                or fits(TInt32, algorithm)
+            )
+            and (type(initial_state) is EagerTensor or fits(TUint64, initial_state))
+            and (
+                type(shape) is EagerTensor
+                or type(shape) is int
+                and -2147483648 <= shape <= 2147483647
+                or fits(TInt32, shape)
+            )
+        ):
             _result = XlaRngBitGeneratorOutputs._make(
                 execute(
                     context[CURRENT],

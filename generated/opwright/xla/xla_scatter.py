@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_pair,
     flags,
     graphs,
     new,
@@ -63,6 +65,8 @@ class XlaScatter(TensorOp[T]):
     left out.
 
     TensorScatterUpdate and its kin are the usual cases.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
@@ -117,6 +121,8 @@ class XlaScatter(TensorOp[T]):
 
         TensorScatterUpdate and its kin are the usual cases.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,7 +155,16 @@ class XlaScatter(TensorOp[T]):
         op: XlaScatter[U] = new(XlaScatter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(operand) is type(updates) is EagerTensor
+                    or type(updates) is int
+                    and 0 <= updates <= 127
+                    or fit_pair(None, operand, updates)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaScatter",
@@ -201,6 +216,8 @@ def xla_scatter(
 
     TensorScatterUpdate and its kin are the usual cases.
 
+    Gradient: none registered.
+
     `XlaScatter.create` in the current scope.
 
     Args:
@@ -234,7 +251,16 @@ def xla_scatter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(operand) is type(updates) is EagerTensor
+                or type(updates) is int
+                and 0 <= updates <= 127
+                or fit_pair(None, operand, updates)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaScatter",

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -62,6 +64,8 @@ class XlaSelectAndScatter(TensorOp[T]):
     finds one place, by comparing two elements at a time; there `scatter` combines the
     window's element of `source` with what came before, beginning with `init_value`.
     XlaReduceWindow is the way forward; MaxPoolGrad is for images.
+
+    Gradient: none registered.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -117,6 +121,8 @@ class XlaSelectAndScatter(TensorOp[T]):
         combines the window's element of `source` with what came before, beginning with
         `init_value`. XlaReduceWindow is the way forward; MaxPoolGrad is for images.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -147,7 +153,21 @@ class XlaSelectAndScatter(TensorOp[T]):
         op: XlaSelectAndScatter[U] = new(XlaSelectAndScatter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(operand) is type(source) is type(init_value) is EagerTensor
+                    or fit_together(None, operand, source, init_value)
+                )
+                and (
+                    type(window_dimensions)
+                    is type(window_strides)
+                    is type(padding)
+                    is EagerTensor
+                    or fit_together(None, window_dimensions, window_strides, padding)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaSelectAndScatter",
@@ -195,6 +215,8 @@ def xla_select_and_scatter(
     window's element of `source` with what came before, beginning with `init_value`.
     XlaReduceWindow is the way forward; MaxPoolGrad is for images.
 
+    Gradient: none registered.
+
     `XlaSelectAndScatter.create` in the current scope.
 
     Args:
@@ -227,7 +249,21 @@ def xla_select_and_scatter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(operand) is type(source) is type(init_value) is EagerTensor
+                or fit_together(None, operand, source, init_value)
+            )
+            and (
+                type(window_dimensions)
+                is type(window_strides)
+                is type(padding)
+                is EagerTensor
+                or fit_together(None, window_dimensions, window_strides, padding)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaSelectAndScatter",

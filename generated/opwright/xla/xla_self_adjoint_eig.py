@@ -59,6 +59,8 @@ class XlaSelfAdjointEig(Op, Generic[T]):
 
     SelfAdjointEigV2 needs no such numbers, and takes complex matrices.
 
+    Gradient: none registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -104,6 +106,8 @@ class XlaSelfAdjointEig(Op, Generic[T]):
         one triangle is read.
 
         SelfAdjointEigV2 needs no such numbers, and takes complex matrices.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -176,6 +180,8 @@ def xla_self_adjoint_eig(
     triangle is read.
 
     SelfAdjointEigV2 needs no such numbers, and takes complex matrices.
+
+    Gradient: none registered.
 
     `XlaSelfAdjointEig.create` in the current scope.
 

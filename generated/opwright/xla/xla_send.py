@@ -50,7 +50,7 @@ class XlaSend(Op):
     and run on devices that XLA connects. Send and Recv are for ops that XLA did not
     compile.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -77,7 +77,7 @@ class XlaSend(Op):
         compiled, and run on devices that XLA connects. Send and Recv are for ops that
         XLA did not compile.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -128,7 +128,7 @@ def xla_send(
     and run on devices that XLA connects. Send and Recv are for ops that XLA did not
     compile.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `XlaSend.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -49,7 +49,7 @@ class XlaSendToHost(Op):
     One half of XlaHostCompute: the host gets it under the same key. XlaRecvFromHost is
     the other half. TPUs only; rewrites make it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -77,7 +77,7 @@ class XlaSendToHost(Op):
         One half of XlaHostCompute: the host gets it under the same key. XlaRecvFromHost
         is the other half. TPUs only; rewrites make it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -118,7 +118,7 @@ def xla_send_to_host(
     One half of XlaHostCompute: the host gets it under the same key. XlaRecvFromHost is
     the other half. TPUs only; rewrites make it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `XlaSendToHost.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TInt32,
@@ -15,6 +16,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -39,6 +41,8 @@ class XlaSetBound(TensorOp[TInt32]):
     Passes the number on. Where it is a size, say of a Range or a slice, the compiler
     reserves memory for the bound, and the shape becomes dynamic within it. A number
     that breaks the promise gives undefined results.
+
+    Gradient: none registered.
 
     Attributes:
         output: int32, `...`. The same number.
@@ -74,6 +78,8 @@ class XlaSetBound(TensorOp[TInt32]):
         compiler reserves memory for the bound, and the shape becomes dynamic within it.
         A number that breaks the promise gives undefined results.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -96,7 +102,22 @@ class XlaSetBound(TensorOp[TInt32]):
         op: XlaSetBound = new(XlaSetBound)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(input) is EagerTensor
+                    or type(input) is int
+                    and -2147483648 <= input <= 2147483647
+                    or fits(TInt32, input)
+                )
+                and (
+                    type(bound) is EagerTensor
+                    or type(bound) is int
+                    and -2147483648 <= bound <= 2147483647
+                    or fits(TInt32, bound)
+                )
+            ):
                 op.output = execute(context[CURRENT], "XlaSetBound", None, input, bound)
                 return op
         except Exception as error:
@@ -117,6 +138,8 @@ def xla_set_bound(
     Passes the number on. Where it is a size, say of a Range or a slice, the compiler
     reserves memory for the bound, and the shape becomes dynamic within it. A number
     that breaks the promise gives undefined results.
+
+    Gradient: none registered.
 
     `XlaSetBound.create` in the current scope.
 
@@ -142,7 +165,22 @@ def xla_set_bound(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(input) is EagerTensor
+                or type(input) is int
+                and -2147483648 <= input <= 2147483647
+                or fits(TInt32, input)
+            )
+            and (
+                type(bound) is EagerTensor
+                or type(bound) is int
+                and -2147483648 <= bound <= 2147483647
+                or fits(TInt32, bound)
+            )
+        ):
             _result = execute(context[CURRENT], "XlaSetBound", name, input, bound)
             return _result
     except Exception as error:

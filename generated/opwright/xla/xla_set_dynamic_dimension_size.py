@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
         DType,
         Operand,
         Output,
-        TInt32,
         TType,
     )
 
@@ -54,6 +56,8 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
 
     A negative `dim_index` is refused. A `size` above that of the axis is not, and makes
     results wrong. XlaRemoveDynamicDimensionSize makes all of it count again.
+
+    Gradient: none registered.
 
     Attributes:
         output: `T`, `...`. The same tensor, with a dynamic axis.
@@ -95,6 +99,8 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
         A negative `dim_index` is refused. A `size` above that of the axis is not, and
         makes results wrong. XlaRemoveDynamicDimensionSize makes all of it count again.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -117,7 +123,22 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
         op: XlaSetDynamicDimensionSize[U] = new(XlaSetDynamicDimensionSize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dim_index) is EagerTensor
+                    or type(dim_index) is int
+                    and -2147483648 <= dim_index <= 2147483647
+                    or fits(TInt32, dim_index)
+                )
+                and (
+                    type(size) is EagerTensor
+                    or type(size) is int
+                    and -2147483648 <= size <= 2147483647
+                    or fits(TInt32, size)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaSetDynamicDimensionSize",
@@ -150,6 +171,8 @@ def xla_set_dynamic_dimension_size(
     A negative `dim_index` is refused. A `size` above that of the axis is not, and makes
     results wrong. XlaRemoveDynamicDimensionSize makes all of it count again.
 
+    Gradient: none registered.
+
     `XlaSetDynamicDimensionSize.create` in the current scope.
 
     Args:
@@ -174,7 +197,22 @@ def xla_set_dynamic_dimension_size(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dim_index) is EagerTensor
+                or type(dim_index) is int
+                and -2147483648 <= dim_index <= 2147483647
+                or fits(TInt32, dim_index)
+            )
+            and (
+                type(size) is EagerTensor
+                or type(size) is int
+                and -2147483648 <= size <= 2147483647
+                or fits(TInt32, size)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaSetDynamicDimensionSize",

@@ -59,6 +59,8 @@ class XlaSharding(TensorOp[T]):
     The gradient gets the same sharding. XlaSpmdFullToShardShape goes over to code for
     one shard.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*x`. The same tensor.
 
@@ -118,6 +120,8 @@ class XlaSharding(TensorOp[T]):
 
         The gradient gets the same sharding. XlaSpmdFullToShardShape goes over to code
         for one shard.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -187,6 +191,8 @@ def xla_sharding(
 
     The gradient gets the same sharding. XlaSpmdFullToShardShape goes over to code for
     one shard.
+
+    Gradient: registered.
 
     `XlaSharding.create` in the current scope, with XlaSharding.Options as keywords.
 

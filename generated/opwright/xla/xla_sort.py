@@ -42,6 +42,8 @@ class XlaSort(TensorOp[T]):
     elements could tell whether it is stable. XlaKeyValueSort takes values along,
     XlaVariadicSort compares by a function along any axis. TopKV2 finds the largest few.
 
+    Gradient: none registered.
+
     Attributes:
         output: `T`, `*x`. The same elements, each row in order.
 
@@ -72,6 +74,8 @@ class XlaSort(TensorOp[T]):
         equal elements could tell whether it is stable. XlaKeyValueSort takes values
         along, XlaVariadicSort compares by a function along any axis. TopKV2 finds the
         largest few.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -110,6 +114,8 @@ def xla_sort(
     Ascending; nan come last, or first with their sign set, and -0 before 0. Only equal
     elements could tell whether it is stable. XlaKeyValueSort takes values along,
     XlaVariadicSort compares by a function along any axis. TopKV2 finds the largest few.
+
+    Gradient: none registered.
 
     `XlaSort.create` in the current scope.
 

@@ -58,8 +58,8 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
 
     XlaSparseGradientsStack is the way back.
 
-    TensorFlow 2.20 brought it. TPU only: which tables are stacked, and how, is settled
-    within a compiled TPU program.
+    TensorFlow 2.20 brought it. Gradient: none registered. TPU only: which tables are
+    stacked, and how, is settled within a compiled TPU program.
 
     Attributes:
         unstacked_activations: list of `num_tables` tensors, each `dtype`,
@@ -107,8 +107,8 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
 
         XlaSparseGradientsStack is the way back.
 
-        TensorFlow 2.20 brought it. TPU only: which tables are stacked, and how, is
-        settled within a compiled TPU program.
+        TensorFlow 2.20 brought it. Gradient: none registered. TPU only: which tables
+        are stacked, and how, is settled within a compiled TPU program.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,8 +193,8 @@ def xla_sparse_activations_unstack(
 
     XlaSparseGradientsStack is the way back.
 
-    TensorFlow 2.20 brought it. TPU only: which tables are stacked, and how, is settled
-    within a compiled TPU program.
+    TensorFlow 2.20 brought it. Gradient: none registered. TPU only: which tables are
+    stacked, and how, is settled within a compiled TPU program.
 
     `XlaSparseActivationsUnstack.create` in the current scope.
 

@@ -12,10 +12,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    all_tensors,
     as_dtype,
     context,
     execute,
     explained,
+    fit_together,
     flags,
     graphs,
     new,
@@ -51,8 +53,8 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
     become one matrix, padded in width to the widest, as the ops that update the stacked
     table take them.
 
-    TensorFlow 2.20 brought it. TPU only: which tables are stacked, and how, is settled
-    within a compiled TPU program.
+    TensorFlow 2.20 brought it. Gradient: none registered. TPU only: which tables are
+    stacked, and how, is settled within a compiled TPU program.
 
     `num_tables`: at least 1.
 
@@ -94,8 +96,8 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
         become one matrix, padded in width to the widest, as the ops that update the
         stacked table take them.
 
-        TensorFlow 2.20 brought it. TPU only: which tables are stacked, and how, is
-        settled within a compiled TPU program.
+        TensorFlow 2.20 brought it. Gradient: none registered. TPU only: which tables
+        are stacked, and how, is settled within a compiled TPU program.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -120,7 +122,14 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
         op: XlaSparseGradientsStack[UDtype] = new(XlaSparseGradientsStack)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(unstacked_gradients)
+                    or fit_together(None, unstacked_gradients)
+                )
+            ):
                 op.stacked_gradients = execute(
                     context[CURRENT],
                     "XlaSparseGradientsStack",
@@ -158,8 +167,8 @@ def xla_sparse_gradients_stack(
     become one matrix, padded in width to the widest, as the ops that update the stacked
     table take them.
 
-    TensorFlow 2.20 brought it. TPU only: which tables are stacked, and how, is settled
-    within a compiled TPU program.
+    TensorFlow 2.20 brought it. Gradient: none registered. TPU only: which tables are
+    stacked, and how, is settled within a compiled TPU program.
 
     `XlaSparseGradientsStack.create` in the current scope.
 
@@ -186,7 +195,14 @@ def xla_sparse_gradients_stack(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                all_tensors(unstacked_gradients)
+                or fit_together(None, unstacked_gradients)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaSparseGradientsStack",

@@ -54,6 +54,8 @@ class XlaSplitND(Op, Generic[T]):
     variable. The compiler's rewrites for model parallelism on TPUs make it; programs do
     not call it. Split and SplitV cut along one axis.
 
+    Gradient: none registered.
+
     Attributes:
         outputs: list of `N` tensors, each `T`, `dims(len(x))`. The blocks, in row-major
             order.
@@ -114,6 +116,8 @@ class XlaSplitND(Op, Generic[T]):
         XlaConcatND is the opposite, ReadVariableXlaSplitND takes the tensor from a
         variable. The compiler's rewrites for model parallelism on TPUs make it;
         programs do not call it. Split and SplitV cut along one axis.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -189,6 +193,8 @@ def xla_split_nd(
     XlaConcatND is the opposite, ReadVariableXlaSplitND takes the tensor from a
     variable. The compiler's rewrites for model parallelism on TPUs make it; programs do
     not call it. Split and SplitV cut along one axis.
+
+    Gradient: none registered.
 
     `XlaSplitND.create` in the current scope, with XlaSplitND.Options as keywords.
 

@@ -60,6 +60,8 @@ class XlaSpmdFullToShardShape(TensorOp[T]):
     XlaSpmdShardToFullShape goes back; the gradient of each is the other. XlaSharding
     leaves all to the partitioner.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `...`. The shard of this device.
 
@@ -124,6 +126,8 @@ class XlaSpmdFullToShardShape(TensorOp[T]):
 
         XlaSpmdShardToFullShape goes back; the gradient of each is the other.
         XlaSharding leaves all to the partitioner.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -202,6 +206,8 @@ def xla_spmd_full_to_shard_shape(
 
     XlaSpmdShardToFullShape goes back; the gradient of each is the other. XlaSharding
     leaves all to the partitioner.
+
+    Gradient: registered.
 
     `XlaSpmdFullToShardShape.create` in the current scope, with
     XlaSpmdFullToShardShape.Options as keywords.

@@ -61,6 +61,8 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
     tensor, and XLA's partitioner takes over. It runs in programs that are cut up for
     several devices.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*full_shape`. The tensor as a whole.
 
@@ -125,6 +127,8 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
         The opposite of XlaSpmdFullToShardShape: code that follows is written for the
         whole tensor, and XLA's partitioner takes over. It runs in programs that are cut
         up for several devices.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -207,6 +211,8 @@ def xla_spmd_shard_to_full_shape(
     The opposite of XlaSpmdFullToShardShape: code that follows is written for the whole
     tensor, and XLA's partitioner takes over. It runs in programs that are cut up for
     several devices.
+
+    Gradient: registered.
 
     `XlaSpmdShardToFullShape.create` in the current scope, with
     XlaSpmdShardToFullShape.Options as keywords.

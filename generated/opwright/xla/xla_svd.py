@@ -65,6 +65,8 @@ class XlaSvd(Op, Generic[T]):
     columns count here as there are values in s. Svd needs no such numbers, and takes
     complex matrices.
 
+    Gradient: none registered.
+
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
@@ -116,6 +118,8 @@ class XlaSvd(Op, Generic[T]):
         `epsilon`, or `max_iter` sweeps are done. u and v are square: of each, as many
         columns count here as there are values in s. Svd needs no such numbers, and
         takes complex matrices.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,6 +197,8 @@ def xla_svd(
     `epsilon`, or `max_iter` sweeps are done. u and v are square: of each, as many
     columns count here as there are values in s. Svd needs no such numbers, and takes
     complex matrices.
+
+    Gradient: none registered.
 
     `XlaSvd.create` in the current scope.
 

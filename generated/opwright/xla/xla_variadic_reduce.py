@@ -13,9 +13,11 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -62,6 +64,8 @@ class XlaVariadicReduce(Op, Generic[T]):
 
     All tensors have one shape. XlaVariadicReduceV2 takes different dtypes as well, and
     has taken its place.
+
+    Gradient: declared not differentiable.
 
     `N`: at least 1.
 
@@ -115,6 +119,8 @@ class XlaVariadicReduce(Op, Generic[T]):
         All tensors have one shape. XlaVariadicReduceV2 takes different dtypes as well,
         and has taken its place.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -146,7 +152,15 @@ class XlaVariadicReduce(Op, Generic[T]):
         op: XlaVariadicReduce[U] = new(XlaVariadicReduce)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    all_tensors(input)
+                    and all_tensors(init_value)
+                    or fit_together(None, input, init_value)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "XlaVariadicReduce",
@@ -189,6 +203,8 @@ def xla_variadic_reduce(
     All tensors have one shape. XlaVariadicReduceV2 takes different dtypes as well, and
     has taken its place.
 
+    Gradient: declared not differentiable.
+
     `XlaVariadicReduce.create` in the current scope.
 
     Args:
@@ -222,7 +238,15 @@ def xla_variadic_reduce(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                all_tensors(input)
+                and all_tensors(init_value)
+                or fit_together(None, input, init_value)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaVariadicReduce",

@@ -55,6 +55,8 @@ class XlaVariadicReduceV2(Op):
 
     All tensors have one shape. XlaReduce is for a single tensor.
 
+    Gradient: none registered.
+
     `T`: at least 1 value.
 
     Attributes:
@@ -101,6 +103,8 @@ class XlaVariadicReduceV2(Op):
         of combinations are not fixed.
 
         All tensors have one shape. XlaReduce is for a single tensor.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,6 +177,8 @@ def xla_variadic_reduce_v2(
     combinations are not fixed.
 
     All tensors have one shape. XlaReduce is for a single tensor.
+
+    Gradient: none registered.
 
     `XlaVariadicReduceV2.create` in the current scope.
 

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     context,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         FunctionLike,
         Operand,
         Output,
-        TInt32,
     )
 
 __all__ = ["XlaVariadicSort", "xla_variadic_sort"]
@@ -55,6 +57,8 @@ class XlaVariadicSort(Op):
     less-than ascends. It must be a strict order.
 
     XlaSort and XlaKeyValueSort do without a function.
+
+    Gradient: none registered.
 
     `T`: at least 1 value.
 
@@ -101,6 +105,8 @@ class XlaVariadicSort(Op):
 
         XlaSort and XlaKeyValueSort do without a function.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,7 +137,16 @@ class XlaVariadicSort(Op):
         op: XlaVariadicSort = new(XlaVariadicSort)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dimension) is EagerTensor
+                    or type(dimension) is int
+                    and -2147483648 <= dimension <= 2147483647
+                    or fits(TInt32, dimension)
+                )
+            ):
                 op.outputs = execute(
                     context[CURRENT],
                     "XlaVariadicSort",
@@ -173,6 +188,8 @@ def xla_variadic_sort(
 
     XlaSort and XlaKeyValueSort do without a function.
 
+    Gradient: none registered.
+
     `XlaVariadicSort.create` in the current scope.
 
     Args:
@@ -205,7 +222,16 @@ def xla_variadic_sort(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dimension) is EagerTensor
+                or type(dimension) is int
+                and -2147483648 <= dimension <= 2147483647
+                or fits(TInt32, dimension)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "XlaVariadicSort",

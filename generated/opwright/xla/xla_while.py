@@ -49,7 +49,7 @@ class XlaWhile(Op):
     Dtypes and shapes stay the same all the way. While and StatelessWhile do the same,
     and compile to it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         output: list of tensors of `T`, `...`. The state at the end.
@@ -90,7 +90,7 @@ class XlaWhile(Op):
         it. Dtypes and shapes stay the same all the way. While and StatelessWhile do the
         same, and compile to it.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -150,7 +150,7 @@ def xla_while(
     Dtypes and shapes stay the same all the way. While and StatelessWhile do the same,
     and compile to it.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `XlaWhile.create` in the current scope.
 

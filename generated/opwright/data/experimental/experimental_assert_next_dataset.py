@@ -60,6 +60,8 @@ class ExperimentalAssertNextDataset(TensorOp[TVariant]):
     This is the name that AssertNextDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use AssertNextDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -105,6 +107,8 @@ class ExperimentalAssertNextDataset(TensorOp[TVariant]):
         This is the name that AssertNextDataset had before TensorFlow 2.0, kept for
         graphs of that time; new programs use AssertNextDataset, which runs the same
         kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -177,6 +181,8 @@ def experimental_assert_next_dataset(
 
     This is the name that AssertNextDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use AssertNextDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     `ExperimentalAssertNextDataset.create` in the current scope.
 

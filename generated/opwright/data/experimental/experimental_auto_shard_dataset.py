@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -72,6 +74,8 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
 
     This is the name that AutoShardDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use AutoShardDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of this worker's elements.
@@ -148,6 +152,8 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
         graphs of that time; new programs use AutoShardDataset, which runs the same
         kernel.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,7 +186,22 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_workers) is EagerTensor
+                    or type(num_workers) is int
+                    and -9223372036854775808 <= num_workers <= 9223372036854775807
+                    or fits(TInt64, num_workers)
+                )
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -9223372036854775808 <= index <= 9223372036854775807
+                    or fits(TInt64, index)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalAutoShardDataset",
@@ -243,6 +264,8 @@ def experimental_auto_shard_dataset(
     This is the name that AutoShardDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use AutoShardDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     `ExperimentalAutoShardDataset.create` in the current scope, with
     ExperimentalAutoShardDataset.Options as keywords.
 
@@ -276,7 +299,22 @@ def experimental_auto_shard_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_workers) is EagerTensor
+                or type(num_workers) is int
+                and -9223372036854775808 <= num_workers <= 9223372036854775807
+                or fits(TInt64, num_workers)
+            )
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -9223372036854775808 <= index <= 9223372036854775807
+                or fits(TInt64, index)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalAutoShardDataset",

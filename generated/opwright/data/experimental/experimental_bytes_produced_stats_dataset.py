@@ -63,6 +63,8 @@ class ExperimentalBytesProducedStatsDataset(TensorOp[TVariant]):
     graphs of that time; new programs use BytesProducedStatsDataset, which runs the same
     kernel.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -107,6 +109,8 @@ class ExperimentalBytesProducedStatsDataset(TensorOp[TVariant]):
         This is the name that BytesProducedStatsDataset had before TensorFlow 2.0, kept
         for graphs of that time; new programs use BytesProducedStatsDataset, which runs
         the same kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -181,6 +185,8 @@ def experimental_bytes_produced_stats_dataset(
     This is the name that BytesProducedStatsDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use BytesProducedStatsDataset, which runs the same
     kernel.
+
+    Gradient: none registered.
 
     `ExperimentalBytesProducedStatsDataset.create` in the current scope.
 

@@ -61,6 +61,8 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
     graphs of that time; new programs use ChooseFastestDataset, which runs the same
     kernel.
 
+    Gradient: none registered.
+
     `N`: at least 2.
 
     Attributes:
@@ -106,6 +108,8 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
         This is the name that ChooseFastestDataset had before TensorFlow 2.0, kept for
         graphs of that time; new programs use ChooseFastestDataset, which runs the same
         kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -184,6 +188,8 @@ def experimental_choose_fastest_dataset(
     This is the name that ChooseFastestDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use ChooseFastestDataset, which runs the same
     kernel.
+
+    Gradient: none registered.
 
     `ExperimentalChooseFastestDataset.create` in the current scope.
 

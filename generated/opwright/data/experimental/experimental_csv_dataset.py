@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
     as_shapes,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -34,8 +38,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringOperand,
-        TBool,
-        TInt64,
         TString,
         TensorShape,
     )
@@ -68,7 +70,7 @@ class ExperimentalCSVDataset(TensorOp[TVariant]):
     This is the name that CSVDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use CSVDataset, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `output_types`: float32, float64, int32, int64 or string, at least 1 value.
 
@@ -128,7 +130,7 @@ class ExperimentalCSVDataset(TensorOp[TVariant]):
         This is the name that CSVDataset had before TensorFlow 2.0, kept for graphs of
         that time; new programs use CSVDataset, which runs the same kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -170,7 +172,26 @@ class ExperimentalCSVDataset(TensorOp[TVariant]):
         op: ExperimentalCSVDataset = new(ExperimentalCSVDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(buffer_size) is EagerTensor
+                    or type(buffer_size) is int
+                    and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                    or fits(TInt64, buffer_size)
+                )
+                and (type(header) is EagerTensor or fits(TBool, header))
+                and (
+                    type(use_quote_delim) is EagerTensor or fits(TBool, use_quote_delim)
+                )
+                and (
+                    type(select_cols) is EagerTensor
+                    or type(select_cols) is int
+                    and -9223372036854775808 <= select_cols <= 9223372036854775807
+                    or fits(TInt64, select_cols)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalCSVDataset",
@@ -232,7 +253,7 @@ def experimental_csv_dataset(
     This is the name that CSVDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use CSVDataset, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalCSVDataset.create` in the current scope.
 
@@ -276,7 +297,24 @@ def experimental_csv_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+            and (type(header) is EagerTensor or fits(TBool, header))
+            and (type(use_quote_delim) is EagerTensor or fits(TBool, use_quote_delim))
+            and (
+                type(select_cols) is EagerTensor
+                or type(select_cols) is int
+                and -9223372036854775808 <= select_cols <= 9223372036854775807
+                or fits(TInt64, select_cols)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalCSVDataset",

@@ -45,6 +45,8 @@ class ExperimentalDatasetCardinality(TensorOp[TInt64]):
     This is the name that DatasetCardinality had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetCardinality, which runs the same kernel.
 
+    Gradient: none registered.
+
     Attributes:
         cardinality: int64, `scalar`. How many elements; -1 for no end, -2 if not known.
 
@@ -83,6 +85,8 @@ class ExperimentalDatasetCardinality(TensorOp[TInt64]):
         This is the name that DatasetCardinality had before TensorFlow 2.0, kept for
         graphs of that time; new programs use DatasetCardinality, which runs the same
         kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -136,6 +140,8 @@ def experimental_dataset_cardinality(
 
     This is the name that DatasetCardinality had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetCardinality, which runs the same kernel.
+
+    Gradient: none registered.
 
     `ExperimentalDatasetCardinality.create` in the current scope.
 

@@ -53,7 +53,7 @@ class ExperimentalDatasetToTFRecord(Op):
     This is the name that DatasetToTFRecord had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetToTFRecord, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Example:
         >>> words = tf.data.Dataset.from_tensor_slices(["one", "two"])
@@ -94,7 +94,7 @@ class ExperimentalDatasetToTFRecord(Op):
         graphs of that time; new programs use DatasetToTFRecord, which runs the same
         kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -154,7 +154,7 @@ def experimental_dataset_to_tf_record(
     This is the name that DatasetToTFRecord had before TensorFlow 2.0, kept for graphs
     of that time; new programs use DatasetToTFRecord, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalDatasetToTFRecord.create` in the current scope: the operation in a
     graph, None eagerly.

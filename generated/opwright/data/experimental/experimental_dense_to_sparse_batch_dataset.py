@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -65,6 +67,8 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
     This is the name that DenseToSparseBatchDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use DenseToSparseBatchDataset, which runs the same
     kernel.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of sparse batches.
@@ -115,6 +119,8 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
         for graphs of that time; new programs use DenseToSparseBatchDataset, which runs
         the same kernel.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -147,7 +153,22 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_size) is EagerTensor
+                    or type(batch_size) is int
+                    and -9223372036854775808 <= batch_size <= 9223372036854775807
+                    or fits(TInt64, batch_size)
+                )
+                and (
+                    type(row_shape) is EagerTensor
+                    or type(row_shape) is int
+                    and -9223372036854775808 <= row_shape <= 9223372036854775807
+                    or fits(TInt64, row_shape)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalDenseToSparseBatchDataset",
@@ -193,6 +214,8 @@ def experimental_dense_to_sparse_batch_dataset(
     graphs of that time; new programs use DenseToSparseBatchDataset, which runs the same
     kernel.
 
+    Gradient: none registered.
+
     `ExperimentalDenseToSparseBatchDataset.create` in the current scope.
 
     Args:
@@ -225,7 +248,22 @@ def experimental_dense_to_sparse_batch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_size) is EagerTensor
+                or type(batch_size) is int
+                and -9223372036854775808 <= batch_size <= 9223372036854775807
+                or fits(TInt64, batch_size)
+            )
+            and (
+                type(row_shape) is EagerTensor
+                or type(row_shape) is int
+                and -9223372036854775808 <= row_shape <= 9223372036854775807
+                or fits(TInt64, row_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalDenseToSparseBatchDataset",

@@ -64,6 +64,8 @@ class ExperimentalDirectedInterleaveDataset(TensorOp[TVariant]):
     graphs of that time; new programs use DirectedInterleaveDataset, which runs the same
     kernel.
 
+    Gradient: none registered.
+
     `N`: at least 1.
 
     Attributes:
@@ -111,6 +113,8 @@ class ExperimentalDirectedInterleaveDataset(TensorOp[TVariant]):
         This is the name that DirectedInterleaveDataset had before TensorFlow 2.0, kept
         for graphs of that time; new programs use DirectedInterleaveDataset, which runs
         the same kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -188,6 +192,8 @@ def experimental_directed_interleave_dataset(
     This is the name that DirectedInterleaveDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use DirectedInterleaveDataset, which runs the same
     kernel.
+
+    Gradient: none registered.
 
     `ExperimentalDirectedInterleaveDataset.create` in the current scope.
 

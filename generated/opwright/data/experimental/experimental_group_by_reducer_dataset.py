@@ -74,7 +74,7 @@ class ExperimentalGroupByReducerDataset(TensorOp[TVariant]):
     graphs of that time; new programs use GroupByReducerDataset, which runs the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of one element for each key.
@@ -132,7 +132,7 @@ class ExperimentalGroupByReducerDataset(TensorOp[TVariant]):
         graphs of that time; new programs use GroupByReducerDataset, which runs the same
         kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -254,7 +254,7 @@ def experimental_group_by_reducer_dataset(
     graphs of that time; new programs use GroupByReducerDataset, which runs the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalGroupByReducerDataset.create` in the current scope.
 

@@ -72,6 +72,8 @@ class ExperimentalGroupByWindowDataset(TensorOp[TVariant]):
     graphs of that time; new programs use GroupByWindowDataset, which runs the same
     kernel.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of what all groups turned into.
 
@@ -125,6 +127,8 @@ class ExperimentalGroupByWindowDataset(TensorOp[TVariant]):
         This is the name that GroupByWindowDataset had before TensorFlow 2.0, kept for
         graphs of that time; new programs use GroupByWindowDataset, which runs the same
         kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -236,6 +240,8 @@ def experimental_group_by_window_dataset(
     This is the name that GroupByWindowDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use GroupByWindowDataset, which runs the same
     kernel.
+
+    Gradient: none registered.
 
     `ExperimentalGroupByWindowDataset.create` in the current scope.
 

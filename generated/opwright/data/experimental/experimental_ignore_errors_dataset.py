@@ -61,6 +61,8 @@ class ExperimentalIgnoreErrorsDataset(TensorOp[TVariant]):
     This is the name that IgnoreErrorsDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use IgnoreErrorsDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of elements that could be made.
 
@@ -126,6 +128,8 @@ class ExperimentalIgnoreErrorsDataset(TensorOp[TVariant]):
         This is the name that IgnoreErrorsDataset had before TensorFlow 2.0, kept for
         graphs of that time; new programs use IgnoreErrorsDataset, which runs the same
         kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -210,6 +214,8 @@ def experimental_ignore_errors_dataset(
 
     This is the name that IgnoreErrorsDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use IgnoreErrorsDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     `ExperimentalIgnoreErrorsDataset.create` in the current scope, with
     ExperimentalIgnoreErrorsDataset.Options as keywords.

@@ -41,7 +41,7 @@ class ExperimentalIteratorGetDevice(TensorOp[TString]):
     This is the name that IteratorGetDevice had before TensorFlow 2.0, kept for graphs
     of that time; new programs use IteratorGetDevice, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         device_: string, `scalar`. Name of the device.
@@ -82,7 +82,7 @@ class ExperimentalIteratorGetDevice(TensorOp[TString]):
         graphs of that time; new programs use IteratorGetDevice, which runs the same
         kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -127,7 +127,7 @@ def experimental_iterator_get_device(
     This is the name that IteratorGetDevice had before TensorFlow 2.0, kept for graphs
     of that time; new programs use IteratorGetDevice, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalIteratorGetDevice.create` in the current scope.
 

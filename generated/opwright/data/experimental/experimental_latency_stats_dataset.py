@@ -58,6 +58,8 @@ class ExperimentalLatencyStatsDataset(TensorOp[TVariant]):
     This is the name that LatencyStatsDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use LatencyStatsDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -102,6 +104,8 @@ class ExperimentalLatencyStatsDataset(TensorOp[TVariant]):
         This is the name that LatencyStatsDataset had before TensorFlow 2.0, kept for
         graphs of that time; new programs use LatencyStatsDataset, which runs the same
         kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -172,6 +176,8 @@ def experimental_latency_stats_dataset(
 
     This is the name that LatencyStatsDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use LatencyStatsDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     `ExperimentalLatencyStatsDataset.create` in the current scope.
 

@@ -58,7 +58,7 @@ class ExperimentalLMDBDataset(TensorOp[TVariant]):
     This is the name that LMDBDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use LMDBDataset, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of pairs of key and value.
@@ -100,7 +100,7 @@ class ExperimentalLMDBDataset(TensorOp[TVariant]):
         This is the name that LMDBDataset had before TensorFlow 2.0, kept for graphs of
         that time; new programs use LMDBDataset, which runs the same kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,7 +166,7 @@ def experimental_lmdb_dataset(
     This is the name that LMDBDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use LMDBDataset, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalLMDBDataset.create` in the current scope.
 

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +24,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -39,8 +43,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TBool,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -74,6 +76,8 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
 
     This is the name that MapAndBatchDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use MapAndBatchDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of batches of results.
@@ -150,6 +154,8 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
         graphs of that time; new programs use MapAndBatchDataset, which runs the same
         kernel.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -192,7 +198,25 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(batch_size) is EagerTensor
+                    or type(batch_size) is int
+                    and -9223372036854775808 <= batch_size <= 9223372036854775807
+                    or fits(TInt64, batch_size)
+                )
+                and (
+                    type(num_parallel_calls) is EagerTensor
+                    or type(num_parallel_calls) is int
+                    and -9223372036854775808
+                    <= num_parallel_calls
+                    <= 9223372036854775807
+                    or fits(TInt64, num_parallel_calls)
+                )
+                and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalMapAndBatchDataset",
@@ -262,6 +286,8 @@ def experimental_map_and_batch_dataset(
     This is the name that MapAndBatchDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use MapAndBatchDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     `ExperimentalMapAndBatchDataset.create` in the current scope, with
     ExperimentalMapAndBatchDataset.Options as keywords.
 
@@ -303,7 +329,23 @@ def experimental_map_and_batch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(batch_size) is EagerTensor
+                or type(batch_size) is int
+                and -9223372036854775808 <= batch_size <= 9223372036854775807
+                or fits(TInt64, batch_size)
+            )
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+            and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalMapAndBatchDataset",

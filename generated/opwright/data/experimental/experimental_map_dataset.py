@@ -68,6 +68,8 @@ class ExperimentalMapDataset(TensorOp[TVariant]):
     kernel is there for GPUs alone, to try that in TensorFlow 1.13. MapDataset takes its
     place.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of results.
 
@@ -152,6 +154,8 @@ class ExperimentalMapDataset(TensorOp[TVariant]):
         then `other_arguments`, and what it returns are the components of the new
         element. Its kernel is there for GPUs alone, to try that in TensorFlow 1.13.
         MapDataset takes its place.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -253,6 +257,8 @@ def experimental_map_dataset(
     `other_arguments`, and what it returns are the components of the new element. Its
     kernel is there for GPUs alone, to try that in TensorFlow 1.13. MapDataset takes its
     place.
+
+    Gradient: none registered.
 
     `ExperimentalMapDataset.create` in the current scope, with
     ExperimentalMapDataset.Options as keywords.

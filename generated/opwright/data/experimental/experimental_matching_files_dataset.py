@@ -46,7 +46,7 @@ class ExperimentalMatchingFilesDataset(TensorOp[TVariant]):
     graphs of that time; new programs use MatchingFilesDataset, which runs the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of names, string scalars.
@@ -88,7 +88,7 @@ class ExperimentalMatchingFilesDataset(TensorOp[TVariant]):
         graphs of that time; new programs use MatchingFilesDataset, which runs the same
         kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -138,7 +138,7 @@ def experimental_matching_files_dataset(
     graphs of that time; new programs use MatchingFilesDataset, which runs the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalMatchingFilesDataset.create` in the current scope.
 

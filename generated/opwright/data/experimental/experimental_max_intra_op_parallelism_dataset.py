@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -65,6 +67,8 @@ class ExperimentalMaxIntraOpParallelismDataset(TensorOp[TVariant]):
     This is the name that MaxIntraOpParallelismDataset had before TensorFlow 2.0, kept
     for graphs of that time; new programs use MaxIntraOpParallelismDataset, which runs
     the same kernel.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -112,6 +116,8 @@ class ExperimentalMaxIntraOpParallelismDataset(TensorOp[TVariant]):
         kept for graphs of that time; new programs use MaxIntraOpParallelismDataset,
         which runs the same kernel.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -143,7 +149,18 @@ class ExperimentalMaxIntraOpParallelismDataset(TensorOp[TVariant]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(max_intra_op_parallelism) is EagerTensor
+                    or type(max_intra_op_parallelism) is int
+                    and -9223372036854775808
+                    <= max_intra_op_parallelism
+                    <= 9223372036854775807
+                    or fits(TInt64, max_intra_op_parallelism)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalMaxIntraOpParallelismDataset",
@@ -188,6 +205,8 @@ def experimental_max_intra_op_parallelism_dataset(
     for graphs of that time; new programs use MaxIntraOpParallelismDataset, which runs
     the same kernel.
 
+    Gradient: none registered.
+
     `ExperimentalMaxIntraOpParallelismDataset.create` in the current scope.
 
     Args:
@@ -219,7 +238,18 @@ def experimental_max_intra_op_parallelism_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(max_intra_op_parallelism) is EagerTensor
+                or type(max_intra_op_parallelism) is int
+                and -9223372036854775808
+                <= max_intra_op_parallelism
+                <= 9223372036854775807
+                or fits(TInt64, max_intra_op_parallelism)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalMaxIntraOpParallelismDataset",

@@ -60,6 +60,8 @@ class ExperimentalNonSerializableDataset(TensorOp[TVariant]):
     graphs of that time; new programs use NonSerializableDataset, which runs the same
     kernel.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
 
@@ -100,6 +102,8 @@ class ExperimentalNonSerializableDataset(TensorOp[TVariant]):
         This is the name that NonSerializableDataset had before TensorFlow 2.0, kept for
         graphs of that time; new programs use NonSerializableDataset, which runs the
         same kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -167,6 +171,8 @@ def experimental_non_serializable_dataset(
     This is the name that NonSerializableDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use NonSerializableDataset, which runs the same
     kernel.
+
+    Gradient: none registered.
 
     `ExperimentalNonSerializableDataset.create` in the current scope.
 

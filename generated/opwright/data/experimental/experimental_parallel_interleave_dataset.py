@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TBool,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +22,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -36,8 +40,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TBool,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -74,6 +76,8 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
     This is the name that ParallelInterleaveDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use ParallelInterleaveDataset, which runs the same
     kernel.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of what all of these data sets hold.
@@ -131,6 +135,8 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
         for graphs of that time; new programs use ParallelInterleaveDataset, which runs
         the same kernel.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -176,7 +182,39 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(cycle_length) is EagerTensor
+                    or type(cycle_length) is int
+                    and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                    or fits(TInt64, cycle_length)
+                )
+                and (
+                    type(block_length) is EagerTensor
+                    or type(block_length) is int
+                    and -9223372036854775808 <= block_length <= 9223372036854775807
+                    or fits(TInt64, block_length)
+                )
+                and (type(sloppy) is EagerTensor or fits(TBool, sloppy))
+                and (
+                    type(buffer_output_elements) is EagerTensor
+                    or type(buffer_output_elements) is int
+                    and -9223372036854775808
+                    <= buffer_output_elements
+                    <= 9223372036854775807
+                    or fits(TInt64, buffer_output_elements)
+                )
+                and (
+                    type(prefetch_input_elements) is EagerTensor
+                    or type(prefetch_input_elements) is int
+                    and -9223372036854775808
+                    <= prefetch_input_elements
+                    <= 9223372036854775807
+                    or fits(TInt64, prefetch_input_elements)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalParallelInterleaveDataset",
@@ -240,6 +278,8 @@ def experimental_parallel_interleave_dataset(
     graphs of that time; new programs use ParallelInterleaveDataset, which runs the same
     kernel.
 
+    Gradient: none registered.
+
     `ExperimentalParallelInterleaveDataset.create` in the current scope.
 
     Args:
@@ -285,7 +325,39 @@ def experimental_parallel_interleave_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(cycle_length) is EagerTensor
+                or type(cycle_length) is int
+                and -9223372036854775808 <= cycle_length <= 9223372036854775807
+                or fits(TInt64, cycle_length)
+            )
+            and (
+                type(block_length) is EagerTensor
+                or type(block_length) is int
+                and -9223372036854775808 <= block_length <= 9223372036854775807
+                or fits(TInt64, block_length)
+            )
+            and (type(sloppy) is EagerTensor or fits(TBool, sloppy))
+            and (
+                type(buffer_output_elements) is EagerTensor
+                or type(buffer_output_elements) is int
+                and -9223372036854775808
+                <= buffer_output_elements
+                <= 9223372036854775807
+                or fits(TInt64, buffer_output_elements)
+            )
+            and (
+                type(prefetch_input_elements) is EagerTensor
+                or type(prefetch_input_elements) is int
+                and -9223372036854775808
+                <= prefetch_input_elements
+                <= 9223372036854775807
+                or fits(TInt64, prefetch_input_elements)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalParallelInterleaveDataset",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -72,6 +74,8 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
 
     This is the name that ParseExampleDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use ParseExampleDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     `Tdense`: float32, int64 or string.
 
@@ -146,6 +150,8 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
         graphs of that time; new programs use ParseExampleDataset, which runs the same
         kernel.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,7 +197,18 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_parallel_calls) is EagerTensor
+                    or type(num_parallel_calls) is int
+                    and -9223372036854775808
+                    <= num_parallel_calls
+                    <= 9223372036854775807
+                    or fits(TInt64, num_parallel_calls)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalParseExampleDataset",
@@ -261,6 +278,8 @@ def experimental_parse_example_dataset(
     This is the name that ParseExampleDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use ParseExampleDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     `ExperimentalParseExampleDataset.create` in the current scope, with
     ExperimentalParseExampleDataset.Options as keywords.
 
@@ -307,7 +326,16 @@ def experimental_parse_example_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalParseExampleDataset",

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -65,6 +67,8 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
     This is the name that PrivateThreadPoolDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use PrivateThreadPoolDataset, which runs the same
     kernel.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -112,6 +116,8 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
         for graphs of that time; new programs use PrivateThreadPoolDataset, which runs
         the same kernel.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -144,7 +150,16 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_threads) is EagerTensor
+                    or type(num_threads) is int
+                    and -9223372036854775808 <= num_threads <= 9223372036854775807
+                    or fits(TInt64, num_threads)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalPrivateThreadPoolDataset",
@@ -189,6 +204,8 @@ def experimental_private_thread_pool_dataset(
     graphs of that time; new programs use PrivateThreadPoolDataset, which runs the same
     kernel.
 
+    Gradient: none registered.
+
     `ExperimentalPrivateThreadPoolDataset.create` in the current scope.
 
     Args:
@@ -220,7 +237,16 @@ def experimental_private_thread_pool_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_threads) is EagerTensor
+                or type(num_threads) is int
+                and -9223372036854775808 <= num_threads <= 9223372036854775807
+                or fits(TInt64, num_threads)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalPrivateThreadPoolDataset",

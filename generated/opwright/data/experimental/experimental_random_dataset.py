@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -17,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorShape,
     )
 
@@ -60,7 +62,7 @@ class ExperimentalRandomDataset(TensorOp[TVariant]):
     cannot write this one as a graph, so it is read only where tf.data's rewriting is
     off, by `apply_default_optimizations` and `autotune.enabled` of tf.data.Options.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of numbers, which has no end.
@@ -106,7 +108,7 @@ class ExperimentalRandomDataset(TensorOp[TVariant]):
         rewriting is off, by `apply_default_optimizations` and `autotune.enabled` of
         tf.data.Options.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -133,7 +135,22 @@ class ExperimentalRandomDataset(TensorOp[TVariant]):
         op: ExperimentalRandomDataset = new(ExperimentalRandomDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(seed) is EagerTensor
+                    or type(seed) is int
+                    and -9223372036854775808 <= seed <= 9223372036854775807
+                    or fits(TInt64, seed)
+                )
+                and (
+                    type(seed2) is EagerTensor
+                    or type(seed2) is int
+                    and -9223372036854775808 <= seed2 <= 9223372036854775807
+                    or fits(TInt64, seed2)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalRandomDataset",
@@ -178,7 +195,7 @@ def experimental_random_dataset(
     cannot write this one as a graph, so it is read only where tf.data's rewriting is
     off, by `apply_default_optimizations` and `autotune.enabled` of tf.data.Options.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalRandomDataset.create` in the current scope.
 
@@ -207,7 +224,22 @@ def experimental_random_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(seed) is EagerTensor
+                or type(seed) is int
+                and -9223372036854775808 <= seed <= 9223372036854775807
+                or fits(TInt64, seed)
+            )
+            and (
+                type(seed2) is EagerTensor
+                or type(seed2) is int
+                and -9223372036854775808 <= seed2 <= 9223372036854775807
+                or fits(TInt64, seed2)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalRandomDataset",

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -21,6 +23,7 @@ from opwright_runtime.gencode import (
     default,
     execute,
     explained,
+    fits,
     flags,
     graphs,
     new,
@@ -36,7 +39,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -65,6 +67,8 @@ class ExperimentalRebatchDataset(TensorOp[TVariant]):
 
     This is the name that RebatchDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use RebatchDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of new batches.
@@ -132,6 +136,8 @@ class ExperimentalRebatchDataset(TensorOp[TVariant]):
         This is the name that RebatchDataset had before TensorFlow 2.0, kept for graphs
         of that time; new programs use RebatchDataset, which runs the same kernel.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -165,7 +171,16 @@ class ExperimentalRebatchDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(num_replicas) is EagerTensor
+                    or type(num_replicas) is int
+                    and -9223372036854775808 <= num_replicas <= 9223372036854775807
+                    or fits(TInt64, num_replicas)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalRebatchDataset",
@@ -219,6 +234,8 @@ def experimental_rebatch_dataset(
     This is the name that RebatchDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use RebatchDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     `ExperimentalRebatchDataset.create` in the current scope, with
     ExperimentalRebatchDataset.Options as keywords.
 
@@ -253,7 +270,16 @@ def experimental_rebatch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(num_replicas) is EagerTensor
+                or type(num_replicas) is int
+                and -9223372036854775808 <= num_replicas <= 9223372036854775807
+                or fits(TInt64, num_replicas)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalRebatchDataset",

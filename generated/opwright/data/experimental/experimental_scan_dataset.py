@@ -72,6 +72,8 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
     This is the name that ScanDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use ScanDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     `Tstate`: at least 1 value.
 
     Attributes:
@@ -144,6 +146,8 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
 
         This is the name that ScanDataset had before TensorFlow 2.0, kept for graphs of
         that time; new programs use ScanDataset, which runs the same kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -244,6 +248,8 @@ def experimental_scan_dataset(
 
     This is the name that ScanDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use ScanDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     `ExperimentalScanDataset.create` in the current scope, with
     ExperimentalScanDataset.Options as keywords.

@@ -68,7 +68,7 @@ class ExperimentalSetStatsAggregatorDataset(TensorOp[TVariant]):
     graphs of that time; new programs use SetStatsAggregatorDataset, which runs the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -120,7 +120,7 @@ class ExperimentalSetStatsAggregatorDataset(TensorOp[TVariant]):
         for graphs of that time; new programs use SetStatsAggregatorDataset, which runs
         the same kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,7 +205,7 @@ def experimental_set_stats_aggregator_dataset(
     graphs of that time; new programs use SetStatsAggregatorDataset, which runs the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalSetStatsAggregatorDataset.create` in the current scope.
 

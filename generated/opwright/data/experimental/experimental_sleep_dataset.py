@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -17,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -57,6 +59,8 @@ class ExperimentalSleepDataset(TensorOp[TVariant]):
 
     This is the name that SleepDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use SleepDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -101,6 +105,8 @@ class ExperimentalSleepDataset(TensorOp[TVariant]):
         This is the name that SleepDataset had before TensorFlow 2.0, kept for graphs of
         that time; new programs use SleepDataset, which runs the same kernel.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,7 +136,18 @@ class ExperimentalSleepDataset(TensorOp[TVariant]):
         op: ExperimentalSleepDataset = new(ExperimentalSleepDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(sleep_microseconds) is EagerTensor
+                    or type(sleep_microseconds) is int
+                    and -9223372036854775808
+                    <= sleep_microseconds
+                    <= 9223372036854775807
+                    or fits(TInt64, sleep_microseconds)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalSleepDataset",
@@ -172,6 +189,8 @@ def experimental_sleep_dataset(
     This is the name that SleepDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use SleepDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     `ExperimentalSleepDataset.create` in the current scope.
 
     Args:
@@ -203,7 +222,16 @@ def experimental_sleep_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(sleep_microseconds) is EagerTensor
+                or type(sleep_microseconds) is int
+                and -9223372036854775808 <= sleep_microseconds <= 9223372036854775807
+                or fits(TInt64, sleep_microseconds)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalSleepDataset",

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -19,6 +21,7 @@ from opwright_runtime.gencode import (
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
-        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -63,6 +65,8 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
     This is the name that SlidingWindowDataset had before TensorFlow 2.0, kept for
     graphs of that time; new programs use SlidingWindowDataset, which runs the same
     kernel.
+
+    Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of windows.
@@ -115,6 +119,8 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
         graphs of that time; new programs use SlidingWindowDataset, which runs the same
         kernel.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -148,7 +154,28 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
         op: ExperimentalSlidingWindowDataset = new(ExperimentalSlidingWindowDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(window_size) is EagerTensor
+                    or type(window_size) is int
+                    and -9223372036854775808 <= window_size <= 9223372036854775807
+                    or fits(TInt64, window_size)
+                )
+                and (
+                    type(window_shift) is EagerTensor
+                    or type(window_shift) is int
+                    and -9223372036854775808 <= window_shift <= 9223372036854775807
+                    or fits(TInt64, window_shift)
+                )
+                and (
+                    type(window_stride) is EagerTensor
+                    or type(window_stride) is int
+                    and -9223372036854775808 <= window_stride <= 9223372036854775807
+                    or fits(TInt64, window_stride)
+                )
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "ExperimentalSlidingWindowDataset",
@@ -196,6 +223,8 @@ def experimental_sliding_window_dataset(
     graphs of that time; new programs use SlidingWindowDataset, which runs the same
     kernel.
 
+    Gradient: none registered.
+
     `ExperimentalSlidingWindowDataset.create` in the current scope.
 
     Args:
@@ -231,7 +260,28 @@ def experimental_sliding_window_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(window_size) is EagerTensor
+                or type(window_size) is int
+                and -9223372036854775808 <= window_size <= 9223372036854775807
+                or fits(TInt64, window_size)
+            )
+            and (
+                type(window_shift) is EagerTensor
+                or type(window_shift) is int
+                and -9223372036854775808 <= window_shift <= 9223372036854775807
+                or fits(TInt64, window_shift)
+            )
+            and (
+                type(window_stride) is EagerTensor
+                or type(window_stride) is int
+                and -9223372036854775808 <= window_stride <= 9223372036854775807
+                or fits(TInt64, window_stride)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "ExperimentalSlidingWindowDataset",

@@ -64,7 +64,7 @@ class ExperimentalSqlDataset(TensorOp[TVariant]):
     This is the name that SqlDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use SqlDataset, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of rows.
@@ -116,7 +116,7 @@ class ExperimentalSqlDataset(TensorOp[TVariant]):
         This is the name that SqlDataset had before TensorFlow 2.0, kept for graphs of
         that time; new programs use SqlDataset, which runs the same kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -197,7 +197,7 @@ def experimental_sql_dataset(
     This is the name that SqlDataset had before TensorFlow 2.0, kept for graphs of that
     time; new programs use SqlDataset, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalSqlDataset.create` in the current scope.
 

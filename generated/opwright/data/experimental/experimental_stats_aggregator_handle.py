@@ -47,7 +47,7 @@ class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
     graphs of that time; new programs use StatsAggregatorHandle, which runs the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the aggregator.
@@ -115,7 +115,7 @@ class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
         graphs of that time; new programs use StatsAggregatorHandle, which runs the same
         kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,7 +190,7 @@ def experimental_stats_aggregator_handle(
     graphs of that time; new programs use StatsAggregatorHandle, which runs the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalStatsAggregatorHandle.create` in the current scope, with
     ExperimentalStatsAggregatorHandle.Options as keywords.

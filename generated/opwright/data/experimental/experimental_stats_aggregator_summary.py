@@ -48,7 +48,7 @@ class ExperimentalStatsAggregatorSummary(TensorOp[TString]):
     graphs of that time; new programs use StatsAggregatorSummary, which runs the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         summary: string, `scalar`. A serialized Summary.
@@ -90,7 +90,7 @@ class ExperimentalStatsAggregatorSummary(TensorOp[TString]):
         graphs of that time; new programs use StatsAggregatorSummary, which runs the
         same kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,7 +144,7 @@ def experimental_stats_aggregator_summary(
     graphs of that time; new programs use StatsAggregatorSummary, which runs the same
     kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalStatsAggregatorSummary.create` in the current scope.
 

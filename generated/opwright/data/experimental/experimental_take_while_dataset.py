@@ -63,6 +63,8 @@ class ExperimentalTakeWhileDataset(TensorOp[TVariant]):
     This is the name that TakeWhileDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use TakeWhileDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of elements before the first that fails.
 
@@ -108,6 +110,8 @@ class ExperimentalTakeWhileDataset(TensorOp[TVariant]):
         This is the name that TakeWhileDataset had before TensorFlow 2.0, kept for
         graphs of that time; new programs use TakeWhileDataset, which runs the same
         kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,6 +194,8 @@ def experimental_take_while_dataset(
 
     This is the name that TakeWhileDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use TakeWhileDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     `ExperimentalTakeWhileDataset.create` in the current scope.
 

@@ -58,7 +58,7 @@ class ExperimentalThreadPoolDataset(TensorOp[TVariant]):
     This is the name that ThreadPoolDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use ThreadPoolDataset, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: variant, `scalar`. The data set of the same elements.
@@ -104,7 +104,7 @@ class ExperimentalThreadPoolDataset(TensorOp[TVariant]):
         graphs of that time; new programs use ThreadPoolDataset, which runs the same
         kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -177,7 +177,7 @@ def experimental_thread_pool_dataset(
     This is the name that ThreadPoolDataset had before TensorFlow 2.0, kept for graphs
     of that time; new programs use ThreadPoolDataset, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalThreadPoolDataset.create` in the current scope.
 

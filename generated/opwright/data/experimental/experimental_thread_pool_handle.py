@@ -48,7 +48,7 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
     This is the name that ThreadPoolHandle had before TensorFlow 2.0, kept for graphs of
     that time; new programs use ThreadPoolHandle, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     Attributes:
         handle: resource, `scalar`. Handle of the pool.
@@ -128,7 +128,7 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
         graphs of that time; new programs use ThreadPoolHandle, which runs the same
         kernel.
 
-        Stateful.
+        Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -221,7 +221,7 @@ def experimental_thread_pool_handle(
     This is the name that ThreadPoolHandle had before TensorFlow 2.0, kept for graphs of
     that time; new programs use ThreadPoolHandle, which runs the same kernel.
 
-    Stateful.
+    Stateful. Gradient: none registered.
 
     `ExperimentalThreadPoolHandle.create` in the current scope, with
     ExperimentalThreadPoolHandle.Options as keywords.

@@ -58,6 +58,8 @@ class ExperimentalUnbatchDataset(TensorOp[TVariant]):
     This is the name that UnbatchDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use UnbatchDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of their rows.
 
@@ -99,6 +101,8 @@ class ExperimentalUnbatchDataset(TensorOp[TVariant]):
 
         This is the name that UnbatchDataset had before TensorFlow 2.0, kept for graphs
         of that time; new programs use UnbatchDataset, which runs the same kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,6 +170,8 @@ def experimental_unbatch_dataset(
 
     This is the name that UnbatchDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use UnbatchDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     `ExperimentalUnbatchDataset.create` in the current scope.
 

@@ -56,6 +56,8 @@ class ExperimentalUniqueDataset(TensorOp[TVariant]):
     This is the name that UniqueDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use UniqueDataset, which runs the same kernel.
 
+    Gradient: none registered.
+
     Attributes:
         handle: variant, `scalar`. The data set of elements that differ.
 
@@ -96,6 +98,8 @@ class ExperimentalUniqueDataset(TensorOp[TVariant]):
 
         This is the name that UniqueDataset had before TensorFlow 2.0, kept for graphs
         of that time; new programs use UniqueDataset, which runs the same kernel.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -164,6 +168,8 @@ def experimental_unique_dataset(
 
     This is the name that UniqueDataset had before TensorFlow 2.0, kept for graphs of
     that time; new programs use UniqueDataset, which runs the same kernel.
+
+    Gradient: none registered.
 
     `ExperimentalUniqueDataset.create` in the current scope.
 

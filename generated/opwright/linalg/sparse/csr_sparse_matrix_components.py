@@ -11,13 +11,16 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     Scope,
+    TInt32,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         TComplex,
         TFloat32,
         TFloat64,
-        TInt32,
         TVariant,
         TensorOperand,
     )
@@ -75,6 +77,8 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: none registered.
 
     `type`: float32, float64, complex64 or complex128.
 
@@ -134,6 +138,8 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,7 +170,16 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
         op: CSRSparseMatrixComponents[Uype] = new(CSRSparseMatrixComponents)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(index) is EagerTensor
+                    or type(index) is int
+                    and -2147483648 <= index <= 2147483647
+                    or fits(TInt32, index)
+                )
+            ):
                 op.row_ptrs, op.col_inds, op.values = execute(
                     context[CURRENT],
                     "CSRSparseMatrixComponents",
@@ -203,6 +218,8 @@ def csr_sparse_matrix_components(
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: none registered.
+
     `CSRSparseMatrixComponents.create` in the current scope.
 
     Args:
@@ -235,7 +252,16 @@ def csr_sparse_matrix_components(
     fast_path_error = None
     _result: CSRSparseMatrixComponentsOutputs[Uype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -2147483648 <= index <= 2147483647
+                or fits(TInt32, index)
+            )
+        ):
             _result = CSRSparseMatrixComponentsOutputs._make(
                 execute(
                     context[CURRENT],

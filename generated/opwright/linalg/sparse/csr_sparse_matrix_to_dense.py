@@ -58,6 +58,8 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: registered.
+
     `type`: float32, float64, complex64 or complex128.
 
     Attributes:
@@ -103,6 +105,8 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
         for each of them where its rows begin, the column of each stored element, and
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -162,6 +166,8 @@ def csr_sparse_matrix_to_dense(
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: registered.
 
     `CSRSparseMatrixToDense.create` in the current scope.
 

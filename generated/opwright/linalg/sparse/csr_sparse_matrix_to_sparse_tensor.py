@@ -74,6 +74,8 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: registered.
+
     `type`: float32, float64, complex64 or complex128.
 
     Attributes:
@@ -128,6 +130,8 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
         for each of them where its rows begin, the column of each stored element, and
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -191,6 +195,8 @@ def csr_sparse_matrix_to_sparse_tensor(
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: registered.
 
     `CSRSparseMatrixToSparseTensor.create` in the current scope.
 

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         TComplex,
         TFloat32,
         TFloat64,
-        TInt64,
     )
 
 __all__ = ["DenseToCSRSparseMatrix", "dense_to_csr_sparse_matrix"]
@@ -58,6 +60,8 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: registered.
 
     `T`: float32, float64, complex64 or complex128.
 
@@ -100,6 +104,8 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,7 +130,16 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
         op: DenseToCSRSparseMatrix = new(DenseToCSRSparseMatrix)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -9223372036854775808 <= indices <= 9223372036854775807
+                    or fits(TInt64, indices)
+                )
+            ):
                 op.sparse_output = execute(
                     context[CURRENT],
                     "DenseToCSRSparseMatrix",
@@ -157,6 +172,8 @@ def dense_to_csr_sparse_matrix(
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: registered.
+
     `DenseToCSRSparseMatrix.create` in the current scope.
 
     Args:
@@ -183,7 +200,16 @@ def dense_to_csr_sparse_matrix(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -9223372036854775808 <= indices <= 9223372036854775807
+                or fits(TInt64, indices)
+            )
+        ):
             _result = execute(
                 context[CURRENT], "DenseToCSRSparseMatrix", name, dense_input, indices
             )

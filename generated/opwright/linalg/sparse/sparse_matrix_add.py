@@ -62,6 +62,8 @@ class SparseMatrixAdd(TensorOp[TVariant]):
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: registered.
+
     `T`: float32, float64, complex64 or complex128.
 
     Attributes:
@@ -109,6 +111,8 @@ class SparseMatrixAdd(TensorOp[TVariant]):
         for each of them where its rows begin, the column of each stored element, and
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,6 +170,8 @@ def sparse_matrix_add(
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: registered.
 
     `SparseMatrixAdd.create` in the current scope.
 

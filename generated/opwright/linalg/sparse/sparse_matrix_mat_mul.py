@@ -72,6 +72,8 @@ class SparseMatrixMatMul(TensorOp[T]):
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: registered.
+
     Attributes:
         output: `T`, `*batch m n if not transpose_output else *batch n m`. The product.
 
@@ -185,6 +187,8 @@ class SparseMatrixMatMul(TensorOp[T]):
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -296,6 +300,8 @@ def sparse_matrix_mat_mul(
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: registered.
 
     `SparseMatrixMatMul.create` in the current scope, with SparseMatrixMatMul.Options as
     keywords.

@@ -57,6 +57,8 @@ class SparseMatrixMul(TensorOp[TVariant]):
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: registered.
+
     Attributes:
         output: variant, `scalar of *batch m n`. Handle of the product.
 
@@ -94,6 +96,8 @@ class SparseMatrixMul(TensorOp[TVariant]):
         for each of them where its rows begin, the column of each stored element, and
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -144,6 +148,8 @@ def sparse_matrix_mul(
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: registered.
 
     `SparseMatrixMul.create` in the current scope.
 

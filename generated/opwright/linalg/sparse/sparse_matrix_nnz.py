@@ -43,6 +43,8 @@ class SparseMatrixNNZ(TensorOp[TInt32]):
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: declared not differentiable.
+
     Attributes:
         nnz: int32, `*x[:-2]`. How many elements are stored.
 
@@ -77,6 +79,8 @@ class SparseMatrixNNZ(TensorOp[TInt32]):
         for each of them where its rows begin, the column of each stored element, and
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
+
+        Gradient: declared not differentiable.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -126,6 +130,8 @@ def sparse_matrix_nnz(
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: declared not differentiable.
 
     `SparseMatrixNNZ.create` in the current scope.
 

@@ -49,6 +49,8 @@ class SparseMatrixOrderingAMD(TensorOp[TInt32]):
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: none registered.
+
     Attributes:
         output: int32, `*batch n`. Row numbers in their new order.
 
@@ -88,6 +90,8 @@ class SparseMatrixOrderingAMD(TensorOp[TInt32]):
         for each of them where its rows begin, the column of each stored element, and
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -139,6 +143,8 @@ def sparse_matrix_ordering_amd(
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: none registered.
 
     `SparseMatrixOrderingAMD.create` in the current scope.
 

@@ -57,6 +57,8 @@ class SparseMatrixSoftmaxGrad(TensorOp[TVariant]):
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: none registered.
+
     `type`: float32 or float64.
 
     Attributes:
@@ -103,6 +105,8 @@ class SparseMatrixSoftmaxGrad(TensorOp[TVariant]):
         for each of them where its rows begin, the column of each stored element, and
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
+
+        Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -166,6 +170,8 @@ def sparse_matrix_softmax_grad(
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: none registered.
 
     `SparseMatrixSoftmaxGrad.create` in the current scope.
 

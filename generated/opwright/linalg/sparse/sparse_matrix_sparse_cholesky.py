@@ -11,14 +11,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TVariant,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
         TComplex,
         TFloat32,
         TFloat64,
-        TInt32,
         TensorOperand,
     )
 
@@ -65,6 +67,8 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: none registered.
 
     `type`: float32, float64, complex64 or complex128.
 
@@ -123,6 +127,8 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
 
+        Gradient: none registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -152,7 +158,16 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
         op: SparseMatrixSparseCholesky = new(SparseMatrixSparseCholesky)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(permutation) is EagerTensor
+                    or type(permutation) is int
+                    and -2147483648 <= permutation <= 2147483647
+                    or fits(TInt32, permutation)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "SparseMatrixSparseCholesky",
@@ -195,6 +210,8 @@ def sparse_matrix_sparse_cholesky(
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: none registered.
+
     `SparseMatrixSparseCholesky.create` in the current scope.
 
     Args:
@@ -226,7 +243,16 @@ def sparse_matrix_sparse_cholesky(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(permutation) is EagerTensor
+                or type(permutation) is int
+                and -2147483648 <= permutation <= 2147483647
+                or fits(TInt32, permutation)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseMatrixSparseCholesky",

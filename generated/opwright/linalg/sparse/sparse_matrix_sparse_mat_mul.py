@@ -64,6 +64,8 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: registered.
+
     `type`: float32, float64, complex64 or complex128.
 
     Attributes:
@@ -160,6 +162,8 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
         for each of them where its rows begin, the column of each stored element, and
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -261,6 +265,8 @@ def sparse_matrix_sparse_mat_mul(
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: registered.
 
     `SparseMatrixSparseMatMul.create` in the current scope, with
     SparseMatrixSparseMatMul.Options as keywords.

@@ -59,6 +59,8 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: registered.
+
     `type`: float32, float64, complex64 or complex128.
 
     Attributes:
@@ -127,6 +129,8 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
         for each of them where its rows begin, the column of each stored element, and
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -203,6 +207,8 @@ def sparse_matrix_transpose(
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: registered.
 
     `SparseMatrixTranspose.create` in the current scope, with
     SparseMatrixTranspose.Options as keywords.

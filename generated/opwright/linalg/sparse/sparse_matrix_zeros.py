@@ -9,14 +9,17 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
         TComplex,
         TFloat32,
         TFloat64,
-        TInt64,
     )
 
 __all__ = ["SparseMatrixZeros", "sparse_matrix_zeros"]
@@ -54,6 +56,8 @@ class SparseMatrixZeros(TensorOp[TVariant]):
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: declared not differentiable.
 
     `type`: float32, float64, complex64 or complex128.
 
@@ -98,6 +102,8 @@ class SparseMatrixZeros(TensorOp[TVariant]):
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
 
+        Gradient: declared not differentiable.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -120,7 +126,16 @@ class SparseMatrixZeros(TensorOp[TVariant]):
         op: SparseMatrixZeros = new(SparseMatrixZeros)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(dense_shape) is EagerTensor
+                    or type(dense_shape) is int
+                    and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                    or fits(TInt64, dense_shape)
+                )
+            ):
                 op.sparse_matrix = execute(
                     context[CURRENT],
                     "SparseMatrixZeros",
@@ -154,6 +169,8 @@ def sparse_matrix_zeros(
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: declared not differentiable.
+
     `SparseMatrixZeros.create` in the current scope.
 
     Args:
@@ -178,7 +195,16 @@ def sparse_matrix_zeros(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(dense_shape) is EagerTensor
+                or type(dense_shape) is int
+                and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                or fits(TInt64, dense_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseMatrixZeros",

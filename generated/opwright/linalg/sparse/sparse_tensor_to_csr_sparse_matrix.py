@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt64,
     TVariant,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         TComplex,
         TFloat32,
         TFloat64,
-        TInt64,
     )
 
 __all__ = ["SparseTensorToCSRSparseMatrix", "sparse_tensor_to_csr_sparse_matrix"]
@@ -66,6 +68,8 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
     each of them where its rows begin, the column of each stored element, and the
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
+
+    Gradient: registered.
 
     `T`: float32, float64, complex64 or complex128.
 
@@ -122,6 +126,8 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
         the elements themselves. It knows its sizes and its dtype; ops refuse a handle
         of another dtype than they are told.
 
+        Gradient: registered.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -150,7 +156,22 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
         op: SparseTensorToCSRSparseMatrix = new(SparseTensorToCSRSparseMatrix)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(indices) is EagerTensor
+                    or type(indices) is int
+                    and -9223372036854775808 <= indices <= 9223372036854775807
+                    or fits(TInt64, indices)
+                )
+                and (
+                    type(dense_shape) is EagerTensor
+                    or type(dense_shape) is int
+                    and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                    or fits(TInt64, dense_shape)
+                )
+            ):
                 op.sparse_matrix = execute(
                     context[CURRENT],
                     "SparseTensorToCSRSparseMatrix",
@@ -192,6 +213,8 @@ def sparse_tensor_to_csr_sparse_matrix(
     elements themselves. It knows its sizes and its dtype; ops refuse a handle of
     another dtype than they are told.
 
+    Gradient: registered.
+
     `SparseTensorToCSRSparseMatrix.create` in the current scope.
 
     Args:
@@ -222,7 +245,22 @@ def sparse_tensor_to_csr_sparse_matrix(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -9223372036854775808 <= indices <= 9223372036854775807
+                or fits(TInt64, indices)
+            )
+            and (
+                type(dense_shape) is EagerTensor
+                or type(dense_shape) is int
+                and -9223372036854775808 <= dense_shape <= 9223372036854775807
+                or fits(TInt64, dense_shape)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "SparseTensorToCSRSparseMatrix",

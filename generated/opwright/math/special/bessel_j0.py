@@ -47,6 +47,8 @@ class BesselJ0(TensorOp[T]):
     give nan. The derivative is -BesselJ1. The CPU has no kernel for bfloat16; for
     SciPy's `jv` with other orders there is no op.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -82,6 +84,8 @@ class BesselJ0(TensorOp[T]):
         (pi x))`; its first zeros are 2.405, 5.520 and 8.654: modes of a round drum.
         Infinities give nan. The derivative is -BesselJ1. The CPU has no kernel for
         bfloat16; for SciPy's `jv` with other orders there is no op.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,6 +128,8 @@ def bessel_j0(
     x))`; its first zeros are 2.405, 5.520 and 8.654: modes of a round drum. Infinities
     give nan. The derivative is -BesselJ1. The CPU has no kernel for bfloat16; for
     SciPy's `jv` with other orders there is no op.
+
+    Gradient: registered.
 
     `BesselJ0.create` in the current scope.
 

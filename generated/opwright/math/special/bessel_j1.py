@@ -46,6 +46,8 @@ class BesselJ1(TensorOp[T]):
     x))`. Light that passes a round hole spreads as (2 * j1(x) / x)^2. Infinities give
     nan. BesselJ0 has order 0. The CPU has no kernel for bfloat16.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -82,6 +84,8 @@ class BesselJ1(TensorOp[T]):
         It is 0 at 0, odd, and swings around 0 with waves that flatten like `sqrt(2 /
         (pi x))`. Light that passes a round hole spreads as (2 * j1(x) / x)^2.
         Infinities give nan. BesselJ0 has order 0. The CPU has no kernel for bfloat16.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -125,6 +129,8 @@ def bessel_j1(
     It is 0 at 0, odd, and swings around 0 with waves that flatten like `sqrt(2 / (pi
     x))`. Light that passes a round hole spreads as (2 * j1(x) / x)^2. Infinities give
     nan. BesselJ0 has order 0. The CPU has no kernel for bfloat16.
+
+    Gradient: registered.
 
     `BesselJ1.create` in the current scope.
 

@@ -47,6 +47,8 @@ class BesselK0(TensorOp[T]):
     not. For x below 0 it is inf. BesselI0 is the function of the first kind. The CPU
     has no kernel for bfloat16.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -82,6 +84,8 @@ class BesselK0(TensorOp[T]):
         e^-x`, so it is 0 in float32 from about 85.5 on: BesselK0e is scaled so that it
         is not. For x below 0 it is inf. BesselI0 is the function of the first kind. The
         CPU has no kernel for bfloat16.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,6 +128,8 @@ def bessel_k0(
     e^-x`, so it is 0 in float32 from about 85.5 on: BesselK0e is scaled so that it is
     not. For x below 0 it is inf. BesselI0 is the function of the first kind. The CPU
     has no kernel for bfloat16.
+
+    Gradient: registered.
 
     `BesselK0.create` in the current scope.
 

@@ -46,6 +46,8 @@ class BesselK0e(TensorOp[T]):
     any x, take `log(bessel_k0e(x)) - x`. At 0 and below it is inf. The CPU has no
     kernel for bfloat16.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -83,6 +85,8 @@ class BesselK0e(TensorOp[T]):
         It falls like sqrt(pi / (2x)), and never vanishes. For the logarithm of BesselK0
         at any x, take `log(bessel_k0e(x)) - x`. At 0 and below it is inf. The CPU has
         no kernel for bfloat16.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -127,6 +131,8 @@ def bessel_k0e(
     It falls like sqrt(pi / (2x)), and never vanishes. For the logarithm of BesselK0 at
     any x, take `log(bessel_k0e(x)) - x`. At 0 and below it is inf. The CPU has no
     kernel for bfloat16.
+
+    Gradient: registered.
 
     `BesselK0e.create` in the current scope.
 

@@ -46,6 +46,8 @@ class BesselK1e(TensorOp[T]):
     ratio of BesselK1 to BesselK0 where both would be 0. At 0 and below it is inf. The
     CPU has no kernel for bfloat16.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -81,6 +83,8 @@ class BesselK1e(TensorOp[T]):
         It falls like sqrt(pi / (2x)), and never vanishes. Divided by BesselK0e it is
         the ratio of BesselK1 to BesselK0 where both would be 0. At 0 and below it is
         inf. The CPU has no kernel for bfloat16.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,6 +127,8 @@ def bessel_k1e(
     It falls like sqrt(pi / (2x)), and never vanishes. Divided by BesselK0e it is the
     ratio of BesselK1 to BesselK0 where both would be 0. At 0 and below it is inf. The
     CPU has no kernel for bfloat16.
+
+    Gradient: registered.
 
     `BesselK1e.create` in the current scope.
 

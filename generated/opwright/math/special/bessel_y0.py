@@ -43,6 +43,8 @@ class BesselY0(TensorOp[T]):
     below 0 it is -inf, for infinities nan. The derivative is -BesselY1. The CPU has no
     kernel for bfloat16.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -74,6 +76,8 @@ class BesselY0(TensorOp[T]):
         is the one that is finite. Far out both swing alike, a quarter of a wave apart.
         For x below 0 it is -inf, for infinities nan. The derivative is -BesselY1. The
         CPU has no kernel for bfloat16.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -112,6 +116,8 @@ def bessel_y0(
     the one that is finite. Far out both swing alike, a quarter of a wave apart. For x
     below 0 it is -inf, for infinities nan. The derivative is -BesselY1. The CPU has no
     kernel for bfloat16.
+
+    Gradient: registered.
 
     `BesselY0.create` in the current scope.
 

@@ -43,6 +43,8 @@ class BesselY1(TensorOp[T]):
     -inf for float64, and nan for float32. BesselY0 has order 0, BesselJ1 is the
     solution that is finite at 0. The CPU has no kernel for bfloat16.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -74,6 +76,8 @@ class BesselY1(TensorOp[T]):
         -2 / (pi x). For x below 0 it is -inf, for infinities nan; at 0 itself the CPU
         gives -inf for float64, and nan for float32. BesselY0 has order 0, BesselJ1 is
         the solution that is finite at 0. The CPU has no kernel for bfloat16.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -112,6 +116,8 @@ def bessel_y1(
     / (pi x). For x below 0 it is -inf, for infinities nan; at 0 itself the CPU gives
     -inf for float64, and nan for float32. BesselY0 has order 0, BesselJ1 is the
     solution that is finite at 0. The CPU has no kernel for bfloat16.
+
+    Gradient: registered.
 
     `BesselY1.create` in the current scope.
 

@@ -46,6 +46,8 @@ class Dawsn(TensorOp[T]):
     out. Its derivative is `1 - 2 x y`. The profiles of spectral lines have it as their
     imaginary part. Half and bfloat16 have no kernel on the CPU.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -80,6 +82,8 @@ class Dawsn(TensorOp[T]):
         It is odd, about x near 0, greatest at 0.924 with 0.541, and falls like 1 / (2x)
         far out. Its derivative is `1 - 2 x y`. The profiles of spectral lines have it
         as their imaginary part. Half and bfloat16 have no kernel on the CPU.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -119,6 +123,8 @@ def dawsn(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outpu
     It is odd, about x near 0, greatest at 0.924 with 0.541, and falls like 1 / (2x) far
     out. Its derivative is `1 - 2 x y`. The profiles of spectral lines have it as their
     imaginary part. Half and bfloat16 have no kernel on the CPU.
+
+    Gradient: registered.
 
     `Dawsn.create` in the current scope.
 

@@ -47,6 +47,8 @@ class Expint(TensorOp[T]):
     exists there. The derivative is `e^x / x`. Half and bfloat16 have no kernel on the
     CPU.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -82,6 +84,8 @@ class Expint(TensorOp[T]):
         inf itself gives nan. Below 0 this implementation gives nan, although the
         integral exists there. The derivative is `e^x / x`. Half and bfloat16 have no
         kernel on the CPU.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -122,6 +126,8 @@ def expint(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
     itself gives nan. Below 0 this implementation gives nan, although the integral
     exists there. The derivative is `e^x / x`. Half and bfloat16 have no kernel on the
     CPU.
+
+    Gradient: registered.
 
     `Expint.create` in the current scope.
 

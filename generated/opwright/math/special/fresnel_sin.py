@@ -46,6 +46,8 @@ class FresnelSin(TensorOp[T]):
     as the other coordinate it draws the clothoid, a curve that bends in proportion to
     its length, as roads and rails do. Half and bfloat16 have no kernel on the CPU.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -82,6 +84,8 @@ class FresnelSin(TensorOp[T]):
         FresnelCos as the other coordinate it draws the clothoid, a curve that bends in
         proportion to its length, as roads and rails do. Half and bfloat16 have no
         kernel on the CPU.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -124,6 +128,8 @@ def fresnel_sin(
     It is odd and winds closer and closer around 1/2, or -1/2 below 0. With FresnelCos
     as the other coordinate it draws the clothoid, a curve that bends in proportion to
     its length, as roads and rails do. Half and bfloat16 have no kernel on the CPU.
+
+    Gradient: registered.
 
     `FresnelSin.create` in the current scope.
 

@@ -46,6 +46,8 @@ class Spence(TensorOp[T]):
     dilogarithm Li2 of other texts is `spence(1 - x)`. Half and bfloat16 have no kernel
     on the CPU.
 
+    Gradient: registered.
+
     `T`: bfloat16, float16, float32 or float64.
 
     Attributes:
@@ -82,6 +84,8 @@ class Spence(TensorOp[T]):
         It falls from pi^2 / 6 at 0 through 0 at 1, and is nan below 0 and for inf. The
         dilogarithm Li2 of other texts is `spence(1 - x)`. Half and bfloat16 have no
         kernel on the CPU.
+
+        Gradient: registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -123,6 +127,8 @@ def spence(x: Operand[U], *, name: str | None = None, **_unknown: Never) -> Outp
     It falls from pi^2 / 6 at 0 through 0 at 1, and is nan below 0 and for inf. The
     dilogarithm Li2 of other texts is `spence(1 - x)`. Half and bfloat16 have no kernel
     on the CPU.
+
+    Gradient: registered.
 
     `Spence.create` in the current scope.
 

@@ -11,9 +11,13 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         SameAnyOperand,
-        TInt32,
         TType,
     )
 
@@ -113,7 +116,12 @@ class OddCounts(Op, Generic[T]):
         op: OddCounts[U] = new(OddCounts)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(a) or fits(TInt32, a))
+                and (all_tensors(b) and all_tensors(c) or fit_together(None, b, c))
+            ):
                 op.x, op.y, op.z = execute(context[CURRENT], "OddCounts", None, a, b, c)
                 return op
         except Exception as error:
@@ -136,7 +144,12 @@ def odd_counts(
     fast_path_error = None
     _result: OddCountsOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(a) or fits(TInt32, a))
+            and (all_tensors(b) and all_tensors(c) or fit_together(None, b, c))
+        ):
             _result = OddCountsOutputs._make(
                 execute(context[CURRENT], "OddCounts", name, a, b, c)
             )

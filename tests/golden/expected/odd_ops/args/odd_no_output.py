@@ -11,9 +11,11 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    all_tensors,
     context,
     execute,
     explained,
+    fit_together,
     graphs,
     new,
 )
@@ -77,7 +79,11 @@ class OddNoOutput(Op):
         op: OddNoOutput = new(OddNoOutput)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (all_tensors(values) or fit_together(None, values))
+            ):
                 execute(context[CURRENT], "OddNoOutput", None, values)
                 return op
         except Exception as error:
@@ -97,7 +103,11 @@ def odd_no_output(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (all_tensors(values) or fit_together(None, values))
+        ):
             _result = execute(context[CURRENT], "OddNoOutput", name, values)
             return _result
     except Exception as error:

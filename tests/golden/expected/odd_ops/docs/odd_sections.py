@@ -195,7 +195,7 @@ def odd_sections(
 
     Returns:
         sum: `T`. All of it.
-        count: int32. How many there were.
+        count_: int32. How many there were.
 
     Raises:
         OpError: the op refuses an argument.

@@ -9,14 +9,19 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TFloat16,
+    TInt4,
+    TQint8,
+    TUint64,
     TensorOp,
     as_dtype,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -30,12 +35,9 @@ if TYPE_CHECKING:
         Output,
         TComplex128,
         TFloat8E5m2,
-        TInt4,
-        TQint8,
         TQint32,
         TResource,
         TUint4,
-        TUint64,
         TVariant,
     )
 
@@ -141,7 +143,13 @@ class OddDtypes(TensorOp[T]):
         op: OddDtypes[U] = new(OddDtypes)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (type(a) is EagerTensor or fits(TQint8, a))
+                and (type(c) is EagerTensor or fits(TUint64, c))
+                and (type(d) is EagerTensor or fits(TInt4, d))
+            ):
                 op.y = execute(
                     context[CURRENT],
                     "OddDtypes",
@@ -204,7 +212,13 @@ def odd_dtypes(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (type(a) is EagerTensor or fits(TQint8, a))
+            and (type(c) is EagerTensor or fits(TUint64, c))
+            and (type(d) is EagerTensor or fits(TInt4, d))
+        ):
             _result = execute(
                 context[CURRENT],
                 "OddDtypes",

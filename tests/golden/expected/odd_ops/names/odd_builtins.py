@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TType,
     )
     from typing_extensions import Self
@@ -167,7 +169,16 @@ class OddBuiltins(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(list_) is EagerTensor
+                    or type(list_) is int
+                    and -2147483648 <= list_ <= 2147483647
+                    or fits(TInt32, list_)
+                )
+            ):
                 op.tuple_, op.print, op.staticmethod_ = execute(
                     context[CURRENT],
                     "OddBuiltins",
@@ -225,7 +236,16 @@ def odd_builtins(
     fast_path_error = None
     _result: OddBuiltinsOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(list_) is EagerTensor
+                or type(list_) is int
+                and -2147483648 <= list_ <= 2147483647
+                or fits(TInt32, list_)
+            )
+        ):
             _result = OddBuiltinsOutputs._make(
                 execute(
                     context[CURRENT],

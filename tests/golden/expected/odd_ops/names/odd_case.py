@@ -11,9 +11,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    TInt32,
+    all_tensors,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TType,
     )
 
@@ -101,7 +103,7 @@ class OddCase(Op, Generic[T]):
         op: OddCase[U] = new(OddCase)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and (all_tensors(n) or fits(TInt32, n)):
                 op.y, op.y_ = execute(context[CURRENT], "OddCase", None, t, n)
                 return op
         except Exception as error:
@@ -123,7 +125,7 @@ def odd_case(
     fast_path_error = None
     _result: OddCaseOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and (all_tensors(n) or fits(TInt32, n)):
             _result = OddCaseOutputs._make(
                 execute(context[CURRENT], "OddCase", name, t, n)
             )

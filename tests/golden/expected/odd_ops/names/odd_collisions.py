@@ -9,15 +9,18 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
+    TInt32,
     as_dtype,
     context,
     default,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
         Operand,
         Output,
         TFloat32,
-        TInt32,
         TType,
     )
     from typing_extensions import Self
@@ -170,7 +172,16 @@ class OddCollisions(Op, Generic[T2, T3]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(name_) is EagerTensor
+                    or type(name_) is int
+                    and -2147483648 <= name_ <= 2147483647
+                    or fits(TInt32, name_)
+                )
+            ):
                 op.op_, op.inputs_, op.create_, op.options_ = execute(
                     context[CURRENT],
                     "OddCollisions",
@@ -222,7 +233,16 @@ def odd_collisions(
     fast_path_error = None
     _result: OddCollisionsOutputs[U2, U3]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(name_) is EagerTensor
+                or type(name_) is int
+                and -2147483648 <= name_ <= 2147483647
+                or fits(TInt32, name_)
+            )
+        ):
             _result = OddCollisionsOutputs._make(
                 execute(
                     context[CURRENT],
