@@ -146,14 +146,18 @@ Engine::Ticket Engine::Enqueue(ExecutionContext* exec, int64_t core, Batch batch
       prepared = store_->LookUpAhead(exec, kept, make_room);
     }
   } catch (const std::bad_alloc&) {
-    // It is prepared when it is its turn.
+    // Hosts prepare batches in one order, so all refuse one that lacks memory here. Other
+    // stores prepare it when it is its turn.
+    if (store_->shared()) {
+      status = ResourceExhaustedError("no memory for what a batch needs of other hosts");
+    }
   }
   if (status.ok()) {
     std::unique_lock<std::mutex> lock(mutex_);
     status = refuse();
+    if (status.ok()) status = AddSender(core, call, kept, prepared, &on_room);
     if (status.ok()) {
-      senders_.push_back({last_ticket_ + 1, core, call, kept, prepared, std::move(on_room)});
-      ticket = ++last_ticket_;
+      ticket = last_ticket_;
       static_cast<void>(Advance(exec, &lock, &calls));
     }
   }
@@ -167,6 +171,19 @@ Engine::Ticket Engine::Enqueue(ExecutionContext* exec, int64_t core, Batch batch
   }
   Make(calls);
   return ticket;
+}
+
+// Refused, `on_room` is still the caller's.
+Status Engine::AddSender(int64_t core, const CallRef& call,
+                         const std::shared_ptr<const Batch>& batch, const PreparedRef& prepared,
+                         OnRoom* on_room) {
+  try {
+    senders_.emplace_back();
+  } catch (const std::bad_alloc&) {
+    return ResourceExhaustedError("no memory to enqueue a batch");
+  }
+  senders_.back() = {++last_ticket_, core, call, batch, prepared, std::move(*on_room)};
+  return {};
 }
 
 void Engine::Refuse(const Status& why) {
@@ -273,7 +290,8 @@ Status Engine::Lookup(ExecutionContext* exec, const Turn& turn, float* const* ou
     const bool training = turn.batch->mode == Mode::kTraining;
     Part* const part = training ? PartOf(turn.core, turn.batch.get()) : nullptr;
     // A part that is gone went with its call; one that was sent meanwhile has what it needs.
-    if (part && (status.ok() || part->sent)) {
+    // One whose gradients are under way is its Send's, which says what becomes of it.
+    if (part && (status.ok() || part->sent || part->sharing)) {
       part->looked_up = true;
       part->prepared = std::move(prepared);
     } else if (!status.ok() && (part || !training) && !(turn.call && turn.call->failed())) {
@@ -333,6 +351,8 @@ Status Engine::Send(ExecutionContext* exec, int64_t core,
   if (checked.ok()) checked = store_->CheckUpdates(/*wait=*/false);
   if (checked.ok()) checked = store_->CheckGradients(exec, values);
   std::vector<const float*> gradients = values;
+  std::vector<float> shared_rates;
+  if (store_->shared() && rates.ok()) shared_rates = *rates;
   Calls calls;
   Status status;
   {
@@ -361,7 +381,7 @@ Status Engine::Send(ExecutionContext* exec, int64_t core,
     }
     for (size_t c = 0; checked.ok() && step < steps_.size() && c < steps_[step].size(); ++c) {
       const Part& other = steps_[step][c];
-      if (other.sent && other.rates != *rates) {
+      if (!other.rates.empty() && other.rates != *rates) {
         checked = InvalidArgumentError("core " + Text(core) +
                                        " sends other learning rates than another core "
                                        "sent for the same step");
@@ -375,21 +395,9 @@ Status Engine::Send(ExecutionContext* exec, int64_t core,
       part->looked_up = true;
       queues_[core].erase(next);
     }
-    if (shared) {
-      part->sharing = true;
-      const PreparedRef prepared = part->prepared;
-      lock.unlock();
-      try {
-        checked = store_->Share(exec, *prepared, checked, values,
-                                rates.ok() ? *rates : std::vector<float>());
-      } catch (const std::bad_alloc&) {
-        checked = ResourceExhaustedError("no memory for gradients");
-        store_->Drop(prepared);
-      }
-      lock.lock();
-      part = PartOf(core, &prepared->batch());
-      part->sharing = false;
-    }
+    // Other cores see which rates it has while its gradients are under way.
+    if (rates.ok()) part->rates = *std::move(rates);
+    if (shared) checked = Share(exec, &lock, core, &part, checked, values, shared_rates);
     if (!checked.ok()) {
       *part = {};
       RemoveEmptySteps();
@@ -400,11 +408,31 @@ Status Engine::Send(ExecutionContext* exec, int64_t core,
     }
     part->gradients = std::move(gradients);
     part->owner = std::move(owner);
-    part->rates = *std::move(rates);
     part->sent = true;
     status = Advance(exec, &lock, &calls);
   }
   Make(calls);
+  return status;
+}
+
+// Takes gradients to the hosts that have their rows, without the lock. The steps move
+// meanwhile, but nothing else ends or drops a part that is sharing: it is found again.
+Status Engine::Share(ExecutionContext* exec, std::unique_lock<std::mutex>* lock, int64_t core,
+                     Part** part, const Status& own, const std::vector<const float*>& gradients,
+                     const std::vector<float>& rates) {
+  const PreparedRef prepared = (*part)->prepared;
+  Status status;
+  (*part)->sharing = true;
+  lock->unlock();
+  try {
+    status = store_->Share(exec, *prepared, own, gradients, rates);
+  } catch (const std::bad_alloc&) {
+    status = ResourceExhaustedError("no memory for gradients");
+    store_->Drop(prepared);
+  }
+  lock->lock();
+  *part = PartOf(core, &prepared->batch());
+  (*part)->sharing = false;
   return status;
 }
 
@@ -470,11 +498,12 @@ int64_t Engine::Drop(const std::function<bool(const CallRef&)>& whose) {
     if (prepared) store_->Drop(prepared);
   };
   for (Queue& queue : queues_) {
-    for (const Queued& one : queue) {
-      if (whose(one.call)) drop(one.prepared);
-    }
-    const auto end = std::remove_if(queue.begin(), queue.end(),
-                                    [&](const Queued& one) { return whose(one.call); });
+    // A call's state changes without this lock: each is looked at once.
+    const auto end = std::remove_if(queue.begin(), queue.end(), [&](const Queued& one) {
+      if (!whose(one.call)) return false;
+      drop(one.prepared);
+      return true;
+    });
     dropped += queue.end() - end;
     queue.erase(end, queue.end());
   }
@@ -709,7 +738,7 @@ Engine::Part* Engine::Unsent(int64_t core, const CallRef& call, size_t* step) {
   for (const bool own : {true, false}) {
     for (*step = 0; *step < steps_.size(); ++*step) {
       Part& part = steps_[*step][core];
-      if (!part.batch || part.sent) continue;
+      if (!part.batch || part.sharing || part.sent) continue;
       const bool is_own = part.call == call;
       const bool is_free = !part.call || !Keeps(*part.call);
       if (own ? is_own : is_free) return &part;
@@ -798,7 +827,7 @@ void Engine::AdmitSenders(Calls* calls, bool* more) {
       continue;
     }
     calls->reserve(calls->size() + 1);
-    queue.push_back({std::move(one->batch), std::move(one->call), std::move(one->prepared)});
+    queue.push_back({one->batch, one->call, one->prepared});
     Ready ready;
     ready.on_room = std::move(one->on_room);
     calls->push_back(std::move(ready));

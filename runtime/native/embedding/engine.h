@@ -118,7 +118,7 @@ class Engine {
   struct Queued {
     std::shared_ptr<const Batch> batch;
     CallRef call;
-    PreparedRef prepared;  // Null: later.
+    PreparedRef prepared;  // Null: later. Stores that are shared prepare ahead, always.
   };
   using Queue = std::deque<Queued>;
   // What a core has of a step.
@@ -127,11 +127,11 @@ class Engine {
     CallRef call;
     PreparedRef prepared;  // Null: the update will want it.
     bool looked_up = false;
-    bool sharing = false;  // Its gradients are under way: it is not dropped meanwhile.
+    bool sharing = false;  // Its gradients are under way: its Send alone ends or drops it.
     bool sent = false;
     std::vector<const float*> gradients;
     Owner owner;
-    std::vector<float> rates;  // By table.
+    std::vector<float> rates;  // By table; none before they come with its gradients.
   };
   using Step = std::vector<Part>;  // By core.
   struct Receiver {
@@ -153,8 +153,13 @@ class Engine {
 
   Engine(const Configuration& configuration, std::unique_ptr<TableStore> store);
 
+  Status AddSender(int64_t core, const CallRef& call, const std::shared_ptr<const Batch>& batch,
+                   const PreparedRef& prepared, OnRoom* on_room);
   // The rates of tables, or why they cannot be.
   StatusOr<std::vector<float>> RatesOf(const std::vector<float>& tagged_rates) const;
+  Status Share(ExecutionContext* exec, std::unique_lock<std::mutex>* lock, int64_t core,
+               Part** part, const Status& own, const std::vector<const float*>& gradients,
+               const std::vector<float>& rates);
   // Does what has become possible: updates, lookups and places in queues whose turn it is.
   // The calls to make are collected; updates release the lock meanwhile.
   Status Advance(ExecutionContext* exec, std::unique_lock<std::mutex>* lock, Calls* calls);

@@ -150,27 +150,26 @@ SharedRef Questions::Make(std::shared_ptr<const Batch> batch) const {
   return made;
 }
 
+// Thrown from, it has queued nothing.
 void Questions::Queue(const SharedRef& batch) {
   std::lock_guard<std::mutex> lock(mutex_);
   queue_.push_back(batch);
-  batch->number = next_++;
-  if (!working_) exchange_->Run([self = shared_from_this()] { self->Work(); });
+  try {
+    if (!working_) exchange_->Run([self = shared_from_this()] { self->Work(); });
+  } catch (...) {
+    queue_.pop_back();
+    throw;
+  }
   working_ = true;
+  batch->number = next_++;
 }
 
 SharedRef Questions::Ask(ExecutionContext* exec, std::shared_ptr<const Batch> batch) {
-  try {
-    const SharedRef made = Make(std::move(batch));
-    exec->For(static_cast<int64_t>(whole_.tables.size()),
-              [&](int64_t t) { FindItems(t, made.get()); });
-    Queue(made);
-    return made;
-  } catch (const std::bad_alloc&) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    broken_ = ResourceExhaustedError(
-        "no memory for what a batch asks of other hosts; start all hosts again");
-    throw;
-  }
+  const SharedRef made = Make(std::move(batch));
+  exec->For(static_cast<int64_t>(whole_.tables.size()),
+            [&](int64_t t) { FindItems(t, made.get()); });
+  Queue(made);
+  return made;
 }
 
 void Questions::Refuse(const Status& why) {
@@ -179,31 +178,45 @@ void Questions::Refuse(const Status& why) {
     made->refused_ = why;
     Queue(made);
   } catch (const std::bad_alloc&) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    broken_ = ResourceExhaustedError("no memory to refuse a batch; start all hosts again");
+    Break("no memory to refuse a batch; start all hosts again");
   }
 }
 
+// Other hosts wait for a batch that this one can neither bring nor refuse, until their patience
+// ends.
+void Questions::Break(const char* why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (broken_.ok()) broken_ = ResourceExhaustedError(why);
+}
+
 void Questions::Drop(SharedRef batch) {
-  exchange_->Run([self = shared_from_this(), batch = std::move(batch)] {
-    if (!batch->ended_.get().ok()) return;
-    const Status why = FailedPreconditionError("the step that it is part of has failed there");
-    const Mode mode = batch->batch().mode;
-    Buffers asked, asks;
-    std::lock_guard<std::mutex> lock(batch->turn_);
-    // Nobody waits for what comes of it here.
-    try {
-      if (!batch->looked_up_ && mode != Mode::kBackwardOnly) {
-        self->MakeRoom(*batch, 0, &asked, &asks);
-        static_cast<void>(self->SwapInTurn(*batch, Cargo::kRows, why, asked, asks));
-      } else if (mode != Mode::kInference) {
-        self->MakeRoom(*batch, self->RateBytes(), &asked, &asks);
-        static_cast<void>(self->SwapInTurn(*batch, Cargo::kGradients, why, asks, asked));
+  try {
+    exchange_->Run([self = shared_from_this(), batch = std::move(batch)] {
+      try {
+        self->RefuseToGoOn(*batch);
+      } catch (const std::bad_alloc&) {
+        self->Break("no memory to drop a batch; start all hosts again");
       }
-    } catch (const std::bad_alloc&) {
-      // The others wait for as long as their patience lasts.
-    }
-  });
+    });
+  } catch (const std::bad_alloc&) {
+    Break("no memory to drop a batch; start all hosts again");
+  }
+}
+
+// Nobody waits for what comes of it here.
+void Questions::RefuseToGoOn(const SharedBatch& batch) const {
+  if (!batch.ended_.get().ok()) return;
+  const Status why = FailedPreconditionError("the step that it is part of has failed there");
+  const Mode mode = batch.batch().mode;
+  Buffers asked, asks;
+  std::lock_guard<std::mutex> lock(batch.turn_);
+  if (!batch.looked_up_ && mode != Mode::kBackwardOnly) {
+    MakeRoom(batch, 0, &asked, &asks);
+    static_cast<void>(SwapInTurn(batch, Cargo::kRows, why, asked, asks));
+  } else if (mode != Mode::kInference) {
+    MakeRoom(batch, RateBytes(), &asked, &asks);
+    static_cast<void>(SwapInTurn(batch, Cargo::kGradients, why, asks, asked));
+  }
 }
 
 void Questions::MakeRoom(const SharedBatch& batch, int64_t more, Buffers* asked,

@@ -104,8 +104,9 @@ class Questions : public std::enable_shared_from_this<Questions> {
   Questions(std::shared_ptr<Exchange> exchange, const Configuration& whole,
             const Configuration& own, const std::vector<Owners>& owners);
 
-  // Begins to ask for what a batch needs. Throws std::bad_alloc, and then refuses whatever
-  // comes later: other hosts may ask for batches that are not the same any more.
+  // Begins to ask for what a batch needs. Throws std::bad_alloc, and then has asked for
+  // nothing: Refuse takes the batch's place, or hosts would go on with batches that are not the
+  // same.
   SharedRef Ask(ExecutionContext* exec, std::shared_ptr<const Batch> batch);
 
   // Says instead that this host's program failed to bring the batch.
@@ -137,6 +138,8 @@ class Questions : public std::enable_shared_from_this<Questions> {
   SharedRef Make(std::shared_ptr<const Batch> batch) const;
   void Queue(const SharedRef& batch);
   void FindItems(int64_t table, SharedBatch* batch) const;
+  void Break(const char* why);
+  void RefuseToGoOn(const SharedBatch& batch) const;
   void Work();
   Status SwapAsks(SharedBatch* batch) const;
   Status SwapInTurn(const SharedBatch& batch, Cargo cargo, const Status& own,

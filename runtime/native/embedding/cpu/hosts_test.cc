@@ -6,9 +6,9 @@
 #include <cmath>
 #include <thread>
 
-#include "embedding/engine.h"
 #include "embedding/testing/hosts.h"
 #include "embedding/testing/steps.h"
+#include "embedding/testing/two_engines.h"
 
 namespace opwright::embedding {
 namespace {
@@ -27,15 +27,6 @@ std::vector<Host> MakeHosts(const Configuration& configuration, int64_t count) {
     EXPECT_OK(hosts.back().store->Allocate(configuration));
   }
   return hosts;
-}
-
-// Each host in a thread of its own; what is thrown is thrown here.
-void OnEach(int64_t hosts, const std::function<void(int64_t)>& task) {
-  std::vector<std::future<void>> running;
-  for (int64_t h = 0; h < hosts; ++h) {
-    running.push_back(std::async(std::launch::async, [&task, h] { task(h); }));
-  }
-  for (std::future<void>& one : running) one.get();
 }
 
 int64_t Elements(const Configuration& configuration, size_t t) {
@@ -273,94 +264,6 @@ TEST(Hosts, NobodyWaitsForALookupToAskForTheNextBatch) {
   EXPECT_EQ(asked(), 3 * 8 * (2 + 3));
 }
 
-// Two hosts with an engine each over one table of 10 rows of one float, all 0, SGD.
-class TwoEngines {
- public:
-  explicit TwoEngines(bool pipelined) {
-    TableConfig table;
-    table.name = "table";
-    table.rows = 10;
-    table.dimension = 1;
-    table.optimizer = Optimizer::kSgd;
-    table.has_rate = true;
-    table.dynamic_rate = true;
-    configuration_.tables.push_back(table);
-    configuration_.features.push_back({"feature", 0, {1}});
-    configuration_.mode = Mode::kTraining;
-    configuration_.pipelined = pipelined;
-    EXPECT_OK(Complete(&configuration_));
-    const auto mailboxes = std::make_shared<Mailboxes>();
-    for (int64_t h = 0; h < 2; ++h) {
-      engines_.push_back(Value(Engine::Create(
-          configuration_, MakeHostsStore(std::make_shared<ThreadExchange>(mailboxes, 2, h),
-                                         MakeCpuTableStore()))));
-    }
-  }
-
-  Engine& engine(int64_t host) { return *engines_[static_cast<size_t>(host)]; }
-
-  void Enqueue(int64_t host, int64_t id, const CallRef& call = {},
-               Mode mode = Mode::kTraining) {
-    PoolContext exec(pool_);
-    Input input;
-    input.splits = {0, 1};
-    input.ids = {id};
-    Batch batch;
-    batch.mode = mode;
-    AddBags(configuration_, 0, input, Combiner::kSum, &batch);
-    engine(host).Enqueue(
-        &exec, 0, std::move(batch), [](const Status& status) { EXPECT_OK(status); }, call);
-  }
-  StatusOr<float> LookUp(int64_t host, const CallRef& call = {}) {
-    PoolContext exec(pool_);
-    std::promise<Engine::Turn> turn;
-    engine(host).Receive(
-        &exec, 0,
-        [&](const Status& status, const Engine::Turn& got) {
-          EXPECT_OK(status);
-          turn.set_value(got);
-        },
-        call);
-    float value = -1;
-    float* const to = &value;
-    OPWRIGHT_RETURN_IF_ERROR(engine(host).Lookup(&exec, turn.get_future().get(), &to));
-    return value;
-  }
-  Status Send(int64_t host, float gradient, float rate = 1) {
-    PoolContext exec(pool_);
-    const auto kept = std::make_shared<float>(gradient);
-    return engine(host).Send(&exec, 0, {kept.get()}, kept, {rate});
-  }
-  // A step of both, each with one id; the gradients of both are 1.
-  void Step(int64_t first, int64_t second) {
-    OnEach(2, [&](int64_t h) {
-      Enqueue(h, h == 0 ? first : second);
-      EXPECT_OK(LookUp(h).status());
-      EXPECT_OK(Send(h, 1));
-    });
-  }
-  std::vector<float> Rows(int64_t host) {
-    std::vector<float> rows(10);
-    PoolContext exec(pool_);
-    EXPECT_OK(engine(host).Use(&exec, [&](TableStore* store) {
-      return store->Read(&exec, 0, -1, {10, 0, 1}, rows.data());
-    }));
-    return rows;
-  }
-  // After whole steps, and whatever came between them.
-  void ExpectRows(const std::vector<float>& wanted) {
-    OnEach(2, [&](int64_t h) {
-      EXPECT_EQ(Rows(h) == wanted, true);
-      EXPECT_EQ(engine(h).Steps(), 2);
-    });
-  }
-
- private:
-  Configuration configuration_;
-  std::vector<std::shared_ptr<Engine>> engines_;
-  Pool pool_{2};
-};
-
 const std::vector<float> kTwoSteps = {-1, 0, 0, -2, 0, 0, 0, 0, 0, -1};
 
 TEST(Hosts, ABatchThatOneRefusesIsNobodys) {
@@ -382,7 +285,7 @@ TEST(Hosts, ABatchThatOneRefusesIsNobodys) {
 }
 
 TEST(Hosts, OtherLearningRatesUpdateNothing) {
-  TwoEngines hosts(false);
+  TwoEngines hosts;
   hosts.Step(0, 3);
   OnEach(2, [&](int64_t h) {
     hosts.Enqueue(h, 5);

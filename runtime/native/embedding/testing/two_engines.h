@@ -1,0 +1,149 @@
+// Two hosts of one process, with an engine each, that train one table.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/testing/pool.h"
+#include "base/testing/testing.h"
+#include "embedding/cpu/hosts.h"
+#include "embedding/engine.h"
+#include "embedding/testing/hosts.h"
+#include "embedding/testing/steps.h"
+
+namespace opwright::embedding {
+
+// Each host in a thread of its own; what is thrown is thrown here.
+inline void OnEach(int64_t hosts, const std::function<void(int64_t)>& task) {
+  std::vector<std::future<void>> running;
+  for (int64_t h = 0; h < hosts; ++h) {
+    running.push_back(std::async(std::launch::async, [&task, h] { task(h); }));
+  }
+  for (std::future<void>& one : running) one.get();
+}
+
+// A table of 10 rows of one float, all 0, trained with SGD by one feature.
+class TwoEngines {
+ public:
+  using MakeExchange =
+      std::function<std::shared_ptr<Exchange>(std::shared_ptr<Mailboxes>, int64_t host)>;
+
+  static std::shared_ptr<Exchange> MakeThreads(std::shared_ptr<Mailboxes> mailboxes,
+                                               int64_t host) {
+    return std::make_shared<ThreadExchange>(std::move(mailboxes), 2, host);
+  }
+
+  // All `samples` of the feature have the same id.
+  explicit TwoEngines(bool pipelined = false, int64_t samples = 1,
+                      const MakeExchange& make_exchange = MakeThreads)
+      : samples_(samples) {
+    TableConfig table;
+    table.name = "table";
+    table.rows = 10;
+    table.dimension = 1;
+    table.optimizer = Optimizer::kSgd;
+    table.has_rate = true;
+    table.dynamic_rate = true;
+    configuration_.tables.push_back(table);
+    configuration_.features.push_back({"feature", 0, {samples_}});
+    configuration_.mode = Mode::kTraining;
+    configuration_.pipelined = pipelined;
+    EXPECT_OK(Complete(&configuration_));
+    const auto mailboxes = std::make_shared<Mailboxes>();
+    for (int64_t h = 0; h < 2; ++h) {
+      engines_.push_back(Value(Engine::Create(
+          configuration_, MakeHostsStore(make_exchange(mailboxes, h), MakeCpuTableStore()))));
+    }
+  }
+
+  Engine& engine(int64_t host) { return *engines_[static_cast<size_t>(host)]; }
+
+  Batch MakeBatch(int64_t id, Mode mode = Mode::kTraining) const {
+    Input input;
+    input.splits.push_back(0);
+    for (int64_t i = 1; i <= samples_; ++i) {
+      input.splits.push_back(i);
+      input.ids.push_back(id);
+    }
+    Batch batch;
+    batch.mode = mode;
+    AddBags(configuration_, 0, input, Combiner::kSum, &batch);
+    return batch;
+  }
+  // How the batch came into the queue, which has room.
+  Status Enqueue(int64_t host, Batch batch, const CallRef& call = {}) {
+    PoolContext exec(pool_);
+    Status status;
+    engine(host).Enqueue(
+        &exec, 0, std::move(batch), [&status](Status found) { status = std::move(found); },
+        call);
+    return status;
+  }
+  void Enqueue(int64_t host, int64_t id, const CallRef& call = {}) {
+    EXPECT_OK(Enqueue(host, MakeBatch(id), call));
+  }
+  Engine::Turn Receive(int64_t host, const CallRef& call = {}) {
+    PoolContext exec(pool_);
+    std::promise<Engine::Turn> turn;
+    engine(host).Receive(
+        &exec, 0,
+        [&](const Status& status, const Engine::Turn& got) {
+          EXPECT_OK(status);
+          turn.set_value(got);
+        },
+        call);
+    return turn.get_future().get();
+  }
+  StatusOr<float> LookUp(int64_t host, const Engine::Turn& turn) {
+    PoolContext exec(pool_);
+    std::vector<float> values(static_cast<size_t>(samples_), -1.f);
+    float* const to = values.data();
+    OPWRIGHT_RETURN_IF_ERROR(engine(host).Lookup(&exec, turn, &to));
+    return values.front();
+  }
+  StatusOr<float> LookUp(int64_t host, const CallRef& call = {}) {
+    return LookUp(host, Receive(host, call));
+  }
+  // The same gradient for every sample.
+  Status Send(int64_t host, float gradient, float rate = 1) {
+    PoolContext exec(pool_);
+    const auto kept =
+        std::make_shared<std::vector<float>>(static_cast<size_t>(samples_), gradient);
+    return engine(host).Send(&exec, 0, {kept->data()}, kept, {rate});
+  }
+  // A step of both, each with one id; the gradients of both are 1.
+  void Step(int64_t first, int64_t second) {
+    OnEach(2, [&](int64_t h) {
+      Enqueue(h, h == 0 ? first : second);
+      EXPECT_OK(LookUp(h).status());
+      EXPECT_OK(Send(h, 1));
+    });
+  }
+  std::vector<float> Rows(int64_t host) {
+    std::vector<float> rows(10);
+    PoolContext exec(pool_);
+    EXPECT_OK(engine(host).Use(&exec, [&](TableStore* store) {
+      return store->Read(&exec, 0, -1, {10, 0, 1}, rows.data());
+    }));
+    return rows;
+  }
+  // After as many whole steps, and whatever came between them.
+  void ExpectRows(const std::vector<float>& wanted, int64_t steps = 2) {
+    OnEach(2, [&](int64_t h) {
+      EXPECT_EQ(Rows(h) == wanted, true);
+      EXPECT_EQ(engine(h).Steps(), steps);
+    });
+  }
+
+ private:
+  const int64_t samples_;
+  Configuration configuration_;
+  std::vector<std::shared_ptr<Engine>> engines_;
+  Pool pool_{2};
+};
+
+}  // namespace opwright::embedding
