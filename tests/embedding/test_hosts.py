@@ -72,6 +72,35 @@ def test_a_step_that_one_host_refuses(tmp_path: Path) -> None:
                 np.testing.assert_allclose(found[key], value, 1e-6, least, err_msg=key)
 
 
+@pytest.mark.parametrize(
+    ("what", "mine", "others"),
+    [
+        (
+            "rate",
+            "learning rate of table 0 ('adagrad') is 0.25 on {1} and 0.5 on {0}",
+            "learning rate of table 0 ('adagrad') is 0.5 on {0} and 0.25 on {1}",
+        ),
+        (
+            "combiner",
+            "{1} combines feature 0 ('adagrad') of table 0 ('adagrad') by 'sum' and "
+            "{0} by 'sqrtn'",
+            "{0} combines feature 0 ('adagrad') of table 0 ('adagrad') by 'sqrtn' and "
+            "{1} by 'sum'",
+        ),
+    ],
+)
+def test_hosts_with_other_programs_are_refused_by_name(
+    tmp_path: Path, what: str, mine: str, others: str
+) -> None:
+    done = run_program("embedding_hosts", tmp_path, "differing", what, timeout=200)
+    assert "differing [0, 0]" in done.stdout, done.stdout + done.stderr
+    hosts = [f"host {h} (/job:worker/replica:0/task:{h})" for h in range(2)]
+    for host, words in enumerate((mine, others)):
+        told = (tmp_path / f"told_{host}").read_text("utf-8")
+        assert words.format(*hosts) in told
+        assert "all hosts must run the same program" in told
+
+
 def test_a_host_that_stands_still_is_named(tmp_path: Path) -> None:
     """It is stopped, for more than the 5 s that the others wait for it."""
     done = run_program("embedding_hosts", tmp_path, "stopped", timeout=200)

@@ -120,7 +120,13 @@ def ids_of(step: int, name: str) -> NDArray[np.int64]:
 class Training:
     """The program of every host: four tables, an optimizer each, a dense variable."""
 
-    def __init__(self, resolver: Any, patience: float = 60.0) -> None:
+    def __init__(
+        self,
+        resolver: Any,
+        patience: float = 60.0,
+        rate: float = 0.1,
+        combiner: str = "sqrtn",
+    ) -> None:
         self.strategy = tpu.software_strategy(resolver, patience=patience)
         self.hosts = self.strategy.num_replicas_in_sync
         self.host = resolver.task_id if resolver else 0
@@ -128,7 +134,7 @@ class Training:
         self.rate = tf.Variable(0.5, trainable=False)
         optimizers = {
             "sgd": tpu_embedding.SGD(lambda: self.rate),
-            "adagrad": tpu_embedding.Adagrad(0.1),
+            "adagrad": tpu_embedding.Adagrad(rate),
             "adam": tpu_embedding.Adam(0.01, lazy_adam=False),
             "ftrl": tpu_embedding.FTRL(0.1),
         }
@@ -140,7 +146,7 @@ class Training:
                         initial(name)
                     ),
                     optimizer=optimizer,
-                    combiner="sqrtn" if name == "adagrad" else "mean",
+                    combiner=combiner if name == "adagrad" else "mean",
                     name=name,
                 ),
                 output_shape=[self.samples],
@@ -359,6 +365,21 @@ def refusing(folder: Path, hosts: int) -> Callable[[int, Any], None]:
     return body
 
 
+def differing(folder: Path, what: str) -> Callable[[int, Any], None]:
+    """A step, where the last host has another program; both tell of their error."""
+
+    def body(host: int, resolver: Any) -> None:
+        rate = 0.25 if host and what == "rate" else 0.5
+        combiner = "sum" if host and what == "combiner" else "sqrtn"
+        training = Training(resolver, 30.0, rate, combiner)
+        try:
+            training.steps(0, 1)
+        except tf.errors.InvalidArgumentError as error:
+            (folder / f"told_{host}").write_text(error.message, "utf-8")
+
+    return body
+
+
 def relay(ports: list[int]) -> tuple[int, list[int]]:
     """A process that passes on what comes to other ports; its id, and those ports."""
     listeners = [socket.create_server(("localhost", 0)) for _ in ports]
@@ -495,6 +516,9 @@ def main() -> None:
     elif what == "refusing":
         for hosts in (1, 2):
             print("refusing", hosts, wait(fork(hosts, refusing(folder, hosts)), 150))
+    elif what == "differing":
+        children = fork(2, differing(folder, sys.argv[3]))
+        print("differing", wait(children, 120), flush=True)
     elif what == "stopped":
         children = fork(3, enduring(folder, 0))
         blow_to(children, folder, signal.SIGSTOP, 1, 0.1)

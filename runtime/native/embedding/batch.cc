@@ -146,6 +146,7 @@ class Builder {
   StatusOr<Bags> Finish(Combiner combiner) {
     Bags bags;
     bags.samples = samples();
+    bags.combiner = combiner;
     if (combiner != Combiner::kSum) {
       bags.scales = Uninitialized<float>(samples());
       const int64_t* const offsets = offsets_.get();

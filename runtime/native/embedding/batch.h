@@ -81,8 +81,9 @@ struct Bags {
   std::unique_ptr<int64_t[]> offsets;
   std::unique_ptr<int64_t[]> indices;           // Rows of the table.
   std::unique_ptr<float[]> per_sample_weights;  // By index; null: ones.
-  std::unique_ptr<float[]> scales;  // By sample, what the combiner divides by; null: ones.
-  bool single = false;              // Every sample has one id, and all else is ones.
+  std::unique_ptr<float[]> scales;     // By sample, what the combiner divides by; null: ones.
+  bool single = false;                 // Every sample has one id, and all else is ones.
+  Combiner combiner = Combiner::kSum;  // That made the scales.
   // Not null: the ids are on the device alone, and the host has none of the arrays above.
   std::unique_ptr<const DeviceLookups> on_device;
 

@@ -18,11 +18,11 @@
 namespace opwright::embedding {
 
 // What travels.
-enum class Cargo { kCounts, kIds, kRows, kGradients, kTables, kWords };
-constexpr int kCargos = 6;
+enum class Cargo { kCounts, kIds, kRows, kGradients, kTables, kWords, kConfigurations };
+constexpr int kCargos = 7;
 inline const char* NameOf(Cargo cargo) {
-  constexpr const char* kNames[kCargos] = {"counts",    "ids",    "rows",
-                                           "gradients", "tables", "words"};
+  constexpr const char* kNames[kCargos] = {"counts", "ids",   "rows",          "gradients",
+                                           "tables", "words", "configurations"};
   return kNames[static_cast<int>(cargo)];
 }
 

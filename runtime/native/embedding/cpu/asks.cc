@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "embedding/cpu/handshake.h"
 
 namespace opwright::embedding {
 namespace {
@@ -16,6 +17,22 @@ using Buffers = std::vector<Buffer>;  // By host.
 
 constexpr int64_t kRefusedMode = -1;  // Of a batch that a host has not.
 constexpr int64_t kRefusedBytes = 8;  // After rows and gradients.
+
+const char* NameOf(Combiner combiner) {
+  switch (combiner) {
+    case Combiner::kSum: return "sum";
+    case Combiner::kMean: return "mean";
+    case Combiner::kSqrtN: return "sqrtn";
+  }
+  return "unknown";
+}
+
+// As long as the features are many, which all hosts have alike.
+std::string CombinersOf(const Batch& batch) {
+  std::string combiners;
+  for (const Bags& bags : batch.features) combiners += static_cast<char>(bags.combiner);
+  return combiners;
+}
 
 // Numbers the different ids in the order in which they come.
 class Numbering {
@@ -148,6 +165,16 @@ SharedRef Questions::Make(std::shared_ptr<const Batch> batch) const {
     made->asks_.back().batch.features.resize(whole_.tables.size());
   }
   return made;
+}
+
+Status Questions::Agree() const {
+  std::lock_guard<std::mutex> lock(agreement_mutex_);
+  if (agreement_) return *agreement_;
+  // Others may have begun when this throws: it is not tried again.
+  agreement_ =
+      ResourceExhaustedError("no memory to compare configurations; start all hosts again");
+  agreement_ = Handshake(exchange_.get(), whole_);
+  return *agreement_;
 }
 
 // Thrown from, it has queued nothing.
@@ -441,6 +468,7 @@ void Questions::FindItems(int64_t t, SharedBatch* made) const {
 
 Status Questions::SwapAsks(SharedBatch* batch) const {
   std::vector<Asks> asked;
+  OPWRIGHT_RETURN_IF_ERROR(Agree());
   OPWRIGHT_RETURN_IF_ERROR(SwapCounts(*batch, &asked));
   OPWRIGHT_RETURN_IF_ERROR(SwapIds(*batch, &asked));
   ItemOf(asked, host()) = std::move(ItemOf(batch->asks_, host()));
@@ -458,10 +486,11 @@ Status Questions::SwapCounts(const SharedBatch& batch, std::vector<Asks>* asked)
   const int64_t bytes = static_cast<int64_t>(numbers * sizeof(int64_t));
   const int64_t mode =
       batch.refused_.ok() ? static_cast<int64_t>(batch.batch().mode) : kRefusedMode;
+  const int64_t combiners = FingerprintOf(CombinersOf(batch.batch()));
   Buffers out, in;
   for (int64_t h = 0; h < hosts(); ++h) {
     const Asks& asks = ItemOf(batch.asks_, h);
-    std::vector<int64_t> header = {Fingerprint(), mode};
+    std::vector<int64_t> header = {combiners, mode};
     for (size_t t = 0; t < whole_.tables.size(); ++t) {
       const Bags& bags = asks.batch.features[t];
       header.insert(header.end(),
@@ -478,10 +507,6 @@ Status Questions::SwapCounts(const SharedBatch& batch, std::vector<Asks>* asked)
     std::vector<int64_t>& header = headers.emplace_back(numbers);
     std::memcpy(header.data(), ItemOf(in, h).data, static_cast<size_t>(bytes));
     refused.push_back(header[1] == kRefusedMode);
-    if (header[0] == Fingerprint()) continue;
-    return InvalidArgumentError(exchange_->Describe(h) + " has other tables or features than " +
-                                exchange_->Describe(host()) +
-                                "; all hosts must run the same program");
   }
   OPWRIGHT_RETURN_IF_ERROR(Tell(batch, refused, batch.refused_));
   for (int64_t h = 0; h < hosts(); ++h) {
@@ -492,6 +517,11 @@ Status Questions::SwapCounts(const SharedBatch& batch, std::vector<Asks>* asked)
           exchange_->Describe(host()) +
           " does not, or the other way round; all hosts must run the same program");
     }
+  }
+  const auto has_others = [&](const auto& header) { return header[0] != combiners; };
+  if (std::any_of(headers.begin(), headers.end(), has_others)) return CompareCombiners(batch);
+  for (int64_t h = 0; h < hosts(); ++h) {
+    const std::vector<int64_t>& header = ItemOf(headers, h);
     asked->emplace_back();
     Asks& asks = asked->back();
     asks.batch.mode = batch.batch().mode;
@@ -601,27 +631,40 @@ Status Questions::SwapIds(const SharedBatch& batch, std::vector<Asks>* asked) co
   return {};
 }
 
+// Which features the hosts combine otherwise. They all call it for a batch, or none does.
+Status Questions::CompareCombiners(const SharedBatch& batch) const {
+  const std::string own = CombinersOf(batch.batch());
+  const int64_t bytes = static_cast<int64_t>(own.size());
+  Buffers out, in;
+  for (int64_t h = 0; h < hosts(); ++h) {
+    out.push_back(exchange_->Allocate(bytes));
+    in.push_back(exchange_->Allocate(bytes));
+    Put(own.data(), bytes, out.back().data);
+    Put(own.data(), bytes, in.back().data);
+  }
+  OPWRIGHT_RETURN_IF_ERROR(
+      exchange_->Swap(Cargo::kConfigurations, kHandshakeExchanges + batch.number, out, in));
+  std::string found;
+  for (int64_t h = 0; h < hosts(); ++h) {
+    const std::string other(ItemOf(in, h).data, own.size());
+    const size_t f = static_cast<size_t>(
+        std::mismatch(own.begin(), own.end(), other.begin()).first - own.begin());
+    if (f == own.size()) continue;
+    found += (found.empty() ? "" : "; ") + exchange_->Describe(h) + " combines " +
+             DescribeFeature(whole_, static_cast<int64_t>(f)) + " by '" +
+             NameOf(static_cast<Combiner>(other[f])) + "' and " + exchange_->Describe(host()) +
+             " by '" + NameOf(static_cast<Combiner>(own[f])) + "'";
+  }
+  return InvalidArgumentError("of the same step, " + found +
+                              "; all hosts must run the same program");
+}
+
 Status Questions::Refuse(int64_t from, const std::string& problem) const {
   return InvalidArgumentError(exchange_->Describe(from) + " asks for " + problem);
 }
 
 int64_t Questions::IdBytes(size_t t) const {
   return whole_.tables[t].rows <= std::numeric_limits<int32_t>::max() ? 4 : 8;
-}
-
-// Of what hosts must have alike for their messages to fit.
-int64_t Questions::Fingerprint() const {
-  uint64_t sum = 14695981039346656037u;
-  const auto add = [&sum](uint64_t value) { sum = (sum ^ value) * 1099511628211u; };
-  add(whole_.shard_by_remainder);
-  for (const TableConfig& table : whole_.tables) {
-    for (const char c : table.name) add(static_cast<unsigned char>(c));
-    add(static_cast<uint64_t>(table.rows));
-    add(static_cast<uint64_t>(table.dimension));
-    add(static_cast<uint64_t>(table.optimizer));
-    add(table.accumulate);
-  }
-  return static_cast<int64_t>(sum);
 }
 
 }  // namespace opwright::embedding

@@ -10,6 +10,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,9 @@ class Questions : public std::enable_shared_from_this<Questions> {
   Questions(std::shared_ptr<Exchange> exchange, const Configuration& whole,
             const Configuration& own, const std::vector<Owners>& owners);
 
+  // Waits for all hosts, the first time, and compares their configurations with this one.
+  Status Agree() const;
+
   // Begins to ask for what a batch needs. Throws std::bad_alloc, and then has asked for
   // nothing: Refuse takes the batch's place, or hosts would go on with batches that are not the
   // same.
@@ -151,8 +155,8 @@ class Questions : public std::enable_shared_from_this<Questions> {
   Status SwapIds(const SharedBatch& batch, std::vector<Asks>* asked) const;
   Status Check(int64_t from, const Asks& asks, size_t table) const;
   Status Refuse(int64_t from, const std::string& problem) const;
+  Status CompareCombiners(const SharedBatch& batch) const;
   int64_t IdBytes(size_t table) const;
-  int64_t Fingerprint() const;
 
   const std::shared_ptr<Exchange> exchange_;
   const Configuration whole_, own_;
@@ -162,6 +166,8 @@ class Questions : public std::enable_shared_from_this<Questions> {
   bool working_ = false;
   int64_t next_ = 0;
   Status broken_;
+  mutable std::mutex agreement_mutex_;
+  mutable std::optional<Status> agreement_;
 };
 
 }  // namespace opwright::embedding

@@ -82,6 +82,7 @@ class HostsStore : public TableStore {
         (rows.step == own.step || rows.count == 1)) {
       return local_->Read(exec, table, slot, {own.count, 0, 1}, to);
     }
+    OPWRIGHT_RETURN_IF_ERROR(questions_->Agree());
     const int64_t dimension = ItemOf(whole_->tables, table).dimension;
     const int64_t bytes = dimension * static_cast<int64_t>(sizeof(float));
     const int64_t part = RowsInPart(dimension);

@@ -84,14 +84,18 @@ void StepsAreThoseOfOneHost(uint64_t seed) {
   auto outputs = gradients;
   std::vector<std::vector<bool>> ahead(kSteps);
   for (size_t step = 0; step < kSteps; ++step) {
+    std::vector<Combiner> combiners;  // By feature; all hosts have the same.
+    for (size_t f = 0; f < configuration.features.size(); ++f) {
+      combiners.push_back(static_cast<Combiner>(random.Below(3)));
+    }
     for (size_t h = 0; h < all; ++h) {
       Batch batch;
       batch.mode = Mode::kTraining;
       for (size_t f = 0; f < configuration.features.size(); ++f) {
         const FeatureConfig& feature = configuration.features[f];
         AddBags(configuration, static_cast<int64_t>(f),
-                DrawInput(random, configuration, static_cast<int64_t>(f)),
-                static_cast<Combiner>(random.Below(3)), &batch);
+                DrawInput(random, configuration, static_cast<int64_t>(f)), combiners[f],
+                &batch);
         const size_t size = static_cast<size_t>(
             feature.samples() *
             configuration.tables[static_cast<size_t>(feature.table)].dimension);

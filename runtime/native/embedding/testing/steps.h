@@ -104,6 +104,7 @@ inline Batch Clone(const Batch& from) {
     Bags& to = made.features.back();
     to.samples = bags.samples;
     to.single = bags.single;
+    to.combiner = bags.combiner;
     to.offsets = clone(bags.offsets, bags.samples + 1);
     to.indices = clone(bags.indices, bags.count());
     to.per_sample_weights = clone(bags.per_sample_weights, bags.count());
