@@ -21,12 +21,17 @@ from opwright_runtime._internals import (
     distribute_lib,
     multi_worker_util,
 )
+from opwright_runtime.embedding.cluster_addresses import warn_of_public_addresses
 from opwright_runtime.embedding.tpu_system import TPUSystem
 
 Resolver: TypeAlias = tf.distribute.cluster_resolver.ClusterResolver
+_CALLER = 4  # Of software_strategy, seen from Host's constructor.
 _GROUPS = 1000  # Of collectives that a strategy may have; it has a few.
 # What the library counts, in its order.
-_SENT = ("counts", "ids", "rows", "gradients", "tables", "words", "messages")
+_SENT = (
+    *("counts", "ids", "rows", "gradients", "tables", "words", "configurations"),
+    "messages",
+)
 
 
 class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # type: ignore[misc]
@@ -42,6 +47,7 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
         strict: bool,
     ) -> None:
         tasks, own = _tasks(resolver)
+        warn_of_public_addresses(_addresses(resolver), _CALLER)
         branch_or_loop_graph.capture_call_time_value = _of_the_function_around
         self._strict = strict
         self._std_server_started = _Cluster.server_started
@@ -123,6 +129,13 @@ def _tasks(resolver: Resolver) -> tuple[list[str], int]:
     return tasks, multi_worker_util.id_in_cluster(spec, job, task)
 
 
+def _addresses(resolver: Resolver) -> list[str]:
+    """ "host:port" of each task that has one."""
+    spec = resolver.cluster_spec()
+    tasks = [task for job in spec.jobs for task in spec.job_tasks(job)]
+    return [address for address in tasks if address]
+
+
 def _watch_each_other(resolver: Resolver, patience: float) -> None:
     """TensorFlow's own watch over its tasks, as patient as the exchanges are."""
     current = context.context()
@@ -173,8 +186,9 @@ def embedding_bytes_sent() -> dict[str, int]:
 
     Returns:
         bytes by what they were: `counts` (of ids), `ids`, `rows`, `gradients`, and
-        `tables` for whole tables that were read, `words` for why a batch was refused;
-        and how many `messages`. All are 0 where one host has the tables.
+        `tables` for whole tables that were read, `words` for why a batch was refused,
+        `configurations` that are compared before the first step; and how many
+        `messages`. All are 0 where one host has the tables.
 
     Raises:
         NativeLibraryError: the native kernels are not built.

@@ -191,6 +191,12 @@ def software_strategy(
         resolver: of a cluster, whose tasks share the rows of tables out among them:
             each is a process that runs the program with its part of a batch, as under
             `tf.distribute.MultiWorkerMirroredStrategy`. The call waits for all of them.
+            TensorFlow's server of a task listens on all interfaces of its machine,
+            without authentication or encryption, even where the address is
+            `localhost:23411`. Anyone who reaches the port can read and change tables,
+            write files and end the training. Run hosts in a private network, behind a
+            firewall, or through a tunnel (WireGuard, ssh): SECURITY.md. A warning names
+            addresses that are neither loopback nor private.
         device: "/gpu:0" for tables and steps on the one GPU that TensorFlow sees, with
             a library that has kernels for GPUs: docs/gpu.md.
         cores: how many replicas `run` has, each a core to TPUEmbedding, with a batch of
