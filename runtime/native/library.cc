@@ -27,11 +27,11 @@ OPWRIGHT_EXPORT void opwright_embedding_begin_step() { opwright::embedding::Begi
 OPWRIGHT_EXPORT void opwright_embedding_end_step(bool failed) {
   opwright::embedding::EndStep(failed);
 }
-OPWRIGHT_EXPORT void* opwright_embedding_step_of_thread() {
+OPWRIGHT_EXPORT int64_t opwright_embedding_step_of_thread() {
   return opwright::embedding::StepOfThread();
 }
-OPWRIGHT_EXPORT void opwright_embedding_join_step(void* step) {
-  opwright::embedding::JoinStep(static_cast<opwright::embedding::ThreadStep*>(step));
+OPWRIGHT_EXPORT void opwright_embedding_join_step(int64_t step) {
+  opwright::embedding::JoinStep(step);
 }
 OPWRIGHT_EXPORT void opwright_embedding_leave_step() { opwright::embedding::LeaveStep(); }
 OPWRIGHT_EXPORT int64_t opwright_embedding_step_count() {

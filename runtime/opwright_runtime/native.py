@@ -168,8 +168,8 @@ def library() -> ctypes.CDLL:
     functions.opwright_embedding_begin_step.restype = None
     functions.opwright_embedding_end_step.argtypes = [ctypes.c_bool]
     functions.opwright_embedding_end_step.restype = None
-    functions.opwright_embedding_step_of_thread.restype = ctypes.c_void_p
-    functions.opwright_embedding_join_step.argtypes = [ctypes.c_void_p]
+    functions.opwright_embedding_step_of_thread.restype = ctypes.c_int64
+    functions.opwright_embedding_join_step.argtypes = [ctypes.c_int64]
     functions.opwright_embedding_join_step.restype = None
     functions.opwright_embedding_leave_step.restype = None
     functions.opwright_embedding_step_count.restype = ctypes.c_int64

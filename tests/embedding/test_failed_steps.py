@@ -20,6 +20,7 @@ from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import (
 )
 
 from opwright import tpu
+from opwright_runtime.embedding.steps import in_step_of_this_thread
 from support.embedding_cases import (
     Feature,
     System,
@@ -126,6 +127,23 @@ def test_ctrl_c_ends_a_receive(way: str, pressed: Press) -> None:
         load(system, [table.draw(rng) for table in system.tables])
         enqueue(system, system.draw(rng), "inference")
         assert len(receive(system, proto)) == 1
+
+
+def test_in_step_of_this_thread_after_its_step_refuses_ops() -> None:
+    """As when Ctrl-C ends a step before the threads of its replicas have begun."""
+    system = small()
+    with configured(system):
+        batch = system.draw(np.random.default_rng(0))
+        with tpu.embedding_step():
+            late = in_step_of_this_thread(lambda: enqueue(system, batch))
+        with ThreadPoolExecutor(1) as pool:
+            for _ in range(3):
+                with pytest.raises(
+                    tf.errors.FailedPreconditionError, match="has failed"
+                ):
+                    pool.submit(late).result()
+            pool.submit(enqueue, system, batch).result()  # In no step any more.
+        assert tpu.drop_embedding_batches() == 1
 
 
 def test_ctrl_c_ends_an_enqueue(pressed: Press) -> None:

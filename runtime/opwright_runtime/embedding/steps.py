@@ -67,11 +67,12 @@ def in_embedding_step() -> bool:
 def in_step_of_this_thread(fn: Callable[..., T]) -> Callable[..., T]:
     """The same function, for another thread that is waited for.
 
-    What it runs eagerly belongs to the step that the calling thread is in, if any.
+    What it runs eagerly belongs to the step that the calling thread is in, if any. Once
+    that thread has left the step, such ops are refused.
     """
     library = native.library()
     step = library.opwright_embedding_step_of_thread()
-    if step is None:
+    if not step:
         return fn
 
     def joined(*args: Any, **kwargs: Any) -> T:

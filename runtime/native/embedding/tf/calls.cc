@@ -1,6 +1,7 @@
 #include "embedding/tf/calls.h"
 
 #include <atomic>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -109,15 +110,41 @@ struct Registry {
 
 }  // namespace
 
-// A step that threads are in: one after the other.
-struct ThreadStep : std::enable_shared_from_this<ThreadStep> {
-  std::shared_ptr<Call> call = std::make_shared<Call>(/*keeps_batches=*/false);
-  std::vector<std::shared_ptr<Call>> ended;  // Functions that it ran, and left something.
-};
-
 namespace {
 
+// A step that threads are in. The one that began it may leave it while another still works.
+class ThreadStep {
+ public:
+  const std::shared_ptr<Call> call = std::make_shared<Call>(/*keeps_batches=*/false);
+
+  // Functions that it ran, and left something.
+  void Add(std::shared_ptr<Call> ended) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ended_.push_back(std::move(ended));
+  }
+  std::vector<std::shared_ptr<Call>> TakeEnded() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(ended_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Call>> ended_;
+};
+
 thread_local std::vector<std::shared_ptr<ThreadStep>> steps;
+
+// Steps that other threads may join, by number.
+struct JoinableSteps {
+  std::mutex mutex;
+  int64_t last = 0;
+  std::map<int64_t, std::weak_ptr<ThreadStep>> steps;
+
+  static JoinableSteps& Get() {
+    static JoinableSteps* const all = new JoinableSteps;  // Threads may outlive statics.
+    return *all;
+  }
+};
 
 void Tell(const CallRef& call, bool sure = true) { System::Get().CallEnded(call, sure); }
 
@@ -200,7 +227,7 @@ class RunCall : public Call, public std::enable_shared_from_this<RunCall> {
     Tell(shared_from_this(), sure);
     // A function's manager is deleted by the thread that called it.
     if (state == State::kEnded && !steps.empty() && System::Get().Holds(shared_from_this())) {
-      steps.back()->ended.push_back(shared_from_this());
+      steps.back()->Add(shared_from_this());
     }
   }
 
@@ -324,20 +351,44 @@ void EndStep(bool failed) {
   FindEndedCalls();
   step->call->End(failed ? State::kFailed : State::kEnded);
   Tell(step->call);
-  for (const auto& call : step->ended) {
+  for (const auto& call : step->TakeEnded()) {
     if (failed) {
       call->End(State::kFailed);
       Tell(call);
     } else if (!steps.empty()) {
-      steps.back()->ended.push_back(call);
+      steps.back()->Add(call);
     }
   }
-  if (!failed && !steps.empty()) steps.back()->ended.push_back(step->call);
+  if (!failed && !steps.empty()) steps.back()->Add(step->call);
 }
 
-ThreadStep* StepOfThread() { return steps.empty() ? nullptr : steps.back().get(); }
+int64_t StepOfThread() {
+  if (steps.empty()) return 0;
+  auto& joinable = JoinableSteps::Get();
+  std::lock_guard<std::mutex> lock(joinable.mutex);
+  for (auto one = joinable.steps.begin(); one != joinable.steps.end();) {
+    const std::shared_ptr<ThreadStep> step = one->second.lock();
+    if (step == steps.back()) return one->first;
+    one = step ? std::next(one) : joinable.steps.erase(one);
+  }
+  joinable.steps[++joinable.last] = steps.back();
+  return joinable.last;
+}
 
-void JoinStep(ThreadStep* step) { steps.push_back(step->shared_from_this()); }
+void JoinStep(int64_t number) {
+  auto& joinable = JoinableSteps::Get();
+  std::shared_ptr<ThreadStep> step;
+  {
+    std::lock_guard<std::mutex> lock(joinable.mutex);
+    const auto found = joinable.steps.find(number);
+    if (found != joinable.steps.end()) step = found->second.lock();
+  }
+  if (!step) {
+    step = std::make_shared<ThreadStep>();
+    step->call->End(State::kFailed);
+  }
+  steps.push_back(std::move(step));
+}
 
 void LeaveStep() {
   if (!steps.empty()) steps.pop_back();

@@ -6,6 +6,8 @@
 // aborts, whatever the reason, and one that succeeds lets go. Together they say which it was.
 #pragma once
 
+#include <cstdint>
+
 #include "embedding/call.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -27,11 +29,11 @@ void Forget(const CallRef& call);
 void BeginStep();
 void EndStep(bool failed);
 
-// The innermost step of the calling thread, null outside of one. Another thread that does a
-// part of its work joins it, while the first one waits for it.
-struct ThreadStep;
-ThreadStep* StepOfThread();
-void JoinStep(ThreadStep* step);
+// The innermost step of the calling thread by its number, 0 outside of one. Another thread that
+// does a part of its work joins it, while the first one waits for it. What it does in a step
+// that has ended is refused.
+int64_t StepOfThread();
+void JoinStep(int64_t step);
 void LeaveStep();
 
 }  // namespace opwright::embedding
