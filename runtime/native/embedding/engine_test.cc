@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "embedding/testing/scarce_memory.h"
 #include "embedding/testing/steps.h"
 
 namespace opwright::embedding {
@@ -106,17 +107,20 @@ struct Bed {
     engine = Value(Engine::Create(configuration, std::make_unique<Recorder>(told)));
   }
 
-  AnswerRef Enqueue(int64_t core, int64_t number, const CallRef& call = {},
-                    Mode mode = Mode::kTraining) {
+  Batch MakeBatch(int64_t number, Mode mode = Mode::kTraining) const {
     const int64_t ids[] = {number};
     Lookups lookups;
     lookups.ids = {ids, true, 1};
     Batch batch;
     batch.mode = mode;
     batch.features.push_back(Value(MakeBags(configuration, 0, lookups, Combiner::kSum)));
+    return batch;
+  }
+  AnswerRef Enqueue(int64_t core, int64_t number, const CallRef& call = {},
+                    Mode mode = Mode::kTraining) {
     auto answer = std::make_shared<Answer>();
     answer->ticket = engine->Enqueue(
-        &exec, core, std::move(batch),
+        &exec, core, MakeBatch(number, mode),
         [answer](Status status) {
           ++answer->times;
           answer->status = std::move(status);
@@ -297,6 +301,39 @@ TEST(Engine, BackwardOnlyIsNotLookedUp) {
   EXPECT_OK(bed.Send(1));
   bed.LogIs({"update 0+100"});
   EXPECT_OK(bed.Send(0));
+}
+
+// Memory is short for each block of the call in turn. Queues take new memory now and then only,
+// so it takes many batches to come to every place.
+TEST(Engine, EnqueueWithoutAnyOneBlockLosesNoBatch) {
+  Bed bed;
+  std::vector<int64_t> in_queue;
+  in_queue.reserve(1000);
+  int64_t number = 0;
+  while (in_queue.size() < 100) {
+    bool was_short = true;
+    for (int64_t block = 0; was_short; ++block, ++number) {
+      Batch batch = bed.MakeBatch(number);
+      const Engine::OnRoom on_room = [&in_queue, number](const Status& status) {
+        if (status.ok()) in_queue.push_back(number);
+      };
+      const ScarceMemory scarce = ScarceMemory::AtBlock(block);
+      try {
+        bed.engine->Enqueue(&bed.exec, 0, std::move(batch), on_room);
+      } catch (const std::bad_alloc&) {
+        // Before the engine had anything of it.
+      }
+      was_short = scarce.was_short();
+    }
+  }
+  EXPECT(in_queue.size() < static_cast<size_t>(Engine::kMaxQueued));
+  for (const int64_t wanted : in_queue) {
+    const AnswerRef answer = bed.Receive(0);
+    EXPECT_EQ(answer->number(), wanted);
+    EXPECT_OK(bed.Lookup(*answer));
+    EXPECT_OK(bed.Send(0));
+  }
+  EXPECT(bed.Receive(0)->waits());
 }
 
 TEST(Engine, RatesAreChecked) {
