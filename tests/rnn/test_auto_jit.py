@@ -1,4 +1,4 @@
-"""Where TensorFlow chooses what XLA compiles, training goes as it does without."""
+"""Training with automatic clustering by XLA gives the losses of training without."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def losses(flags: str) -> dict[str, list[float]]:
     return found
 
 
-def test_losses_are_those_without() -> None:
+def test_auto_jit_losses_match_those_without() -> None:
     plain = losses("")
     clustered = losses("--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit")
     assert plain.keys() == clustered.keys()
@@ -41,8 +41,8 @@ CUDNN = [name for name in opwright.op_names() if name.startswith("CudnnRNN")]
 
 
 @pytest.mark.parametrize("name", CUDNN)
-def test_nothing_is_taken_away_from_a_gpu(name: str) -> None:
-    """What XLA has a kernel for, TensorFlow may cluster, and cuDNN would not get it."""
+def test_cudnn_rnn_has_no_xla_kernel_for_gpus(name: str) -> None:
+    """TensorFlow may cluster an op with an XLA kernel, which keeps it from cuDNN."""
     tf.function(lambda x: x + 1, jit_compile=True)(1.0)  # Then all are registered.
     rows = kernel_registry.get_registered_kernels_for_op(name).kernel
     devices = {row.device_type for row in rows}

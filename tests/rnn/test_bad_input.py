@@ -13,7 +13,9 @@ from support.rnn_bad_calls import BACKWARD, FORWARD, backward, call, floats, for
 
 
 @pytest.mark.parametrize(("argument", "changes"), FORWARD)
-def test_forward(argument: str, changes: dict[str, Any]) -> None:
+def test_cudnn_rnn_v3_bad_argument_is_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         call(forward(**changes))
     assert f"{argument}: " in raised.value.message or "rank" in raised.value.message
@@ -72,7 +74,7 @@ for h, c in ((state, state), (state, [1, 2, 4]), ([1, 2, 4], state)):
     ("version", "layout"),
     [("V1", "major"), ("V2", "major"), ("V3", "major"), ("V3", "batch")],
 )
-def test_empty_states_with_a_huge_dimension(
+def test_cudnn_rnn_empty_state_with_huge_dimension_is_refused(
     version: str, layout: str, way: str
 ) -> None:
     """No shape is made of such dimensions: TensorFlow would end the process."""
@@ -81,7 +83,9 @@ def test_empty_states_with_a_huge_dimension(
 
 
 @pytest.mark.parametrize(("argument", "changes"), BACKWARD)
-def test_backward(argument: str, changes: dict[str, Any]) -> None:
+def test_cudnn_rnn_backprop_v3_bad_argument_is_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     arguments = backward()
     reserve = arguments["reserve_space"]
     for name, change in changes.items():
@@ -109,7 +113,9 @@ BIG = 2**31 - 1
         ("input_size", (1, 1, [[1]])),
     ],
 )
-def test_params_size(argument: str, sizes: tuple[Any, Any, Any]) -> None:
+def test_cudnn_rnn_params_size_bad_sizes_are_refused(
+    argument: str, sizes: tuple[Any, Any, Any]
+) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
         tf.raw_ops.CudnnRNNParamsSize(
             num_layers=sizes[0],
@@ -130,7 +136,7 @@ def test_params_size(argument: str, sizes: tuple[Any, Any, Any]) -> None:
         ("params", (1, 2, 3), 8, 55),
     ],
 )
-def test_params_to_canonical(
+def test_cudnn_rnn_params_to_canonical_bad_argument_is_refused(
     argument: str, sizes: tuple[int, int, int], count: int, size: int
 ) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
@@ -144,7 +150,7 @@ def test_params_to_canonical(
     assert f"{argument}: " in raised.value.message
 
 
-def test_canonical_to_params() -> None:
+def test_cudnn_rnn_canonical_to_params_bad_weights_are_refused() -> None:
     weights = [floats(2, 3)] * 4 + [floats(2, 2)] * 3 + [floats(3, 2)]
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"weights\[7\]: "):
         tf.raw_ops.CudnnRNNCanonicalToParams(

@@ -34,7 +34,9 @@ def masks(request: pytest.FixtureRequest) -> Masks:
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
-def test_drops_that_share_and_scales_the_rest(masks: Masks, dropout: float) -> None:
+def test_dropout_drops_its_share_and_scales_the_rest(
+    masks: Masks, dropout: float
+) -> None:
     y, dx = masks(dropout)
     kept = y != 0
     np.testing.assert_allclose(y[kept], 1 / (1 - dropout), rtol=1e-6)
@@ -46,7 +48,7 @@ def test_drops_that_share_and_scales_the_rest(masks: Masks, dropout: float) -> N
     np.testing.assert_array_equal(y, dx)
 
 
-def test_masks_change_from_call_to_call_and_with_the_seed(masks: Masks) -> None:
+def test_dropout_masks_change_with_call_and_seed(masks: Masks) -> None:
     draws = [masks(0.5)[0], masks(0.5)[0], masks(0.5, 1)[0], masks(0.5, 0, 1)[0]]
     for i, one in enumerate(draws):
         for other in draws[:i]:
@@ -54,14 +56,14 @@ def test_masks_change_from_call_to_call_and_with_the_seed(masks: Masks) -> None:
             assert 0.45 < same < 0.55
 
 
-def test_masks_are_those_of_the_seed_and_the_count_of_calls() -> None:
-    """So two nodes of equal seeds drop the same, call by call, replicas too."""
+def test_dropout_masks_of_equal_seeds_are_equal_call_by_call() -> None:
+    """Two nodes of equal seeds, such as replicas, have equal masks in each call."""
 
     def pair(seed: int) -> Callable[[], list[Any]]:
-        def both() -> list[tf.Tensor]:
+        def draw_both() -> list[tf.Tensor]:
             return [run(0.5, 0, other, tf.float32)[0] for other in (0, seed)]
 
-        step = tf.function(both, autograph=False)
+        step = tf.function(draw_both, autograph=False)
         return lambda: [y.numpy() for y in step()]
 
     equal, apart = pair(0), pair(1)
@@ -89,13 +91,13 @@ for compiled in (False, True):
 
 
 @pytest.mark.parametrize("value", ["1", "true"])
-def test_reset_of_the_generator_makes_calls_equal(value: str) -> None:
-    """TensorFlow's variable for its kernels for GPUs."""
+def test_dropout_reset_of_generator_makes_calls_equal(value: str) -> None:
+    """The environment variable is the one of TensorFlow's GPU kernels."""
     done = run_code(RESET, TF_CUDNN_RESET_RND_GEN_STATE=value)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_all_or_nothing(masks: Masks) -> None:
+def test_dropout_rates_0_and_1_keep_and_drop_all(masks: Masks) -> None:
     for dropout, value in ((0.0, 1.0), (1.0, 0.0)):
         y, dx = masks(dropout)
         assert (y == value).all()
@@ -103,8 +105,10 @@ def test_all_or_nothing(masks: Masks) -> None:
 
 
 @pytest.mark.parametrize("dtype", [tf.half, tf.bfloat16, tf.float64])
-def test_backward_finds_the_masks_in_every_dtype(masks: Masks, dtype: tf.DType) -> None:
-    """What tells them apart goes through a tensor of the dtype."""
+def test_dropout_backward_has_forward_masks_in_every_dtype(
+    masks: Masks, dtype: tf.DType
+) -> None:
+    """The number of a mask passes through a tensor of the dtype."""
     for _ in range(3):
         y, dx = masks(0.5, dtype=dtype)
         assert 0.45 < (y != 0).mean() < 0.55

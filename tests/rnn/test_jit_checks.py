@@ -54,12 +54,12 @@ KERAS = {
 }
 
 
-def of_forward(lengths: Any) -> Any:
+def forward_call(lengths: Any) -> Any:
     return call({**FORWARD, "sequence_lengths": lengths})[:3]
 
 
-def of_backward(lengths: Any) -> Any:
-    """Of the outputs and the reserve of a call with the right lengths."""
+def backward_call(lengths: Any) -> Any:
+    """The backward op, with outputs and reserve of a call with right lengths."""
     given = {**FORWARD, "sequence_lengths": tf.constant(RIGHT)}
     output, output_h, output_c, reserve, host = call(given)
     return tf.raw_ops.CudnnRNNBackpropV3(
@@ -75,16 +75,16 @@ def of_backward(lengths: Any) -> Any:
     )
 
 
-def of_keras(lengths: Any) -> Any:
+def keras_call(lengths: Any) -> Any:
     op = opwright.native.ops().opwright_keras_rnn
     return op(**KERAS, sequence_lengths=lengths, rnn_mode="lstm")
 
 
-LENGTHS = [of_forward, of_backward, of_keras]
+LENGTHS = [forward_call, backward_call, keras_call]
 
 
 @pytest.mark.parametrize("function", LENGTHS)
-def test_lengths_out_of_range_in_a_constant_are_refused(
+def test_jit_compile_constant_lengths_out_of_range_are_refused(
     function: Callable[[Any], Any],
 ) -> None:
     for wrong in WRONG:
@@ -94,7 +94,7 @@ def test_lengths_out_of_range_in_a_constant_are_refused(
 
 
 @pytest.mark.parametrize("function", LENGTHS)
-def test_lengths_out_of_range_in_a_tensor_are_cut_by_xla(
+def test_jit_compile_tensor_lengths_out_of_range_are_clipped(
     function: Callable[[Any], Any],
 ) -> None:
     with pytest.raises(REFUSED, match="sequence_lengths: each must lie"):
@@ -105,7 +105,9 @@ def test_lengths_out_of_range_in_a_tensor_are_cut_by_xla(
 
 @pytest.mark.parametrize("version", ["", "V2", "V3"])
 @pytest.mark.parametrize("other", ["zeros", "dropout", "seed"])
-def test_reserve_of_another_call_is_read_by_xla(version: str, other: str) -> None:
+def test_jit_compile_reserve_of_other_call_is_not_refused(
+    version: str, other: str
+) -> None:
     given = dict(FORWARD)
     if version != "V3":
         del given["sequence_lengths"]
@@ -153,16 +155,16 @@ SIZES: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("argument", ["num_layers", "num_units", "input_size"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_sizes_that_are_not_positive_are_refused(
+def test_jit_compile_nonpositive_sizes_are_refused(
     name: str, argument: str, compiled: bool
 ) -> None:
     sizes = {"num_layers": 1, "num_units": 2, "input_size": 2, argument: 0}
 
-    def of_sizes(*given: Any) -> Any:
+    def call_with_sizes(*given: Any) -> Any:
         return SIZES[name](**dict(zip(sizes, given, strict=True)))
 
     with pytest.raises(REFUSED, match=f"{argument}: "):
-        run(of_sizes, *sizes.values(), compiled=compiled)
+        run(call_with_sizes, *sizes.values(), compiled=compiled)
 
 
 def asserted(x: Any) -> Any:
@@ -203,14 +205,14 @@ OF_TENSORFLOW: dict[str, list[tuple[Callable[..., Any], list[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", OF_TENSORFLOW)
-def test_checks_of_tensorflow_that_xla_drops(name: str) -> None:
+def test_jit_compile_drops_checks_of_tensorflow(name: str) -> None:
     for function, given, wanted in OF_TENSORFLOW[name]:
         with pytest.raises(REFUSED):
             run(function, *given, compiled=False)
         np.testing.assert_array_equal(run(function, *given, compiled=True), [wanted])
 
 
-def test_tables_have_the_rows_that_are_tested() -> None:
+def test_rnn_page_jit_tables_have_the_tested_rows() -> None:
     ours = [
         "CudnnRNNV3, CudnnRNNBackpropV3, OpwrightKerasRNN",
         "the same",
@@ -220,7 +222,7 @@ def test_tables_have_the_rows_that_are_tested() -> None:
     assert [row.split(" | ")[0] for row in ROWS] == [*ours, *OF_TENSORFLOW]
 
 
-def test_every_op_of_ours_that_xla_compiles_has_a_row() -> None:
+def test_rnn_page_jit_tables_have_every_op_with_xla_kernel() -> None:
     """CudnnRNN and V2 have no lengths; a second version has the first one's checks."""
     known = {"CudnnRNN", "CudnnRNNV2", "CudnnRNNBackpropV2", "CudnnRNNBackpropV3"}
     known |= {"CudnnRNNCanonicalToParamsV2", "CudnnRNNParamsToCanonicalV2"}
@@ -233,6 +235,6 @@ def test_every_op_of_ours_that_xla_compiles_has_a_row() -> None:
     assert compiled - known == named - known - {"OpwrightKerasRNN"}
 
 
-def test_backward_of_the_right_call_is_taken() -> None:
-    """What the tests above change is right before."""
+def test_cudnn_rnn_backprop_v3_right_call_is_accepted() -> None:
+    """The tests above change one argument of this call."""
     tf.raw_ops.CudnnRNNBackpropV3(**backward())

@@ -40,15 +40,15 @@ GIVEN: dict[str, Any] = {
     "unroll": True,
     "reset_after": False,
     "use_cudnn": False,
-    # What Keras takes by `**kwargs`.
+    # Keras takes these in `**kwargs`.
     "implementation": 1,
     "zero_output_for_mask": True,
     "name": "mine",
     "trainable": False,
     "dtype": "float64",
 }
-#: Of a layer, or of its cell.
-ELSEWHERE = {"seed", "implementation"}
+#: Attributes of the cell; the others are attributes of the layer.
+OF_CELL = {"seed", "implementation"}
 
 
 def arguments(kind: str) -> set[str]:
@@ -61,7 +61,7 @@ def arguments(kind: str) -> set[str]:
 CASES = [(kind, name) for kind in KINDS for name in GIVEN if name in arguments(kind)]
 
 
-def test_arguments_of_every_layer_are_known() -> None:
+def test_given_arguments_are_those_of_the_layers() -> None:
     assert set().union(*map(arguments, KINDS)) == GIVEN.keys()
 
 
@@ -73,7 +73,7 @@ def made(kind: str, name: str) -> Any:
 def value(layer: Any, name: str) -> Any:
     if name == "dtype":
         return layer.dtype_policy.name
-    found = getattr(layer.cell if name in ELSEWHERE else layer, name)
+    found = getattr(layer.cell if name in OF_CELL else layer, name)
     return type(found) if "regularizer" in name or "constraint" in name else found
 
 

@@ -1,4 +1,4 @@
-"""opwright.keras: what leaves TensorFlow has none of opwright's own nodes."""
+"""opwright.keras: exports to other formats have none of opwright's own nodes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ GRAPHS: list[tf.Graph] = []
 
 
 @pytest.fixture(autouse=True)
-def of_any_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the kernels also where Keras's loop is faster, which small tests are."""
+def kernels_for_any_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uses the kernels also for few steps, where Keras's loop is faster."""
     monkeypatch.setattr(keras_layers, "_FREE_STEPS", -(10**9))
     GRAPHS.clear()
 
@@ -88,7 +88,7 @@ def formats() -> list[str]:
     return re.findall(r"'(\w+)'", str(raised.value))
 
 
-def test_export_has_no_format_that_is_not_looked_at() -> None:
+def test_export_formats_are_all_tested() -> None:
     assert set(formats()) <= SUFFIXES.keys() | {"tf_saved_model"}
 
 
@@ -148,7 +148,7 @@ def test_export_of_a_saved_model_keeps_the_kernels(
     np.testing.assert_allclose(loaded.serve(X), model(X), 0, 1e-5)
 
 
-def test_functions_keep_the_kernels_after_an_export() -> None:
+def test_tf_function_after_an_export_keeps_the_kernels() -> None:
     model = make()
     tf.lite.TFLiteConverter.from_keras_model(model).convert()
     GRAPHS.clear()
@@ -165,7 +165,7 @@ def test_concrete_function_for_tflite_keeps_the_kernels_and_is_refused() -> None
 
 @pytest.mark.parametrize("way", ["layers of Keras", "use_cudnn"])
 def test_saved_model_converts_after_the_remedy(way: str, tmp_path: Path) -> None:
-    """A converter that gets a SavedModel meets our nodes: docs/rnn.md has remedies."""
+    """A converter refuses our nodes in a SavedModel; docs/rnn.md has two remedies."""
 
     def convert(model: Any, name: str) -> Any:
         archived(model, str(tmp_path / name))

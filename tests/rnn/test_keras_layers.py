@@ -1,4 +1,4 @@
-"""opwright.keras: what Keras's own layers compute, from the same arguments."""
+"""opwright.keras computes the same as Keras's layers with the same arguments."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from support.places import environment
 from support.processes import run_code
 
 KINDS = ("LSTM", "GRU", "SimpleRNN")
-# A step of each kind is hidden, or none, or all.
+# Rows without, with some, and with only masked steps.
 MASK = np.array(
     [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]], bool
 )
 
 
-# What a call is, in training or not.
+# By `training`: the op of a call.
 KERNELS = {False: "OpwrightKerasRNN", True: "CudnnRNNV3"}
 
 FREE_STEPS = keras_layers._FREE_STEPS
 
 
 @pytest.fixture(autouse=True, scope="module")
-def of_any_steps() -> Iterator[None]:
-    """On the kernels also where Keras's loop is faster, which small tests are."""
+def kernels_for_any_steps() -> Iterator[None]:
+    """Uses the kernels also for few steps, where Keras's loop is faster."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keras_layers, "_FREE_STEPS", -(10**9))
         yield
@@ -135,7 +135,7 @@ def test_same_numbers(kind: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_functions(kind: str, jit_compile: bool) -> None:
+def test_keras_layers_in_tf_function_match_keras(kind: str, jit_compile: bool) -> None:
     made = pair(
         kind, 2, units=3, return_sequences=True, return_state=True, go_backwards=True
     )
@@ -161,7 +161,7 @@ MODES = {
 @pytest.mark.parametrize(
     ("kind", "arguments"), [(kind, one) for kind in KINDS for one in MODES[kind]]
 )
-def test_on_the_kernels(kind: str, arguments: dict[str, Any]) -> None:
+def test_keras_layers_run_on_the_kernels(kind: str, arguments: dict[str, Any]) -> None:
     layer = getattr(opwright.keras, kind)(3, **arguments)
     for training in (False, True):
         ops = ops_of(layer, training=training)
@@ -180,7 +180,7 @@ def test_on_the_kernels(kind: str, arguments: dict[str, Any]) -> None:
         (1024, 16, [False]),
     ],
 )
-def test_few_steps_are_left_to_keras(
+def test_keras_lstm_few_steps_run_in_the_loop_of_keras(
     units: int, steps: int | None, ways: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keras_layers, "_FREE_STEPS", FREE_STEPS)
@@ -222,7 +222,9 @@ LACKING = {
 @pytest.mark.parametrize(
     ("kind", "arguments"), [(kind, one) for kind in KINDS for one in LACKING[kind]]
 )
-def test_what_the_kernels_lack(kind: str, arguments: dict[str, Any]) -> None:
+def test_keras_layers_unsupported_arguments_run_in_the_loop_of_keras(
+    kind: str, arguments: dict[str, Any]
+) -> None:
     theirs, ours = pair(kind, 2, units=3, seed=1, **arguments)
     assert KERNELS[False] not in ops_of(ours)
     x = tf.random.normal([len(MASK), MASK.shape[1], 2])
@@ -231,7 +233,7 @@ def test_what_the_kernels_lack(kind: str, arguments: dict[str, Any]) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_cell_of_somebody_else() -> None:
+def test_keras_lstm_custom_cell_runs_in_the_loop_of_keras() -> None:
     class Doubled(keras.layers.LSTMCell):
         def call(self, *given: Any, **named: Any) -> Any:
             output, states = super().call(*given, **named)
@@ -243,8 +245,8 @@ def test_a_cell_of_somebody_else() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_odd_calls(kind: str) -> None:
-    """Each gives what Keras gives."""
+def test_keras_layers_unusual_calls_match_keras(kind: str) -> None:
+    """Outputs and refusals are the same as Keras's."""
     theirs, ours = pair(kind, 2, units=3)
     x = tf.random.normal([len(MASK), MASK.shape[1], 2])
     one = tf.random.normal([1, 3])
@@ -277,7 +279,7 @@ def test_odd_calls(kind: str) -> None:
                 layer(inputs, **call)
 
 
-def test_what_a_mask_hides_is_not_read() -> None:
+def test_keras_lstm_masked_steps_are_not_read() -> None:
     layer = opwright.keras.LSTM(3, return_sequences=True)
     x = tf.random.normal([len(MASK), MASK.shape[1], 2])
     layer(x)
@@ -291,7 +293,7 @@ def test_what_a_mask_hides_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dropout(kind: str) -> None:
+def test_keras_layers_dropout_matches_keras(kind: str) -> None:
     x = tf.ones([4, 6, 8])
 
     def run(layer: Any) -> Any:
@@ -302,7 +304,7 @@ def test_dropout(kind: str) -> None:
     np.testing.assert_allclose(first, run(theirs), 0, 1e-5)
     assert np.abs(run(ours) - first).max() > 1e-3  # Masks change from call to call.
     assert_same([ours(x)], [theirs(x)])
-    # Nobody shares masks who was not asked to.
+    # Layers without a seed have masks of their own.
     same = [getattr(opwright.keras, kind)(3, dropout=0.5) for _ in range(2)]
     for layer in same:
         layer.build(x.shape)
@@ -312,7 +314,7 @@ def test_dropout(kind: str) -> None:
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_small_floats(kind: str, policy: str) -> None:
+def test_keras_layers_small_floats_match_keras(kind: str, policy: str) -> None:
     arguments = {"units": 3, "return_sequences": True, "return_state": True}
     theirs, ours = pair(kind, 2, dtype=policy, **arguments)
     assert KERNELS[False] in ops_of(ours)
@@ -326,7 +328,9 @@ def test_small_floats(kind: str, policy: str) -> None:
 
 @pytest.mark.parametrize("merge_mode", ["concat", "sum", None])
 @pytest.mark.parametrize("kind", KINDS)
-def test_bidirectional(kind: str, merge_mode: str | None) -> None:
+def test_keras_layers_bidirectional_match_keras(
+    kind: str, merge_mode: str | None
+) -> None:
     made = [
         keras.layers.Bidirectional(layer, merge_mode=merge_mode)
         for layer in pair(kind, 2, units=3, return_sequences=True)
@@ -340,7 +344,7 @@ def test_bidirectional(kind: str, merge_mode: str | None) -> None:
     assert_same(found, wanted)
 
 
-def test_stateful() -> None:
+def test_keras_gru_stateful_matches_keras() -> None:
     x = tf.random.normal([len(MASK), 4, 2])
     theirs, ours = pair("GRU", 2, units=3, stateful=True)
     for _ in range(3):
@@ -355,7 +359,7 @@ def test_stateful() -> None:
 
 
 def classifier(of: Any, *, dropout: float = 0.0, both: bool = True) -> Any:
-    """Words to classes: a mask, both directions, dropout."""
+    """A text classifier with a mask, both directions and dropout."""
     keras.utils.set_random_seed(0)
     lstm = keras.layers.Bidirectional(of.LSTM(5, return_sequences=True))
     return keras.Sequential(
@@ -375,7 +379,7 @@ def words(rng: np.random.Generator) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("compiled", ["run_eagerly", "jit_compile", ""])
-def test_fit(compiled: str) -> None:
+def test_keras_layers_fit_matches_keras(compiled: str) -> None:
     x, labels = words(np.random.default_rng(0))
     # XLA compiles for each shape, and takes long.
     jit_compile = compiled == "jit_compile"
@@ -396,7 +400,7 @@ def test_fit(compiled: str) -> None:
         np.testing.assert_allclose(found, wanted, 0, 1e-4)
 
 
-def test_encoder_and_decoder() -> None:
+def test_keras_layers_encoder_and_decoder_match_keras() -> None:
     """The functional API: states and masks are symbolic."""
 
     def make(of: Any) -> Any:
@@ -420,7 +424,7 @@ def test_encoder_and_decoder() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_configurations(kind: str) -> None:
+def test_keras_layers_get_config_matches_keras(kind: str) -> None:
     arguments = {"units": 3, "dropout": 0.2, "return_sequences": True, "name": "rnn"}
     made = [getattr(of, kind)(**arguments) for of in (keras.layers, opwright.keras)]
     assert made[1].get_config() == made[0].get_config()
@@ -432,7 +436,7 @@ def test_configurations(kind: str) -> None:
     assert params_from_keras(pair(kind, 2, units=3)[1]).num_units == 3
 
 
-def test_files(tmp_path: Path) -> None:
+def test_keras_layers_saved_files_load_with_keras(tmp_path: Path) -> None:
     x, _ = words(np.random.default_rng(0))
     theirs, ours = classifier(keras.layers), classifier(opwright.keras)
     wanted = theirs.predict(x, verbose=0)
@@ -451,7 +455,7 @@ def test_files(tmp_path: Path) -> None:
             model.load_weights(tmp_path / f"{other}.{end}")
             np.testing.assert_allclose(model.predict(x, verbose=0), wanted, 0, 1e-5)
 
-    # With Keras's layers, where opwright is not even installed.
+    # With Keras's layers, in a process without opwright.
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "wanted.npy", wanted)
     done = run_code(f"""
@@ -466,7 +470,7 @@ assert not any(name.startswith("opwright") for name in sys.modules)
     assert done.returncode == 0, done.stderr
 
 
-def test_export(tmp_path: Path) -> None:
+def test_keras_layers_export_matches_predict(tmp_path: Path) -> None:
     x, _ = words(np.random.default_rng(0))
     model = classifier(opwright.keras)
     wanted = model.predict(x, verbose=0)
@@ -504,7 +508,9 @@ print(said[0])
         ),
     ],
 )
-def test_without_the_kernels(changes: dict[str, str], words: str) -> None:
+def test_keras_layers_without_kernels_warn_and_run_those_of_keras(
+    changes: dict[str, str], words: str
+) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT],
         env=environment(**changes),
@@ -517,7 +523,7 @@ def test_without_the_kernels(changes: dict[str, str], words: str) -> None:
     assert re.search(words, done.stdout), done.stdout
 
 
-def test_keras_is_imported_when_it_is_named() -> None:
+def test_opwright_keras_is_imported_at_first_use() -> None:
     program = """
 import sys
 import opwright

@@ -1,4 +1,4 @@
-"""OpwrightKerasRNN: what opwright.keras runs in inference, of Keras's weights."""
+"""OpwrightKerasRNN: the op that opwright.keras runs in inference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 
 
 def operands(mode: str = "lstm", biases: int = 1, **changes: Any) -> dict[str, Any]:
-    """A good call, but for what is changed."""
+    """The arguments of a good call, with changes."""
     rng = np.random.default_rng(0)
     rows = GATES[mode] * UNITS
     shapes = {
@@ -64,13 +64,13 @@ def call(**given: Any) -> Any:
         ("sequence_lengths", {"sequence_lengths": [TIME, TIME + 1, 2]}),
     ],
 )
-def test_bad_calls_are_refused(
+def test_keras_rnn_op_bad_argument_is_refused(
     argument: str, changes: dict[str, Any], compiled: bool
 ) -> None:
     given = operands(**changes)
     mode, lengths = given.pop("rnn_mode"), given.pop("sequence_lengths")
 
-    # Lengths that are constants: a program cannot refuse what it learns as it runs.
+    # Lengths are constants: a compiled program does not check values at run time.
     @tf.function(jit_compile=compiled, autograph=False)
     def run(**given: Any) -> Any:
         return call(**given, sequence_lengths=lengths, rnn_mode=mode)
@@ -78,7 +78,7 @@ def test_bad_calls_are_refused(
     tensors = {name: tf.constant(value) for name, value in given.items()}
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError)) as raised:
         run(**tensors)
-    # Ranks are TensorFlow's own to refuse, as it infers shapes.
+    # TensorFlow's shape inference refuses wrong ranks itself.
     assert f"{argument}: " in str(raised.value) or "must be rank" in str(raised.value)
     if not compiled:
         with pytest.raises(tf.errors.InvalidArgumentError, match=f"{argument}: "):
@@ -88,7 +88,9 @@ def test_bad_calls_are_refused(
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("biases", [0, 1, 2])
 @pytest.mark.parametrize("mode", GATES)
-def test_compiled_as_not_compiled(mode: str, biases: int, dtype: str) -> None:
+def test_keras_rnn_op_jit_compile_matches_eager(
+    mode: str, biases: int, dtype: str
+) -> None:
     given = operands(mode, biases, sequence_lengths=[TIME, 2, 0])
     rnn_mode, lengths = given.pop("rnn_mode"), given.pop("sequence_lengths")
     tensors = {name: tf.cast(value, dtype) for name, value in given.items()}
@@ -105,7 +107,7 @@ def test_compiled_as_not_compiled(mode: str, biases: int, dtype: str) -> None:
         )
 
 
-def test_an_empty_batch() -> None:
+def test_keras_rnn_op_empty_batch_gives_empty_outputs() -> None:
     given = operands()
     given |= {name: given[name][:0] for name in ("input", "input_h", "input_c")}
     given["sequence_lengths"] = tf.zeros([0], tf.int32)
@@ -119,8 +121,10 @@ def test_an_empty_batch() -> None:
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "SimpleRNN"])
-def test_every_change_of_a_weight_is_noticed(kind: str, tmp_path: Path) -> None:
-    """Eagerly, in a function, in what was saved; in place and anew."""
+def test_keras_layers_with_changed_weights_match_keras(
+    kind: str, tmp_path: Path
+) -> None:
+    """Eagerly, in a function and in a SavedModel, after assign and assign_add."""
     ours, theirs = (getattr(of, kind)(UNITS) for of in (opwright.keras, keras.layers))
     x = tf.random.normal([BATCH, TIME, SIZE])
     for layer in (ours, theirs):

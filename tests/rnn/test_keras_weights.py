@@ -1,4 +1,4 @@
-"""Keras's layers and the op with the same weights: the same numbers, either way."""
+"""params_from_keras and params_to_keras: the op matches Keras with equal weights."""
 
 from __future__ import annotations
 
@@ -168,8 +168,8 @@ def compare(stack: Stack, seed: int, ragged: bool) -> None:
         assert error(got, np.asarray(wanted)) <= tolerance
     assert error(found[2], np.asarray(dx)) <= tolerance
 
-    # Keras's gradients, packed as if they were weights. One bias has the gradient that
-    # both of the op's have; what Keras has no bias for, it has no gradient of.
+    # Keras's gradients, packed as if they were weights. The one bias of Keras has the
+    # gradient of each of the op's two. Without a bias, Keras has no such gradient.
     values = [np.array(w) for w in weights(layers)]
     for layer in layers:
         count = len(layer.get_weights())
@@ -198,14 +198,16 @@ def compare(stack: Stack, seed: int, ragged: bool) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(st.data())
-def test_same_numbers(mode: str, library: str, data: st.DataObject) -> None:
+def test_params_from_keras_match_outputs_and_gradients_of_keras(
+    mode: str, library: str, data: st.DataObject
+) -> None:
     stack = data.draw(stacks(mode, library))
     compare(stack, data.draw(st.integers(0, 2**31)), data.draw(st.booleans()))
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_params_of_the_op_s_own(mode: str) -> None:
-    """Any params there are: two different biases in each cell."""
+def test_params_to_keras_with_two_biases_match_the_op(mode: str) -> None:
+    """The params have two different biases in each cell, unlike those of Keras."""
     rng = np.random.default_rng(0)
     stack = Stack(mode, layers=2, units=4, input_size=3, bidirectional=True)
     sizes = cudnn_rnn_params_size(2, 4, 3, tf.float64, tf.int32, **stack.options)
@@ -223,7 +225,7 @@ def test_params_of_the_op_s_own(mode: str) -> None:
     assert error(found[2], wanted[2].numpy()) <= 1e-12
 
 
-def test_one_layer_needs_no_list() -> None:
+def test_params_from_keras_single_layer_is_accepted() -> None:
     layer = keras.layers.LSTM(3)
     layer.build((None, None, 2))
     packed = params_from_keras(layer)
@@ -235,7 +237,7 @@ def test_one_layer_needs_no_list() -> None:
     )
 
 
-def test_small_floats_go_into_larger_ones() -> None:
+def test_params_to_keras_small_floats_are_widened() -> None:
     layer = keras.layers.GRU(3)
     layer.build((None, None, 2))
     packed = params_from_keras(layer).params
@@ -245,8 +247,8 @@ def test_small_floats_go_into_larger_ones() -> None:
         np.testing.assert_array_equal(params_from_keras(layer).params, rounded)
 
 
-def test_the_import_leaves_keras_alone() -> None:
-    """TensorFlow imports some of Keras; opwright no more."""
+def test_opwright_import_adds_no_module_of_keras() -> None:
+    """TensorFlow imports some of Keras; opwright imports no more of it."""
     program = """
 import sys, tensorflow
 before = {name for name in sys.modules if "keras" in name}
@@ -314,7 +316,9 @@ REFUSED: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("argument", "given", "words"), REFUSED)
-def test_refused_layers(argument: str, given: Any, words: str) -> None:
+def test_params_from_and_to_keras_unsupported_layers_are_refused(
+    argument: str, given: Any, words: str
+) -> None:
     for call in (
         lambda: params_from_keras(given),
         lambda: params_to_keras(np.zeros(84, np.float32), given),
@@ -340,7 +344,7 @@ def test_params_from_keras_not_built_says_what_to_call() -> None:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_params_from_keras_of_an_unbuilt_wrapper_is_refused(library: str) -> None:
-    """What the wrapper makes when it is built need not be what its layers have."""
+    """When it is built, the wrapper may replace the weights of its layers."""
     both = Stack(bidirectional=True, library=library).make(build=False)[0]
     for layer in (both.forward_layer, both.backward_layer):
         built(layer)
@@ -363,7 +367,7 @@ def test_params_to_keras_of_an_unbuilt_wrapper_builds_it(
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_built_for_other_inputs() -> None:
+def test_params_from_and_to_keras_other_input_size_is_refused() -> None:
     pair = [built(layers.GRU(3, return_sequences=True)), built(layers.GRU(3))]
     words = r"layers\[1\] must be built for size 3, not built for inputs of size 2"
     with pytest.raises(OpError, match=words):
@@ -372,7 +376,7 @@ def test_built_for_other_inputs() -> None:
         params_to_keras(np.zeros(63 + 72, np.float32), pair)
 
 
-def test_mixed_dtypes() -> None:
+def test_params_from_keras_mixed_dtypes_are_refused() -> None:
     pair = [
         built(layers.LSTM(3, return_sequences=True, dtype="float64")),
         built(layers.LSTM(3), 3),
@@ -390,7 +394,7 @@ def test_mixed_dtypes() -> None:
         (np.zeros(84, np.int64), "float32, which layers has, not int64"),
     ],
 )
-def test_refused_params(params: Any, words: str) -> None:
+def test_params_to_keras_bad_params_are_refused(params: Any, words: str) -> None:
     layer = built(layers.LSTM(3))
     before = layer.get_weights()
     with pytest.raises(OpError, match=words) as raised:
@@ -400,7 +404,7 @@ def test_refused_params(params: Any, words: str) -> None:
         np.testing.assert_array_equal(now, then)
 
 
-def test_params_of_other_sizes() -> None:
+def test_params_to_keras_params_of_other_sizes_are_refused() -> None:
     """A vector's length alone may fit layers that it was not packed from."""
     packed = params_from_keras(built(layers.LSTM(16), 4))
     same_length = layers.LSTM(8)  # 4 * 16 * (4 + 18) == 4 * 8 * (34 + 10)
@@ -420,7 +424,7 @@ def test_params_of_other_sizes() -> None:
             params_to_keras(packed, other)
 
 
-def test_packed_params_go_in_as_they_are() -> None:
+def test_cudnn_rnn_v3_packed_params_are_accepted() -> None:
     layer = built(layers.Bidirectional(layers.GRU(3)))
     packed = params_from_keras(layer)
     assert packed.options == {"rnn_mode": "gru", "direction": "bidirectional"}
@@ -445,7 +449,7 @@ def test_packed_params_go_in_as_they_are() -> None:
     np.testing.assert_array_equal(np.asarray(packed, np.float64), packed.params)
 
 
-def test_biases_for_a_layer_without() -> None:
+def test_params_to_keras_biases_without_use_bias_are_refused() -> None:
     pair = [
         built(layers.LSTM(3, return_sequences=True)),
         built(layers.LSTM(3, use_bias=False), 3),

@@ -1,4 +1,4 @@
-"""Layers that were made for cuDNN train on the CPU, and what they saved runs there."""
+"""Layers of CuDNNLSTM and CuDNNGRU train on the CPU, and their saved models run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHECKS = {
 }
 
 
-def said(done: Done) -> str:
+def output_of(done: Done) -> str:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
@@ -47,9 +47,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def outcomes(folder: Path) -> dict[str, str]:
-    """What the program printed, by mode; each runs once."""
+    """The output of the program, by mode; each mode runs once."""
     return {
-        mode: said(run_program("legacy_layers", mode, folder, afresh=True))
+        mode: output_of(run_program("legacy_layers", mode, folder, afresh=True))
         for mode in CHECKS
     }
 
@@ -58,18 +58,20 @@ def outcomes(folder: Path) -> dict[str, str]:
     ("mode", "check"),
     [(mode, name) for mode, names in CHECKS.items() for name in names],
 )
-def test_layers(mode: str, check: str, outcomes: dict[str, str]) -> None:
+def test_cudnn_layers_check_passes(
+    mode: str, check: str, outcomes: dict[str, str]
+) -> None:
     assert re.search(rf"^{check}: passed$", outcomes[mode], re.MULTILINE), outcomes[
         mode
     ]
 
 
-def test_every_check_is_looked_at(outcomes: dict[str, str]) -> None:
+def test_cudnn_layers_checks_are_all_listed(outcomes: dict[str, str]) -> None:
     for mode, printed in outcomes.items():
         assert re.findall(r"^(\w+): (?:passed|failed)$", printed, re.M) == CHECKS[mode]
 
 
-# What serves a model need not have tf_keras, nor have heard of these layers.
+# A server of a model needs neither tf_keras nor these layers.
 SERVE = """
 import sys
 import numpy as np
@@ -122,8 +124,10 @@ else:
 """
 
 
-def test_what_they_saved_is_served(folder: Path, outcomes: dict[str, str]) -> None:
-    said(run_code(SERVE, folder))
+def test_cudnn_layers_saved_models_are_served(
+    folder: Path, outcomes: dict[str, str]
+) -> None:
+    output_of(run_code(SERVE, folder))
 
 
 SAVE = """
@@ -151,9 +155,9 @@ assert tf.keras.models.load_model(sys.argv[1])(tf.ones([2, 6, 3])).shape == (2, 
 
 def test_load_model_of_keras_3_fails_as_the_docs_say(tmp_path: Path) -> None:
     file = tmp_path / "model.h5"
-    said(run_code(SAVE, file, TF_USE_LEGACY_KERAS="1"))
+    output_of(run_code(SAVE, file, TF_USE_LEGACY_KERAS="1"))
     with pytest.raises(ValueError, match="Unknown layer: 'CuDNNLSTM'") as raised:
         keras.models.load_model(file)
     (shown,) = re.findall(r"`(Unknown layer: .*?)` from", DOC)
     assert str(raised.value).startswith(shown)
-    said(run_code(LOAD, file, TF_USE_LEGACY_KERAS="1"))
+    output_of(run_code(LOAD, file, TF_USE_LEGACY_KERAS="1"))

@@ -15,7 +15,9 @@ EVERY = [(mode, dtype) for mode in MODES for dtype in DTYPES]
 
 
 @pytest.mark.parametrize(("mode", "dtype"), EVERY)
-def test_every_combination(mode: str, dtype: tf.DType) -> None:
+def test_cudnn_rnn_every_combination_matches_reference(
+    mode: str, dtype: tf.DType
+) -> None:
     for seed, (layers, bidirectional, input_mode, time_major, lengths) in enumerate(
         product(
             (1, 2),
@@ -42,7 +44,9 @@ def test_every_combination(mode: str, dtype: tf.DType) -> None:
 
 
 @pytest.mark.parametrize(("mode", "dtype"), EVERY)
-def test_any_case(isa: str, mode: str, dtype: tf.DType) -> None:
+def test_cudnn_rnn_random_case_matches_reference(
+    isa: str, mode: str, dtype: tf.DType
+) -> None:
     @settings(
         max_examples=12,
         deadline=None,
@@ -59,7 +63,9 @@ def test_any_case(isa: str, mode: str, dtype: tf.DType) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_work_that_is_cut_up(isa: str, mode: str, bidirectional: bool) -> None:
+def test_cudnn_rnn_work_in_chunks_matches_reference(
+    isa: str, mode: str, bidirectional: bool
+) -> None:
     """Large enough for several threads and several chunks of steps."""
     check(
         Case(
@@ -79,11 +85,13 @@ def test_work_that_is_cut_up(isa: str, mode: str, bidirectional: bool) -> None:
 
 @pytest.mark.parametrize(("mode", "dtype"), EVERY)
 @pytest.mark.parametrize(("time", "batch"), [(1, 1), (2, 1), (1, 2)])
-def test_streaming(isa: str, mode: str, dtype: tf.DType, time: int, batch: int) -> None:
-    """So little work that the weights are used as they are."""
+def test_cudnn_rnn_streaming_matches_reference(
+    isa: str, mode: str, dtype: tf.DType, time: int, batch: int
+) -> None:
+    """With so little work the kernel uses the weights unpacked."""
     for units, input_size, layers in ((1, 1, 1), (37, 18, 2), (64, 64, 1), (70, 3, 1)):
         if units == 1 and dtype.size == 2:
-            continue  # 1 - y * y of one rounded y, with nothing larger beside it.
+            continue  # The only gradient is 1 - y * y of a rounded y.
         for lengths in (None, (0,) * batch):
             check(
                 Case(
@@ -103,13 +111,15 @@ def test_streaming(isa: str, mode: str, dtype: tf.DType, time: int, batch: int) 
 @pytest.mark.parametrize(
     ("mode", "units"), [("lstm", 380), ("gru", 430), ("rnn_tanh", 720)]
 )
-def test_one_sequence_on_all_threads(mode: str, units: int) -> None:
-    """So much work in a step that threads share it."""
+def test_cudnn_rnn_single_sequence_on_all_threads_matches_reference(
+    mode: str, units: int
+) -> None:
+    """The work of one step is large enough for several threads."""
     check(Case(mode, tf.float32, units=units, input_size=units, time=4, batch=1))
     check(Case(mode, tf.float32, units=units, input_size=8, time=1, batch=2))
 
 
-def test_padding_is_never_read() -> None:
+def test_cudnn_rnn_padding_is_not_read() -> None:
     from support.rnn_cases import draw_values, error, expect, run
 
     case = with_lengths(Case("gru", tf.float32, layers=2, batch=4, bidirectional=True))
@@ -130,7 +140,7 @@ def test_padding_is_never_read() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_nan_and_infinity_pass_through(mode: str, dtype: tf.DType) -> None:
+def test_cudnn_rnn_nan_and_infinity_propagate(mode: str, dtype: tf.DType) -> None:
     from support.rnn_cases import draw_values, run, wide
 
     case = Case(mode, dtype)

@@ -31,7 +31,7 @@ from support.rnn_cases import (
 )
 
 
-def test_known_size() -> None:
+def test_cudnn_rnn_params_size_matches_test_of_tensorflow() -> None:
     """TensorFlow's own test of the ops reports this number."""
     size = cudnn_rnn_params_size(
         3, 143, 143, tf.float32, tf.int32, direction="bidirectional"
@@ -40,7 +40,7 @@ def test_known_size() -> None:
 
 
 @pytest.mark.parametrize("case", SHAPES, ids=str)
-def test_size(case: Case) -> None:
+def test_cudnn_rnn_params_size_matches_reference(case: Case) -> None:
     for dtype in (tf.int32, tf.int64):
         size = cudnn_rnn_params_size(
             case.layers, case.units, case.input_size, tf.float32, dtype, **options(case)
@@ -51,7 +51,9 @@ def test_size(case: Case) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", SHAPES, ids=str)
-def test_there_and_back(case: Case, dtype: tf.DType) -> None:
+def test_cudnn_rnn_params_to_canonical_and_back_round_trip(
+    case: Case, dtype: tf.DType
+) -> None:
     shape, gates = case.shape, reference.GATES[case.mode]
     size = reference.params_size(shape)
     values = np.arange(size) % 251
@@ -94,7 +96,9 @@ def test_there_and_back(case: Case, dtype: tf.DType) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("case", SHAPES[::4], ids=str)
-def test_canonical_tensors_of_any_shape(case: Case, compiled: bool) -> None:
+def test_cudnn_rnn_canonical_to_params_accepts_any_shape(
+    case: Case, compiled: bool
+) -> None:
     """Only their elements count, as on a GPU."""
     shape, gates = case.shape, reference.GATES[case.mode]
     params = tf.range(reference.params_size(shape), dtype=tf.float32)
@@ -118,7 +122,7 @@ def test_canonical_tensors_of_any_shape(case: Case, compiled: bool) -> None:
         back(list(made.weights), wrong)
 
 
-def test_checkpoint_of_tensorflow_1s_layers() -> None:
+def test_cudnn_rnn_canonical_to_params_restores_tensorflow_1_checkpoint() -> None:
     """A GRU's as contrib.cudnn_rnn restored it: stitched, split, and flattened.
 
     In a session, with nodes that are pinned to a GPU.
@@ -152,7 +156,9 @@ def test_checkpoint_of_tensorflow_1s_layers() -> None:
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mode", MODES)
-def test_longer_params(mode: str, dtype: tf.DType, compiled: bool) -> None:
+def test_cudnn_rnn_v3_excess_params_are_not_read(
+    mode: str, dtype: tf.DType, compiled: bool
+) -> None:
     """As on a GPU: the excess is not read, and its gradient is zero."""
     case = Case(mode, dtype, layers=2, bidirectional=True)
     given, gradients = draw_values(case)

@@ -1,4 +1,4 @@
-"""The same numbers as torch and Keras, from the same weights."""
+"""CudnnRNNV3 with the weights of torch and Keras layers gives their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def packed_from_torch(module: Any) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("mode", ["lstm", "projected", "gru", "rnn_tanh", "rnn_relu"])
-def test_torch(mode: str, layers: int, bidirectional: bool) -> None:
+def test_cudnn_rnn_v3_matches_torch(
+    mode: str, layers: int, bidirectional: bool
+) -> None:
     torch.manual_seed(0)
     kind = {"gru": torch.nn.GRU, "rnn_tanh": torch.nn.RNN, "rnn_relu": torch.nn.RNN}
     more: dict[str, Any] = {"proj_size": 4} if mode == "projected" else {}
@@ -85,7 +87,7 @@ def test_torch(mode: str, layers: int, bidirectional: bool) -> None:
 
 
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
-def test_keras(mode: str) -> None:
+def test_cudnn_rnn_v3_matches_keras(mode: str) -> None:
     """Keras's LSTM has one bias and gates i, f, c, o; its GRU two, gates z, r, h."""
     kind = {"lstm": tf.keras.layers.LSTM, "gru": tf.keras.layers.GRU}[mode]
     layer = kind(

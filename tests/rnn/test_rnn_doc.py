@@ -16,14 +16,14 @@ BLOCKS = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_code_runs(number: int) -> None:
+def test_rnn_page_code_runs(number: int) -> None:
     done = run_code(BLOCKS[number])
     assert done.returncode == 0, done.stderr
     for shown in re.findall(r"print\(error\)  # (.*), \.\.\.", BLOCKS[number]):
         assert shown in done.stdout
 
 
-def test_error_is_the_one_shown() -> None:
+def test_rnn_page_error_matches_params_from_keras() -> None:
     (shown,) = re.findall(r"```text\n(.*?)\n```", DOC, re.DOTALL)
     layers = [
         keras.layers.LSTM(2, return_sequences=True),
@@ -34,7 +34,7 @@ def test_error_is_the_one_shown() -> None:
     assert str(raised.value) == shown
 
 
-def test_commands_and_links() -> None:
+def test_rnn_page_commands_and_links_exist() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     assert set(re.findall(r"`make ([a-z-]+)`", DOC)) <= targets

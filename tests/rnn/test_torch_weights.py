@@ -1,4 +1,4 @@
-"""torch's modules and the op with the same weights: the same numbers, either way."""
+"""params_from_torch and params_to_torch: the op matches torch with equal weights."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def modules(draw: st.DrawFn, mode: str) -> Any:
 @pytest.mark.parametrize("mode", KINDS)
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(data=st.data())
-def test_same_numbers(mode: str, data: st.DataObject) -> None:
+def test_params_from_torch_match_outputs_of_torch(
+    mode: str, data: st.DataObject
+) -> None:
     torch.manual_seed(data.draw(st.integers(0, 2**31)))
     made = data.draw(modules(mode))
     time, batch = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 5))
@@ -99,8 +101,8 @@ def _arguments(made: Any) -> list[str]:
     return names if isinstance(made, torch.nn.GRU) else [*names, more]
 
 
-def test_state_dicts() -> None:
-    """Of a whole model, of NumPy arrays, of parameters."""
+def test_params_from_torch_state_dict_matches_module() -> None:
+    """State dicts of a whole model, of NumPy arrays and of parameters."""
     model = torch.nn.ModuleDict(
         {"rnn": torch.nn.RNN(3, 4, nonlinearity="relu"), "head": torch.nn.Linear(4, 2)}
     )
@@ -120,7 +122,7 @@ def test_state_dicts() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
-def test_small_floats(dtype: torch.dtype) -> None:
+def test_params_to_torch_small_floats_are_widened(dtype: torch.dtype) -> None:
     small, large = torch.nn.GRU(2, 3, dtype=dtype), torch.nn.GRU(2, 3)
     packed = params_from_torch(small)
     assert packed.params.dtype == tf.as_dtype(str(dtype).removeprefix("torch."))
@@ -135,7 +137,7 @@ def test_small_floats(dtype: torch.dtype) -> None:
     assert raised.value.argument == "params"
 
 
-def test_from_torch_to_keras_and_back() -> None:
+def test_params_from_torch_to_keras_and_back_match() -> None:
     lstm = torch.nn.LSTM(3, 5, batch_first=True)
     x = torch.randn(2, 7, 3)
     layer = keras.layers.LSTM(5, return_sequences=True)
@@ -187,7 +189,9 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("given", "words"), REFUSED)
-def test_refused_modules(given: Any, words: str) -> None:
+def test_params_from_and_to_torch_bad_modules_are_refused(
+    given: Any, words: str
+) -> None:
     for call in (
         lambda: params_from_torch(given),
         lambda: params_to_torch(np.zeros(84, np.float32), given),
@@ -197,7 +201,7 @@ def test_refused_modules(given: Any, words: str) -> None:
         assert isinstance(raised.value, ValueError)
 
 
-def test_the_mode_of_a_plain_cell() -> None:
+def test_params_from_torch_rnn_mode_is_checked() -> None:
     state = torch.nn.RNN(2, 3).state_dict()
     with pytest.raises(OpError, match="rnn_mode must be one of 'rnn_tanh', 'rnn_relu'"):
         params_from_torch(state)
@@ -209,7 +213,7 @@ def test_the_mode_of_a_plain_cell() -> None:
         params_from_torch(torch.nn.RNN(2, 3), rnn_mode="rnn_relu")
 
 
-def test_params_of_another_module() -> None:
+def test_params_to_torch_params_of_other_module_are_refused() -> None:
     packed = params_from_torch(torch.nn.LSTM(2, 3, bidirectional=True))
     before = params_from_torch(lstm)
     with pytest.raises(OpError, match="params must be those of layers with direction"):
@@ -236,7 +240,7 @@ def test_params_of_another_module() -> None:
     np.testing.assert_array_equal(params_from_torch(lstm), before)
 
 
-def test_torch_is_not_imported() -> None:
+def test_params_from_torch_of_arrays_imports_no_torch() -> None:
     program = """
 import sys
 import numpy as np

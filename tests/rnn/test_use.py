@@ -1,4 +1,4 @@
-"""The kernels where people meet them: graphs, SavedModels, older ops, many callers."""
+"""The kernels in graphs, SavedModels and sessions, by older ops and many callers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASE = Case("lstm", tf.float32, layers=2, units=9, input_size=5, time=6, batch=4
 
 
 @pytest.mark.parametrize("op", [CudnnRNN, CudnnRNNV2, CudnnRNNV3])
-def test_every_version_in_eager_mode_and_in_a_graph(op: type) -> None:
+def test_cudnn_rnn_versions_in_eager_mode_and_graph_match_reference(op: type) -> None:
     inputs, gradients = draw_values(CASE)
     expected = expect(CASE, inputs, gradients)
 
@@ -56,7 +56,7 @@ def test_every_version_in_eager_mode_and_in_a_graph(op: type) -> None:
             assert error(found, expected[name]) <= 1e-5, name
 
 
-def test_session_and_tf_gradients() -> None:
+def test_cudnn_rnn_v3_in_session_matches_reference() -> None:
     inputs, gradients = draw_values(CASE)
     expected = expect(CASE, inputs, gradients)
     with tf.Graph().as_default():
@@ -75,7 +75,7 @@ def test_session_and_tf_gradients() -> None:
         assert error(value, expected[name]) <= 1e-5, name
 
 
-def test_saved_model_runs_after_the_import_alone(tmp_path: Path) -> None:
+def test_cudnn_rnn_v3_saved_model_runs_after_the_import(tmp_path: Path) -> None:
     inputs, gradients = draw_values(CASE)
     module = tf.Module()
     module.params = tf.Variable(inputs.params)
@@ -116,7 +116,7 @@ def test_saved_model_runs_after_the_import_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("op", [CudnnRNN, CudnnRNNV2, CudnnRNNV3])
-def test_frozen_graph_of_a_gpu(op: type) -> None:
+def test_cudnn_rnn_frozen_gpu_graph_runs_on_cpu(op: type) -> None:
     """Nodes in training mode, pinned to a GPU, with their weights in the graph."""
     inputs, gradients = draw_values(CASE)
     expected = expect(CASE, inputs, gradients)
@@ -152,7 +152,7 @@ def test_frozen_graph_of_a_gpu(op: type) -> None:
         np.testing.assert_array_equal(again, wanted)
 
 
-def test_many_callers_at_once() -> None:
+def test_cudnn_rnn_v3_concurrent_calls_match_reference() -> None:
     """More threads than cores, each with its own case; and the workers of tf.data."""
     made = [
         Case("gru", tf.float32, units=40 + i, input_size=32, time=25, batch=20, seed=i)
@@ -198,16 +198,16 @@ def test_many_callers_at_once() -> None:
 
 
 @pytest.mark.parametrize(("intra", "inter"), [(1, 16), (4, 1), (16, 16)])
-def test_crowds(intra: int, inter: int) -> None:
-    """Sessions, independent nodes, tf.data: right, and none waits for ever."""
+def test_cudnn_rnn_concurrent_sessions_finish(intra: int, inter: int) -> None:
+    """Sessions, independent nodes and tf.data give right results without deadlock."""
     done = run_program("rnn_crowd", str(intra), str(inter), timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mode", MODES)
-def test_what_is_kept_is_no_alarm_to_check_numerics(mode: str, dtype: tf.DType) -> None:
-    """Whatever the configuration and the call: no element is NaN or infinite."""
+def test_cudnn_rnn_v3_reserve_space_is_finite(mode: str, dtype: tf.DType) -> None:
+    """enable_check_numerics finds no NaN or infinity in the reserve."""
     reserves: list[tf.Tensor] = []
 
     def step(seed: int, compiled: bool) -> None:
@@ -231,7 +231,7 @@ def test_what_is_kept_is_no_alarm_to_check_numerics(mode: str, dtype: tf.DType) 
             forward = tf.function(forward, jit_compile=True, autograph=False)
         reserves.append(forward())
 
-    # It cannot look at bfloat16 scalars in eager mode, NaN or not.
+    # It fails on every bfloat16 scalar in eager mode.
     if dtype != tf.bfloat16:
         tf.debugging.enable_check_numerics()
     try:

@@ -1,4 +1,4 @@
-"""Inference keeps packed weights between calls: it must notice every change of them."""
+"""Inference keeps packed weights between calls, and packs changed weights again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASE = Case("lstm", tf.float32, layers=2, units=20, input_size=9, time=4, batch=
 def forward(
     case: Case, params: object, training: bool, seed: int = 0
 ) -> list[np.ndarray]:
-    """A seed of its own makes a kernel of its own, which remembers no other test."""
+    """A seed that no other test has makes a kernel with an empty cache."""
     inputs, _ = draw_values(case)
     lengths = [case.time] * case.batch
     rnn = cudnn_rnn_v3(
@@ -39,7 +39,7 @@ def forward(
 
 
 def agree(case: Case, params: object) -> None:
-    """Inference says what training says, which packs the weights each time."""
+    """Inference matches training, which packs the weights in each call."""
     for kept, packed in zip(
         forward(case, params, False), forward(case, params, True), strict=True
     ):
@@ -48,7 +48,7 @@ def agree(case: Case, params: object) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mode", MODES)
-def test_every_change_of_a_variable_is_noticed(
+def test_weight_cache_changed_variable_is_packed_again(
     isa: str, mode: str, dtype: tf.DType
 ) -> None:
     case = Case(mode, dtype, layers=2, units=20, input_size=9, time=4, batch=3)
@@ -71,7 +71,7 @@ def test_every_change_of_a_variable_is_noticed(
 
 
 @pytest.mark.parametrize("stride", [64, 128, 256])
-def test_changes_that_undo_each_other_in_one_lane_are_noticed(
+def test_weight_cache_changes_that_cancel_in_a_lane_are_found(
     isa: str, stride: int
 ) -> None:
     """Two floats, as far apart as a loop over vectors steps in bytes.
@@ -91,7 +91,7 @@ def test_changes_that_undo_each_other_in_one_lane_are_noticed(
     assert np.any(forward(CASE, params, False)[0] != before[0])
 
 
-def test_memory_changed_behind_tensorflow_is_noticed() -> None:
+def test_weight_cache_memory_changed_outside_tensorflow_is_found() -> None:
     values = draw_values(CASE)[0].params.numpy().copy()
     params = tf.experimental.dlpack.from_dlpack(values.__dlpack__())
     agree(CASE, params)
@@ -101,7 +101,7 @@ def test_memory_changed_behind_tensorflow_is_noticed() -> None:
     assert np.any(forward(CASE, params, False)[0] != before[0])
 
 
-def test_layers_that_share_a_kernel_keep_their_own() -> None:
+def test_weight_cache_layers_sharing_a_kernel_keep_their_weights() -> None:
     params = [draw_values(CASE)[0].params * scale for scale in np.linspace(0.5, 1, 7)]
     expected = [forward(CASE, one, True) for one in params]
 
@@ -117,7 +117,7 @@ def test_layers_that_share_a_kernel_keep_their_own() -> None:
 
 @pytest.fixture
 def limit() -> Iterator[int]:
-    """A small one, with nothing kept before."""
+    """A small limit, with an empty cache."""
     before = native.weight_cache_usage().limit
     native.set_weight_cache_limit(0)
     native.set_weight_cache_limit(LIMIT)
@@ -128,8 +128,8 @@ def limit() -> Iterator[int]:
 LIMIT = 8 << 20
 
 
-def test_limit_holds_for_all_kernels_together(limit: int) -> None:
-    """Many sets of attrs, each with a kernel and parameters of its own."""
+def test_weight_cache_limit_holds_for_all_kernels(limit: int) -> None:
+    """Each seed makes a kernel of its own, with its own parameters."""
     most = 0
     size = draw_values(CASE)[0].params.shape
     for seed in range(1200):
@@ -150,19 +150,19 @@ def test_limit_holds_for_all_kernels_together(limit: int) -> None:
     agree(CASE, draw_values(CASE)[0].params)
 
 
-def test_limit_out_of_range() -> None:
+def test_weight_cache_limit_out_of_range_is_refused() -> None:
     for wrong in (-1, 2**63):
         with pytest.raises(ValueError, match="a limit must lie between"):
             native.set_weight_cache_limit(wrong)
 
 
 def memory_of(variable: tf.Variable) -> int:
-    """Where its values lie: what is read of it shares their memory."""
+    """The address of its values, whose memory a read value shares."""
     return int(np.asarray(memoryview(variable.read_value())).ctypes.data)
 
 
-def test_changed_weights_leave_one_entry(limit: int) -> None:
-    """However often a variable changes: the work of a call does not grow."""
+def test_weight_cache_changed_weights_leave_one_entry(limit: int) -> None:
+    """The work of a call does not grow with the changes of a variable."""
     params = tf.Variable(draw_values(CASE)[0].params)
     params.assign_add(tf.ones_like(params))  # Into memory of its own.
     forward(CASE, params, False, seed=166)
@@ -171,10 +171,10 @@ def test_changed_weights_leave_one_entry(limit: int) -> None:
     for _ in range(400):
         params.assign_add(tf.fill(params.shape, 1e-4))
         forward(CASE, params, False, seed=166)
-        # Now and then TensorFlow gives a variable memory anew.
+        # TensorFlow sometimes moves a variable to new memory.
         places.add(memory_of(params))
         assert native.weight_cache_usage().entries <= min(16, len(places))
-    # Where each has memory of its own, there are as many as a kernel may have.
+    # Tensors with memory of their own fill the cache of a kernel, which has 16 entries.
     many = [params + i for i in range(40)]
     for one in many:
         forward(CASE, one, False, seed=166)
@@ -183,7 +183,7 @@ def test_changed_weights_leave_one_entry(limit: int) -> None:
     agree(CASE, params)
 
 
-def test_weights_go_with_their_kernel(limit: int) -> None:
+def test_weight_cache_closed_session_frees_entries(limit: int) -> None:
     inputs, _ = draw_values(CASE)
     with tf.Graph().as_default():
         for seed in range(5):
@@ -271,8 +271,8 @@ print(json.dumps(found))
 """
 
 
-def test_resident_memory_stays_level() -> None:
-    """Of 1,000 sets of weights of 2 MiB, 30 epochs of 6 layers, 40 nodes."""
+def test_weight_cache_resident_memory_stays_level() -> None:
+    """After 1,000 sets of weights of 2 MiB, 30 epochs of 6 layers and 40 nodes."""
     done = run_code(RESIDENT)
     assert done.returncode == 0, done.stderr[-2000:]
     for name, (before, after, kept) in json.loads(done.stdout).items():
@@ -281,7 +281,7 @@ def test_resident_memory_stays_level() -> None:
         assert after - before < 64, name
 
 
-def test_limit_from_the_environment() -> None:
+def test_weight_cache_limit_from_environment_is_checked() -> None:
     def run(value: str) -> Done:
         program = (
             "from opwright_runtime import native; print(native.weight_cache_usage())"

@@ -1,4 +1,4 @@
-"""Compiled by XLA, the CudnnRNN ops compute what they compute on the CPU."""
+"""CudnnRNN ops compiled by XLA give the results of the CPU kernels."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def covering() -> list[Row]:
     }
     rows = []
     while left:
-        # One that is missing for sure, and what goes best with it.
+        # A row with a missing triple that covers the most other missing triples.
         fixed = dict(min(left, key=repr))
         candidates = [
             tuple(
@@ -95,8 +95,8 @@ def covering() -> list[Row]:
     return rows
 
 
-def both(known: bool) -> Run:
-    """Runs a case compiled, holding it against the CPU kernels on the way."""
+def run_and_compare(known: bool) -> Run:
+    """Runs a case compiled, and compares it with the CPU kernels."""
 
     def compiled(case: Case, inputs: Values, gradients: Values) -> dict[str, tf.Tensor]:
         found = run_compiled(case, inputs, gradients, known=known)
@@ -110,7 +110,7 @@ def both(known: bool) -> Run:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mode", MODES)
-def test_any_three_choices(mode: str, dtype: tf.DType) -> None:
+def test_xla_any_three_choices_match_cpu(mode: str, dtype: tf.DType) -> None:
     for seed, row in enumerate(covering()):
         choice = dict(zip(CHOICES, row, strict=True))
         if (choice["mode"], choice["dtype"]) != (mode, dtype):
@@ -130,11 +130,11 @@ def test_any_three_choices(mode: str, dtype: tf.DType) -> None:
         )
         if choice["lengths"] != "full":
             case = with_lengths(case)
-        check(case, both(known=choice["lengths"] != "given"))
+        check(case, run_and_compare(known=choice["lengths"] != "given"))
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_any_case(mode: str) -> None:
+def test_xla_random_case_matches_cpu(mode: str) -> None:
     @settings(
         max_examples=2,
         deadline=None,
@@ -146,16 +146,16 @@ def test_any_case(mode: str) -> None:
     def draw(data: st.DataObject) -> None:
         dtype = data.draw(st.sampled_from(DTYPES))
         known = data.draw(st.booleans())
-        check(data.draw(cases(mode, dtype)), both(known))
+        check(data.draw(cases(mode, dtype)), run_and_compare(known))
 
     draw()
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_one_step_of_one_sequence(mode: str) -> None:
+def test_xla_single_step_matches_cpu(mode: str) -> None:
     for lengths in (None, (0,)):
         case = Case(mode, tf.float32, time=1, batch=1, bidirectional=True)
-        check(replace(case, lengths=lengths), both(known=False))
+        check(replace(case, lengths=lengths), run_and_compare(known=False))
 
 
 NAMES = ["output", "output_h", "output_c"]
@@ -164,7 +164,9 @@ NAMES += [f"{name}_backprop" for name in ("input", "input_h", "input_c", "params
 
 @pytest.mark.parametrize("op", [CudnnRNN, CudnnRNNV2, CudnnRNNV3])
 @pytest.mark.parametrize("inside", [False, True])
-def test_every_version_with_the_tape_inside_or_outside(op: type, inside: bool) -> None:
+def test_xla_versions_with_tape_inside_or_outside_match_reference(
+    op: type, inside: bool
+) -> None:
     case = Case("lstm", tf.float32, units=9, input_size=5, time=6, batch=4)
     inputs, gradients = draw_values(case)
     expected = expect(case, inputs, gradients)
@@ -191,7 +193,7 @@ def test_every_version_with_the_tape_inside_or_outside(op: type, inside: bool) -
         assert error(found, expected[name]) <= 1e-5, name
 
 
-def test_padding_is_never_read() -> None:
+def test_xla_padding_is_not_read() -> None:
     for mode in ("lstm", "gru"):
         case = Case(mode, tf.float32, layers=2, batch=4, bidirectional=True)
         case = replace(with_lengths(case), projection=2 if mode == "lstm" else 0)
@@ -204,7 +206,7 @@ def test_padding_is_never_read() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nan_passes_through(mode: str) -> None:
+def test_xla_nan_propagates(mode: str) -> None:
     case = Case(mode, tf.float32)
     inputs, gradients = draw_values(case)
     x = tf.tensor_scatter_nd_update(inputs.input, [[1, 0, 0]], [float("nan")])
@@ -214,7 +216,7 @@ def test_nan_passes_through(mode: str) -> None:
     assert np.isnan(y[1:, 0]).all()
 
 
-def test_lengths_are_cut_to_the_range() -> None:
+def test_xla_lengths_are_clipped_to_the_range() -> None:
     case = Case("lstm", tf.float32, batch=4, lengths=(0, 3, 3, 1))
     inputs, gradients = draw_values(case)
     expected = expect(case, inputs, gradients)
@@ -224,7 +226,9 @@ def test_lengths_are_cut_to_the_range() -> None:
 
 
 @pytest.mark.parametrize(("argument", "changes"), FORWARD)
-def test_bad_forward(argument: str, changes: dict[str, Any]) -> None:
+def test_xla_forward_bad_argument_is_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     arguments = forward(**changes)
     lengths = arguments.pop("sequence_lengths")
     given = {k: v for k, v in arguments.items() if isinstance(v, np.ndarray)}
@@ -242,19 +246,19 @@ def test_bad_forward(argument: str, changes: dict[str, Any]) -> None:
     assert f"{argument}: " in message or "rank" in message, message
 
 
-def test_shape_that_xla_knows_a_bound_of_only() -> None:
+def test_xla_bounded_dynamic_shape_is_refused() -> None:
     @tf.function(jit_compile=True, autograph=False)
     def compiled(x: tf.Tensor, mask: tf.Tensor) -> Any:
         return call(forward(input=tf.boolean_mask(x, mask)))
 
-    # Unimplemented: where TensorFlow chose to compile it, it goes on without XLA.
+    # Unimplemented: with automatic clustering TensorFlow then runs it without XLA.
     with pytest.raises(tf.errors.UnimplementedError, match=r"input: .* static shape"):
         compiled(forward()["input"], tf.constant([True, False, True]))
 
 
 @pytest.mark.parametrize(
     ("argument", "changes"),
-    # What is in a reserve cannot be checked when a program is compiled.
+    # The content of a reserve is not known when XLA compiles.
     [
         (argument, changes)
         for argument, changes in BACKWARD
@@ -262,7 +266,9 @@ def test_shape_that_xla_knows_a_bound_of_only() -> None:
         and not callable(changes.get("reserve_space"))
     ],
 )
-def test_bad_backward(argument: str, changes: dict[str, Any]) -> None:
+def test_xla_backward_bad_argument_is_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     @tf.function(jit_compile=True, autograph=False)
     def compiled(replaced: dict[str, Any]) -> Any:
         return tf.raw_ops.CudnnRNNBackpropV3(**{**backward(), **replaced})
@@ -274,10 +280,10 @@ def test_bad_backward(argument: str, changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("forward_compiled", [False, True])
-def test_either_goes_on_where_the_other_began(
+def test_xla_and_cpu_backward_take_the_reserve_of_either(
     mode: str, forward_compiled: bool
 ) -> None:
-    """What the forward pass keeps is the same with XLA, and so are the masks."""
+    """The reserve and the dropout masks are the same with XLA and on the CPU."""
     case = Case(mode, tf.float32, layers=2, batch=4, units=5, bidirectional=True)
     case = replace(with_lengths(case), projection=2 if mode == "lstm" else 0)
     given, gradients = draw_values(case)
@@ -317,7 +323,7 @@ def test_either_goes_on_where_the_other_began(
 
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("case", SHAPES[::3], ids=str)
-def test_parameters(case: Case, given: bool) -> None:
+def test_xla_params_ops_match_cpu(case: Case, given: bool) -> None:
     """The sizes are constants, or arguments, of which XLA makes constants."""
     shape = replace(case.shape, projection=0)
     case = replace(case, projection=0)
@@ -356,7 +362,9 @@ def test_parameters(case: Case, given: bool) -> None:
         ("num_units", (2**31 - 1, 1, 1)),
     ],
 )
-def test_bad_sizes(argument: str, sizes: tuple[Any, ...]) -> None:
+def test_xla_params_size_bad_sizes_are_refused(
+    argument: str, sizes: tuple[Any, ...]
+) -> None:
     @tf.function(jit_compile=True, autograph=False)
     def compiled(*sizes: Any) -> tf.Tensor:
         return cudnn_rnn_params_size(*sizes, tf.float32, tf.int32)
@@ -366,7 +374,7 @@ def test_bad_sizes(argument: str, sizes: tuple[Any, ...]) -> None:
     assert f"{argument}: " in raised.value.message
 
 
-def test_library_that_is_loaded_after_xla_compiled_something() -> None:
+def test_xla_library_loaded_after_first_compilation_compiles() -> None:
     program = """
         import tensorflow as tf
 
@@ -387,7 +395,7 @@ def test_library_that_is_loaded_after_xla_compiled_something() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_training_step_of_a_model() -> None:
+def test_xla_training_step_loss_falls() -> None:
     """Variables, an optimizer's update, several steps: the loss falls."""
     rng = np.random.default_rng(0)
     x = tf.constant(rng.standard_normal([8, 5, 3]), tf.float32)
