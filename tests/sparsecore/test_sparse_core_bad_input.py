@@ -1,4 +1,4 @@
-"""Bad calls of the SparseCore ops: each one broken on its own."""
+"""Bad calls of the SparseCore ops: each has one bad argument."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ COO: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("argument", "changes"), COO)
-def test_bad_features(argument: str, changes: dict[str, Any]) -> None:
+def test_convert_to_coo_tensor_bad_features_are_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     good = {
         "indices_or_row_splits": ints(0, 1, 2, 3, 3),
         "values": ints(1, 2, 3),
@@ -81,7 +83,9 @@ STACKING = [
 
 
 @pytest.mark.parametrize(("argument", "changes"), STACKING)
-def test_bad_stacking(argument: str, changes: dict[str, Any]) -> None:
+def test_list_of_coo_tensors_bad_stacking_is_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     check_refused(argument, lambda: listed([[1], [2], [3], []], 1.0, 2, **changes))
 
 
@@ -102,7 +106,9 @@ SORT: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("argument", "changes"), SORT)
-def test_bad_sort(argument: str, changes: dict[str, Any]) -> None:
+def test_sort_coo_tensors_bad_lists_are_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     good: dict[str, Any] = {
         "row_ids_list": [ints(0, 1), ints(0, 1)],
         "col_ids_list": [ints(0, 1), ints(0, 1)],
@@ -145,7 +151,9 @@ CSR: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("argument", "changes"), CSR)
-def test_bad_buffers(argument: str, changes: dict[str, Any]) -> None:
+def test_wrapped_csr_bad_buffers_are_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     source = SimpleNamespace(
         sorted_row_ids=ints(0, 1, 2),
         sorted_col_ids=ints(0, 1, 2),
@@ -157,7 +165,7 @@ def test_bad_buffers(argument: str, changes: dict[str, Any]) -> None:
     check_refused(argument, lambda: wrapped([source], 4, **call))
 
 
-def test_id_counts_of_different_lengths() -> None:
+def test_wrapped_csr_uneven_id_counts_are_refused() -> None:
     sources = [
         SimpleNamespace(
             sorted_row_ids=ints(),
@@ -225,7 +233,7 @@ QUANTIZATION = {
 def refused_in_eager_and_graph(
     argument: str, op: Callable[..., Any], arguments: dict[str, Any]
 ) -> None:
-    """TensorFlow's own shape function may be the one to refuse; then it says rank."""
+    """Checks that the op names the argument, eagerly and in a graph."""
     arrays = {k: x for k, x in arguments.items() if isinstance(x, np.ndarray)}
     rest = {k: x for k, x in arguments.items() if k not in arrays}
     check_refused(argument, lambda: op(**arguments))
@@ -241,7 +249,9 @@ def refused_in_eager_and_graph(
 
 
 @pytest.mark.parametrize(("argument", "changes"), LOOKUP)
-def test_bad_lookup(argument: str, changes: dict[str, Any]) -> None:
+def test_dense_matmul_bad_argument_is_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     more = QUANTIZATION | {"input_size": 4}
     raw.XlaSparseDenseMatmulWithCsrInput(**small({}), **more)
     refused_in_eager_and_graph(
@@ -290,7 +300,9 @@ def test_bad_lookup(argument: str, changes: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_bad_settings(argument: str, changes: dict[str, Any]) -> None:
+def test_dense_matmul_bad_settings_are_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     arguments = small({}) | QUANTIZATION | {"input_size": 4} | changes
     check_refused(argument, lambda: raw.XlaSparseDenseMatmulWithCsrInput(**arguments))
 
@@ -302,7 +314,9 @@ def test_bad_settings(argument: str, changes: dict[str, Any]) -> None:
         ("max_unique_ids_per_sparse_core", {"max_unique_ids_per_sparse_core": 1}),
     ],
 )
-def test_limits(argument: str, changes: dict[str, Any]) -> None:
+def test_dense_matmul_static_buffer_too_many_ids_are_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     limits = {"max_ids_per_sparse_core": 2, "max_unique_ids_per_sparse_core": 2}
     arguments = small({}) | QUANTIZATION | {"input_size": 4} | limits
     op = raw.XlaSparseDenseMatmulWithStaticBufferSize
@@ -323,7 +337,9 @@ GRADIENT: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("argument", "changes"), GRADIENT)
-def test_bad_gradient(argument: str, changes: dict[str, Any]) -> None:
+def test_dense_matmul_grad_bad_argument_is_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     arguments = (
         small({})
         | CASES["ftrl"].hyper
@@ -357,7 +373,9 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("argument", "changes"), ROWS)
-def test_bad_rows(argument: str, changes: dict[str, Any]) -> None:
+def test_sparse_core_adam_bad_argument_is_refused(
+    argument: str, changes: dict[str, Any]
+) -> None:
     arguments = {
         "embedding_table": floats(8, 3),
         "indices": ints(0, 1),

@@ -50,7 +50,7 @@ def coo_reference(
 
 
 @pytest.mark.parametrize("combiner", COMBINERS)
-def test_coo_of_every_form(combiner: str) -> None:
+def test_convert_to_coo_tensor_every_form_matches_reference(combiner: str) -> None:
     rng = np.random.default_rng(1)
     bags = bags_of(rng, 40, 6)
     weights = rng.uniform(0.5, 2, sum(map(len, bags))).astype(np.float32)
@@ -62,7 +62,7 @@ def test_coo_of_every_form(combiner: str) -> None:
         assert got.row_ids.numpy().tolist() == expected[0]
         assert got.col_ids.numpy().tolist() == expected[1]
         close(got.gains, np.array(expected[2]))
-    # One id a sample: the combiner leaves nothing of positive weights but with a sum.
+    # One id a sample: the gain is 1, or for the combiner sum the weight.
     ids = rng.integers(0, 9, 40).astype(np.int32)
     dense = rng.uniform(0.5, 2, 40).astype(np.float32)
     got = coo([], ids, dense, 40, combiner)
@@ -72,7 +72,9 @@ def test_coo_of_every_form(combiner: str) -> None:
 
 
 @pytest.mark.parametrize("combiner", COMBINERS)
-def test_coo_with_one_weight_and_with_none_that_counts(combiner: str) -> None:
+def test_convert_to_coo_tensor_scalar_and_zero_weights_match_reference(
+    combiner: str,
+) -> None:
     ids = np.array([3, 3, 5, 1], np.int32)
     splits = np.array([0, 3, 3, 4], np.int32)
     for weight in (2.0, 0.0):
@@ -87,7 +89,7 @@ def test_coo_with_one_weight_and_with_none_that_counts(combiner: str) -> None:
 
 
 @pytest.mark.parametrize("combiner", COMBINERS)
-def test_list_of_coo_tensors(combiner: str) -> None:
+def test_list_of_coo_tensors_matches_reference(combiner: str) -> None:
     rng = np.random.default_rng(2)
     cores, replicas, samples, offset, stacked = 4, 2, 24, 8, 48
     shards = cores * replicas
@@ -136,7 +138,9 @@ def sorted_reference(
 
 
 @pytest.mark.parametrize(("replicas", "cores"), [(1, 1), (1, 4), (4, 2), (16, 4)])
-def test_sort_and_statistics(replicas: int, cores: int) -> None:
+def test_sort_and_stats_of_coo_tensors_match_reference(
+    replicas: int, cores: int
+) -> None:
     rng = np.random.default_rng(replicas + cores)
     shards = replicas * cores
     offsets, counts = [64, 0, 64], [8, 4, 8]
@@ -195,7 +199,7 @@ def test_sort_and_statistics(replicas: int, cores: int) -> None:
             raw.SortListOfSparseCoreCooTensors(**shared, **limits)
 
 
-def test_rows_of_any_size_are_sorted() -> None:
+def test_sort_coo_tensors_large_col_ids_are_sorted() -> None:
     rng = np.random.default_rng(3)
     cols = rng.integers(0, 2**31 - 1, 5000).astype(np.int32)
     got = raw.SortListOfSparseCoreCooTensors(
@@ -233,14 +237,16 @@ def test_rows_of_any_size_are_sorted() -> None:
         (2**62, [63]),
     ],
 )
-def test_buffers(replicas: int, cores: int, splits: int, cuts: list[int]) -> None:
+def test_wrapped_csr_buffers_match_reference(
+    replicas: int, cores: int, splits: int, cuts: list[int]
+) -> None:
     rng = np.random.default_rng(splits % 1000 + cores)
     shards = replicas * cores
     sources = [divided(rng, shards, 4) for _ in range(cores)]
     csr = wrapped(
         [source for source, _ in sources],
         8,
-        # Several are joined by or.
+        # The op combines several splits with a bitwise or.
         splits=np.array([splits, splits & 1], np.int64),
         num_replica=replicas,
         max_ids_per_chip_per_sample=2048,
@@ -259,11 +265,11 @@ def test_buffers(replicas: int, cores: int, splits: int, cuts: list[int]) -> Non
             for shard in range(shards):
                 expected = [t for part in runs[shard][begin:end] for t in part]
                 assert got[core][batch][shard] == expected
-    # Nothing undefined behind what is used.
+    # The rest of the buffer is padding.
     assert set(csr.sorted_token_ids.numpy()[used:]) <= {PAD}
 
 
-def test_ids_that_do_not_fit() -> None:
+def test_wrapped_csr_ids_beyond_capacity_are_refused_or_dropped() -> None:
     source = SimpleNamespace(
         sorted_row_ids=np.arange(20, dtype=np.int32) % 4,
         sorted_col_ids=np.arange(20, dtype=np.int32),
@@ -282,7 +288,7 @@ def test_ids_that_do_not_fit() -> None:
     (((first, second),),) = read_buffers(buffers(csr), 1, 2)
     assert [token for _, token, _ in first] == list(range(10))
     assert [token for _, token, _ in second] == list(range(10, 18))
-    # What lies on nobody's way is dropped whole.
+    # Runs that do not fit at all are dropped whole.
     csr = wrapped(
         [source],
         4,

@@ -1,4 +1,4 @@
-"""Lookups of SparseCores, and the whole way to them, against tf.nn's."""
+"""Lookups of SparseCores, and the ops before them, match a NumPy reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from support.sparse_core import (
 
 @pytest.mark.parametrize("combiner", COMBINERS)
 @pytest.mark.parametrize("cores", [1, 2, 4, 16])
-def test_lookup(cores: int, combiner: str) -> None:
+def test_dense_matmul_lookup_matches_reference(cores: int, combiner: str) -> None:
     rng = np.random.default_rng(cores)
     samples, vocabulary, width = 48, 80, 5
     bags = bags_of(rng, samples, vocabulary)
@@ -57,7 +57,7 @@ def test_lookup(cores: int, combiner: str) -> None:
         )
 
 
-def test_stacked_tables() -> None:
+def test_dense_matmul_stacked_tables_match_reference() -> None:
     """Two tables and three features share one stack, as TPUEmbeddingV2 lays it out."""
     rng = np.random.default_rng(7)
     cores, width = 4, 3
@@ -107,7 +107,7 @@ def test_stacked_tables() -> None:
         close(mine, looked_up(tables[which].astype("f8"), bags, ones, combiner))
 
 
-def test_minibatches_are_looked_up() -> None:
+def test_dense_matmul_minibatches_match_reference() -> None:
     rng = np.random.default_rng(8)
     cores, rows = 4, DIVISIONS * 4
     sources = [divided(rng, cores, 4) for _ in range(cores)]
@@ -126,7 +126,7 @@ def test_minibatches_are_looked_up() -> None:
     close(lookup(buffers(csr), table, cores * 8, cores), expected)
 
 
-def test_quantized_lookup() -> None:
+def test_dense_matmul_quantized_lookup_matches_reference() -> None:
     rng = np.random.default_rng(9)
     table = rng.uniform(-3, 3, (16, 7)).astype(np.float32)
     bags = bags_of(rng, 8, 16)
@@ -150,7 +150,7 @@ def test_quantized_lookup() -> None:
     close(got, looked_up(quantized, bags, ones, "mean"))
 
 
-def test_integer_table() -> None:
+def test_dense_matmul_integer_table_matches_reference() -> None:
     rng = np.random.default_rng(10)
     table = rng.integers(-(2**30), 2**30, (16, 7)).astype(np.int32)
     bags = bags_of(rng, 8, 16)
@@ -164,7 +164,7 @@ def test_integer_table() -> None:
         lookup(csr_of(bags, 0.5, "sum", 2, 16), tf.constant(dealt(table, 2)), 8, 2)
 
 
-def test_empty_batches_and_tables() -> None:
+def test_sparse_core_ops_empty_batch_and_table_give_empty_results() -> None:
     csr = csr_of([[], [], [], []], 1.0, "mean", 2, 16)
     assert not lookup(csr, np.ones((16, 3), "f4"), 4, 2).any()
     assert lookup(csr, np.ones((16, 0), "f4"), 4, 2).shape == (4, 0)
@@ -182,8 +182,8 @@ def test_empty_batches_and_tables() -> None:
     np.testing.assert_array_equal(updated, table)
 
 
-def test_statistics_of_tpu_embedding() -> None:
-    """TensorFlow's own preprocessing runs over these kernels as it is."""
+def test_tpu_embedding_v2_sparse_core_stats_match_reference() -> None:
+    """TensorFlow's own preprocessing runs on these kernels."""
     embedding = tf.tpu.experimental.embedding
     rng = np.random.default_rng(11)
     table = embedding.TableConfig(vocabulary_size=64, dim=8, combiner="sum", name="t")
@@ -198,7 +198,7 @@ def test_statistics_of_tpu_embedding() -> None:
     )
     counts = np.zeros((4, 8)), np.zeros((4, 8))
     for core in range(4):
-        # Samples of the two features are told apart, rows are not.
+        # The two features have samples of their own, and share rows.
         pairs = {
             (feature, sample, id_)
             for feature in range(2)

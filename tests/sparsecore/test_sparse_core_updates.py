@@ -1,4 +1,4 @@
-"""Updates of SparseCores, against the optimizers' rules and TensorFlow's own ops."""
+"""Updates of SparseCores match the optimizers' rules and TensorFlow's own ops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.sparse_core_updates import (
 
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_gradient(name: str, static: bool) -> None:
+def test_dense_matmul_grad_optimizer_matches_reference(name: str, static: bool) -> None:
     """Several steps, each one against the reference from the state before it."""
     case, cores, samples, vocabulary, width = CASES[name], 4, 32, 64, 9
     rng = np.random.default_rng(len(name))
@@ -59,7 +59,7 @@ def test_gradient(name: str, static: bool) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_rows(name: str) -> None:
+def test_sparse_core_update_optimizer_matches_reference(name: str) -> None:
     case = CASES[name]
     rng = np.random.default_rng(len(name))
     state: list[Any] = state_of(case, rng, (50, 6))
@@ -72,7 +72,7 @@ def test_rows(name: str) -> None:
             close(got, want)
 
 
-def test_the_last_of_equal_rows_counts() -> None:
+def test_sparse_core_update_equal_indices_keep_the_last_row() -> None:
     gradient = np.array([[1], [2], [4]], np.float32)
     table, accumulator = rows_op(
         CASES["adagrad"],
@@ -85,8 +85,8 @@ def test_the_last_of_equal_rows_counts() -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "adam", "ftrl", "ftrl multiply"])
-def test_as_tensorflow_updates(name: str) -> None:
-    """The ops for resource variables, where they have the same rule."""
+def test_sparse_core_update_matches_resource_apply_ops(name: str) -> None:
+    """Compares with the ops for resource variables that have the same rule."""
     case = CASES[name]
     rng = np.random.default_rng(5)
     state = state_of(case, rng, (30, 8))
@@ -139,7 +139,7 @@ def test_as_tensorflow_updates(name: str) -> None:
         close(x, variable.numpy().astype("f8"), 5e-6)
 
 
-def test_weights_are_clipped_where_they_are_updated() -> None:
+def test_dense_matmul_grad_clips_updated_rows_only() -> None:
     csr = csr_of([[0], [1]], 1.0, "sum", 1, 4)
     (got,) = gradient_op(
         CASES["sgd"],
@@ -154,8 +154,8 @@ def test_weights_are_clipped_where_they_are_updated() -> None:
     assert got.numpy().ravel().tolist() == [0.5, 2, 9, 9]
 
 
-def test_a_graph_updates_in_place_and_leaves_others_alone() -> None:
-    """A buffer that nobody else holds may be reused, one that is held may not."""
+def test_dense_matmul_grad_in_graph_keeps_shared_buffer() -> None:
+    """The kernel may reuse a buffer only if no other op needs it."""
     csr = csr_of([[0], [1]], 1.0, "sum", 1, 4)
     gradients = np.ones((2, 3), np.float32)
 
