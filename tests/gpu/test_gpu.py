@@ -28,7 +28,7 @@ HOT = {
 
 
 class Used(NamedTuple):
-    """What ptxas gives a kernel: registers of a thread, and bytes."""
+    """The resources of a kernel as ptxas prints them: registers, and bytes."""
 
     registers: int
     spilled: int
@@ -53,7 +53,7 @@ def resources(said: str) -> dict[tuple[str, str], Used]:
 @pytest.mark.skipif(
     NVCC is None, reason="nvcc is not in PATH: the CUDA kernels were not compiled"
 )
-def test_compiles() -> None:
+def test_cuda_kernels_compile_without_spills() -> None:
     """Without a warning; hot kernels without spills, as the README shows them."""
     build("opwright_cuda")
     used = resources((BUILD / "ptxas.log").read_text())
@@ -84,7 +84,7 @@ def test_compiles() -> None:
 @pytest.mark.skipif(
     NVCC is None, reason="nvcc is not in PATH: the CUDA kernels were not compiled"
 )
-def test_kernels_have_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kind_of_knows_every_cuda_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """benchmarks/gpu/step_times.py tells the kernels of a step apart by their names."""
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
@@ -110,7 +110,7 @@ def test_kernels_have_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def python(script: str, library: Path) -> str:
-    """What a script prints that has `backend`, and the library as `library`."""
+    """The output of a script with the names `backend` and `library`."""
     start = (
         "import pathlib, sys; from support.gpu import backend\n"
         "library = backend.Library(pathlib.Path(sys.argv[1]))\n"
@@ -122,8 +122,8 @@ def python(script: str, library: Path) -> str:
 
 
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH")
-def test_no_gpu() -> None:
-    """The library loads anywhere; a table is refused in words."""
+def test_cuda_library_without_gpu_refuses_a_table() -> None:
+    """The library loads on any machine; a table needs a driver."""
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU: run tools/gpu_check.py itself")
@@ -138,8 +138,8 @@ def test_no_gpu() -> None:
 
 
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not in PATH, nor CUDA's headers")
-def test_checks_on_the_cpu() -> None:
-    """All that gpu_check.py checks, with the CPU in the place of the device."""
+def test_gpu_checks_on_cpu_device_pass() -> None:
+    """The checks of gpu_check.py, with the CPU as the device."""
     pytest.importorskip("torch")
     build("opwright_cuda_on_cpu")
     library = BUILD / "libopwright_cuda_on_cpu.so"

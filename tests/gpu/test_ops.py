@@ -19,7 +19,7 @@ needs_nvcc = pytest.mark.skipif(
 
 
 def tensorflow(library: str, *command: str | Path, **settings: str) -> str:
-    """What Python prints with this library in the place of libopwright.so."""
+    """The output of Python with this library as libopwright.so."""
     build(library)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings.items():
@@ -56,7 +56,7 @@ first = [
 ]
 print(json.dumps([rows, arguments, native.cuda(), first]))
 """
-# Ops whose numbers are the device's, and what of them is on the host all the same.
+# By op with tensors on the device: its arguments on the host.
 ENQUEUE, DYNAMIC = "EnqueueTPUEmbedding", "DynamicEnqueueTPUEmbedding"
 ON_DEVICE = {
     **{
@@ -77,7 +77,7 @@ ON_DEVICE = {
 
 
 @needs_nvcc
-def test_registrations() -> None:
+def test_gpu_kernels_are_registered_for_promised_ops() -> None:
     """Every op that the opdefs promise has a kernel for GPUs, with or without one."""
     promised = [
         path.stem
@@ -97,8 +97,8 @@ def test_registrations() -> None:
         assert sorted(rows[name]["GPU"]) == sorted(expected), name
 
 
-# Of several cores, of more memory than a copy of it should take, of gradients that are
-# refused at once.
+# Tests with several cores, with tables that are too large to copy, and with gradients
+# that the call itself refuses.
 NOT_ON_GPUS = (
     "several_cores",
     "ids_beyond_32_bits and not cut",
@@ -109,8 +109,8 @@ NOT_ON_GPUS = (
 
 
 @needs_nvcc
-def test_cpu_kernels_beside_those_for_gpus() -> None:
-    """Without a GPU and its driver, the CPU works as ever."""
+def test_gpu_library_without_driver_runs_cpu_kernels() -> None:
+    """Without a GPU and its driver, the CPU kernels run."""
     tests = ROOT / "tests" / "embedding" / "test_embedding_enqueue.py"
     said = tensorflow("opwright_embedding_gpu", "-m", "pytest", "-q", tests)
     assert " passed" in said
@@ -120,7 +120,7 @@ def test_cpu_kernels_beside_those_for_gpus() -> None:
 
 
 @needs_nvcc
-def test_ops_on_the_cpu() -> None:
+def test_embedding_ops_on_cpu_device_pass_their_tests() -> None:
     """The ops' own tests, with their tables on a device that is the CPU."""
     folder = ROOT / "tests" / "embedding"
     names = ("numbers", "order", "bad_input", "enqueue")
@@ -135,7 +135,7 @@ def test_ops_on_the_cpu() -> None:
 
 
 @needs_nvcc
-def test_ids_on_the_device() -> None:
+def test_embedding_ops_with_ids_on_device_pass_their_tests() -> None:
     """The same numbers, with ids that the device has before they are enqueued."""
     folder = ROOT / "tests" / "embedding"
     names = ("numbers", "order", "enqueue")
@@ -162,7 +162,7 @@ print('to its end')
 
 
 @needs_nvcc
-def test_program() -> None:
+def test_gpu_page_program_runs_and_restores_checkpoint() -> None:
     """The program of docs/gpu.md with another device, and a checkpoint after it."""
     page = (ROOT / "docs" / "gpu.md").read_text("utf-8")
     (program,) = re.findall("```python\n(.*?)```", page, re.DOTALL)
@@ -170,7 +170,7 @@ def test_program() -> None:
     program = program.replace('"/gpu:0"', '"/cpu:0"')
     said = tensorflow("opwright_embedding_on_cpu", "-c", program + CHECKPOINT)
     assert "to its end\n" in said
-    # Of another CUDA than TensorFlow's, who configures is told.
+    # With another CUDA than TensorFlow's, the configuration logs a warning.
     cuda = json.loads((BUILD / "libopwright_embedding_on_cpu.json").read_text())["cuda"]
     theirs = tf.sysconfig.get_build_info().get("cuda_version", cuda)
     other = theirs.split(".")[0] != cuda.split(".")[0]
@@ -179,8 +179,8 @@ def test_program() -> None:
 
 
 @needs_nvcc
-def test_fuzzed_ops_on_the_cpu() -> None:
-    """Of calls with random arguments, damaged ones too."""
+def test_embedding_ops_on_cpu_device_pass_the_fuzzer() -> None:
+    """The fuzzer calls them with random and damaged arguments."""
     tensorflow(
         *("opwright_embedding_on_cpu", "-m", "fuzz", "2000", "--cores", "1"),
         *("--families", "embedding", "--kinds", "eager", "graph"),
@@ -188,18 +188,18 @@ def test_fuzzed_ops_on_the_cpu() -> None:
 
 
 @needs_nvcc
-def test_late_refusals() -> None:
+def test_embedding_ops_late_refusals_pass() -> None:
     tests = ROOT / "tests" / "support" / "gpu" / "late_refusals.py"
     said = tensorflow("opwright_embedding_on_cpu", "-m", "pytest", "-q", tests)
     assert " passed" in said
 
 
 @needs_nvcc
-def test_what_check_does_on_gpus() -> None:
+def test_gpu_check_embedding_rows_on_cpu_device_pass() -> None:
     """The rows of tools/gpu_check.py about TPU embeddings."""
     tests = ROOT / "tests" / "gpu" / "test_tensorflow.py"
     said = tensorflow(
         *("opwright_embedding_on_cpu", "-m", "pytest", "-q"),
-        *("-k", "test_on_the_cpu and TPU", tests),
+        *("-k", "test_gpu_check_row_on_cpu and TPU", tests),
     )
     assert "8 passed" in said

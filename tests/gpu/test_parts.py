@@ -34,7 +34,7 @@ from support.gpu.report import (
 from support.places import ROOT, environment
 
 SCRIPT = ROOT / "tools" / "gpu_check.py"
-# What stands in for a part: it leaves a row, and then does what a test says.
+# The start of a fake part: it writes a row, and then runs the code of a test.
 START = """
 import os, sys, time
 from pathlib import Path
@@ -52,7 +52,7 @@ def run_code(
     return run_part("it", command, seconds, tmp_path, settings, lambda _: None)
 
 
-def test_a_part(tmp_path: Path) -> None:
+def test_run_part_returns_rows_and_lines(tmp_path: Path) -> None:
     rows, lines = run_code(
         """
         findings.tried("the second", lambda: ("FAILED", "badly"))
@@ -83,16 +83,18 @@ def test_a_part(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_part_that_dies(tmp_path: Path, code: str, note: str) -> None:
-    """What it had found is kept, and it is told."""
+def test_run_part_process_that_dies_keeps_rows_and_fails(
+    tmp_path: Path, code: str, note: str
+) -> None:
+    """Rows written before the end are kept, and a row reports the end."""
     rows, _ = run_code(code, tmp_path)
     assert rows[0] == Row("it", "the first", OK, "well")
     (died,) = rows[1:]
     assert died.verdict == FAILED and note in died.note
 
 
-def test_a_part_that_hangs(tmp_path: Path) -> None:
-    """It is ended with all that it has begun, even if it does not want to."""
+def test_run_part_process_that_hangs_is_killed(tmp_path: Path) -> None:
+    """Its child processes are killed too, also when they ignore SIGTERM."""
     rows, _ = run_code(
         """
         import signal, subprocess
@@ -109,19 +111,19 @@ def test_a_part_that_hangs(tmp_path: Path) -> None:
     state = Path(f"/proc/{rows[1].note}/stat")
 
     def ended() -> bool:
-        try:  # What nobody has waited for yet is a zombie.
+        try:  # A killed process is a zombie until its parent waits for it.
             return state.read_text().rpartition(")")[2].split()[0] == "Z"
         except (FileNotFoundError, ProcessLookupError):
             return True
 
-    # What is killed on a busy machine still has to come to that.
+    # On a busy machine a killed process takes a while to end.
     limit = time.monotonic() + 60
     while not ended() and time.monotonic() < limit:
         time.sleep(0.05)
     assert ended()
 
 
-def test_table() -> None:
+def test_report_table_escapes_and_shortens_cells() -> None:
     rows = [Row("a", "x | y", OK), Row("b", "two\nlines", FAILED, "n" * 500)]
     assert table(rows) == [
         "| part | what | result | |",
@@ -132,12 +134,12 @@ def test_table() -> None:
     assert cell("  a\n\tb ") == "a b"
 
 
-def test_found_nothing(tmp_path: Path) -> None:
+def test_report_found_without_file_is_empty(tmp_path: Path) -> None:
     assert found("it", tmp_path / "none") == ([], [], False)
 
 
-def test_write(tmp_path: Path) -> None:
-    """Between the marks and nowhere else; what has no marks stays as it is."""
+def test_report_write_replaces_text_between_marks(tmp_path: Path) -> None:
+    """A file without marks is refused and left unchanged."""
     doc = tmp_path / "README.md"
     doc.write_text(
         "above\n<!-- measured: begin -->\nold\n<!-- measured: end -->\nbelow\n"
@@ -161,7 +163,7 @@ def test_write(tmp_path: Path) -> None:
     assert "new\n" in page.read_text()
 
 
-def said(*arguments: str) -> str:
+def script_output(*arguments: str) -> str:
     ran = subprocess.run(
         [sys.executable, str(SCRIPT), *arguments],
         capture_output=True,
@@ -172,25 +174,25 @@ def said(*arguments: str) -> str:
     return ran.stdout
 
 
-def test_help() -> None:
-    words = said("--help")
+def test_gpu_check_help_names_every_part() -> None:
+    words = script_output("--help")
     for name, part in PARTS.items():
         assert f"  {name} " in words and part.about in words
     assert "--only" in words and "--write" in words and "--part" not in words
 
 
-def test_without_a_gpu() -> None:
-    """One line and success, where it has nothing to run on; nothing is written."""
+def test_gpu_check_without_gpu_writes_nothing() -> None:
+    """Without a GPU it prints one line, and exits with 0."""
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU: run tools/gpu_check.py itself")
     before = gpu_check.DOC.read_text()
-    words = said("--write", "--only", "layout")
+    words = script_output("--write", "--only", "layout")
     assert words == "tools/gpu_check.py: nothing was checked, torch sees no GPU\n"
     assert gpu_check.DOC.read_text() == before
 
 
-def test_progress_without_rich(
+def test_progress_without_rich_prints_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "rich.progress", None)
@@ -200,7 +202,7 @@ def test_progress_without_rich(
     assert capsys.readouterr().out == "all [of] it\n"
 
 
-def test_progress_with_rich(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_with_rich_prints_lines(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rich")
     with progress(2) as (doing, done):
         doing("half")
@@ -209,7 +211,7 @@ def test_progress_with_rich(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "said_by_a_build, note",
+    "build_output, note",
     [
         (
             "CMake Error at CMakeLists.txt:7 (enable_language):\n\n  No CUDA.\n"
@@ -221,16 +223,16 @@ def test_progress_with_rich(capsys: pytest.CaptureFixture[str]) -> None:
         ("", "it said nothing"),
     ],
 )
-def test_first_error(said_by_a_build: str, note: str) -> None:
-    assert first_error(said_by_a_build) == note
+def test_first_error_finds_the_compiler_message(build_output: str, note: str) -> None:
+    assert first_error(build_output) == note
 
 
 WITHOUT_LIBRARY = {"build", "tensorflow", "growth"}
 
 
 @pytest.mark.parametrize("name", sorted(PARTS.keys() - WITHOUT_LIBRARY))
-def test_nothing_is_built(tmp_path: Path, name: str) -> None:
-    """A part that cannot run is a row."""
+def test_part_without_build_is_not_run(tmp_path: Path, name: str) -> None:
+    """A part that cannot run writes a row that says so."""
     pytest.importorskip("torch")
     findings = Findings(name, tmp_path / "rows")
     PARTS[name].run(Run(findings, tmp_path, time.monotonic() + 60))
@@ -238,8 +240,10 @@ def test_nothing_is_built(tmp_path: Path, name: str) -> None:
     assert row.verdict == NOT_RUN and row.note.endswith(" is not built")
 
 
-def test_a_check_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the kernels' checks one that dies, or hangs, is none of the others' end."""
+def test_kernels_part_check_that_dies_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check that dies or hangs is reported, and the other checks run."""
     pytest.importorskip("torch")
     from support.gpu import checks
 
@@ -275,10 +279,10 @@ def test_a_check_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
-def test_the_store(
+def test_store_part_runs_under_every_tool(
     stand_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its program is run plainly and under each tool; what it says is kept."""
+    """The program runs without and with each sanitizer tool; the log has its output."""
     monkeypatch.setenv("CUDA_HOME", str(Path(stand_in).parents[1]))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     run = Run(Findings("store", tmp_path / "rows"), tmp_path, time.monotonic() + 60)
@@ -298,8 +302,10 @@ def test_the_store(
     assert rows[0].note == "status 1: 9 tests; see store.log"
 
 
-def test_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Page, logs and findings, in a folder of the caller's."""
+def test_gpu_check_leave_writes_page_logs_and_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is the caller's, and need not exist."""
     made = tmp_path / "build"
     (made / "cuda").mkdir(parents=True)
     for name in ("kernels.log", "kernels.jsonl", "cuda/build.log", "other"):
@@ -361,17 +367,19 @@ RACE = "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)"
             NOT_RUN,
             "the machine refuses it: Target application",
         ),
-        # What a check says is not what the sanitizer says.
+        # These words are a check's, not the sanitizer's.
         (1, f"this is not supported\n{CLEAN}", FAILED, "but the checks exit with 1"),
         (0, "", FAILED, "no summary, exit status 0: it said nothing"),
     ],
 )
-def test_judge(status: int, words: str, verdict: str, note: str) -> None:
+def test_sanitizer_judge_gives_the_verdict(
+    status: int, words: str, verdict: str, note: str
+) -> None:
     found_verdict, found_note = sanitizer.judge(status, words)
     assert found_verdict == verdict and note in found_note
 
 
-# Runs what it is given, and prints a summary: of as many errors as SANITIZED says.
+# A fake sanitizer: runs a command, and prints a summary with SANITIZED errors.
 STAND_IN = """#!/bin/sh
 [ "$1 $3 $4" = "--tool --error-exitcode 86" ] || exit 2
 tool=$2
@@ -397,7 +405,7 @@ def stand_in(tmp_path: Path) -> str:
     return str(script)
 
 
-def test_sanitizer_runs(
+def test_sanitizer_run_gives_the_verdict(
     stand_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log"
@@ -418,10 +426,10 @@ def test_sanitizer_runs(
     )
 
 
-def test_sanitizer_is_found(
+def test_sanitizer_find_searches_path_nvcc_and_cuda_home(
     stand_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In PATH, beside nvcc, or under CUDA_HOME."""
+    """The search looks in PATH, next to nvcc, and under CUDA_HOME."""
     folder = str(Path(stand_in).parent)
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.setenv("PATH", folder)
@@ -450,7 +458,7 @@ def on_cpu() -> Path:
     return BUILD / "libopwright_cuda_on_cpu.so"
 
 
-def test_parts_on_the_cpu(
+def test_sanitizer_part_on_cpu_device_runs_kernel_checks(
     on_cpu: Path, stand_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernels' checks, as a sanitizer runs them."""
@@ -481,13 +489,15 @@ def test_parts_on_the_cpu(
         )
     ]
     assert [row.note for row in rows[:2]] == ["36 lookups", "26 updates"]
-    # A library that is none: the sanitizer sees no error, and nothing has passed.
+    # A file that is no library: the sanitizer reports no error, and no check passes.
     library.unlink()
     library.write_text("no library")
     assert run() == [("memcheck", FAILED), ("racecheck", FAILED)]
 
 
-def test_times_on_the_cpu(on_cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedding_times_on_cpu_device_fill_the_table(
+    on_cpu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The table of times with all its contenders, small."""
     monkeypatch.setenv("OPWRIGHT_CHECK_DEVICE", "cpu")
     code = f"""
@@ -541,7 +551,9 @@ print(json.dumps([lines, told, late, targets]))
     assert targets.keys() == {f"{w}: ahead of {peers}" for w in ("lookup", "step")}
 
 
-def test_steps_on_the_cpu(on_cpu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_times_on_cpu_device_fill_the_table(
+    on_cpu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Times of whole steps, small: all tables are looked up and updated."""
     monkeypatch.setenv("OPWRIGHT_CHECK_DEVICE", "cpu")
     code = f"""
@@ -595,8 +607,10 @@ print(json.dumps([moved, step_times.lines(results, 1e9), targets, failed]))
     ]
 
 
-def test_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What torch's profiler has of a step: by kind, without the host's own calls.
+def test_by_kind_sums_device_kernels_of_a_profile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sums the events of torch's profiler by kind, without the host's own calls.
 
     Names are as CUPTI gives them, demangled, and events are torch's.
     """
@@ -656,8 +670,10 @@ def test_a_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_kind([]) == {}
 
 
-def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of hand-made times: what limits a step, and its share of a copy."""
+def test_step_result_limit_names_the_bottleneck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The times are given by hand."""
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
     from step_times import Result, Setup, targets
@@ -682,8 +698,10 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of hand-made times: what is reached, and what is not."""
+def test_embedding_targets_compare_with_copy_and_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The times are given by hand; one target is reached and one is missed."""
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "gpu"))
     from embedding_times import Measured, Result, Setup, Sizes

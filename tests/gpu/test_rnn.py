@@ -1,4 +1,4 @@
-"""What gpu_check.py compares with cuDNN, here with TensorFlow's ops and torch."""
+"""The comparisons of gpu_check.py with cuDNN, here with TensorFlow's ops and torch."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def options(layers: Layers) -> dict[str, Any]:
     }
 
 
-def test_layout_of_the_ops(core: Core) -> None:
-    """The C interface gives what the ops of TensorFlow do: each element's own place."""
+def test_core_layout_matches_params_to_canonical(core: Core) -> None:
+    """The C interface gives each element the same place as TensorFlow's ops."""
     import tensorflow as tf
 
     from opwright.nn import cudnn_rnn_params_size, cudnn_rnn_params_to_canonical_v2
@@ -81,7 +81,7 @@ def test_layout_of_the_ops(core: Core) -> None:
         assert layout.places == places, layers
 
 
-def test_numbers(core: Core) -> None:
+def test_compare_with_torch_finds_no_difference(core: Core) -> None:
     """The comparison that runs with cuDNN, with torch on the CPU."""
     for draw in draws(12, largest=60):
         compared = compare(core, draw, "cpu")
@@ -93,8 +93,8 @@ def test_numbers(core: Core) -> None:
 
 
 @pytest.mark.parametrize("mode", ["rnn_tanh", "lstm", "gru"])
-def test_limit(core: Core, mode: str) -> None:
-    """Inputs rounded as TF32 rounds them are far beyond the limit."""
+def test_draw_limit_is_below_the_error_of_tf32(core: Core, mode: str) -> None:
+    """Params rounded to TF32 give errors far beyond the limit."""
     draw = Draw(Layers(mode, 200, 200, 2, True), 20, 16)
     of = flattened(draw.layers, module(draw.layers), core)
     random = np.random.default_rng(0)
@@ -109,7 +109,7 @@ def test_limit(core: Core, mode: str) -> None:
 
 
 class OtherGates(Core):
-    """With r and z the other way round, as Keras has them."""
+    """A core that swaps the gates r and z, as Keras orders them."""
 
     def run(self, layers: Layers, given: States, params: Any, *rest: Any) -> Any:
         size = layers.units * layers.input_size
@@ -119,8 +119,8 @@ class OtherGates(Core):
         return super().run(layers, given, mixed, *rest)
 
 
-def test_wrong_numbers_are_told(core: Core) -> None:
-    """The comparison says what is off, and who."""
+def test_compare_of_swapped_gates_reports_params(core: Core) -> None:
+    """The report has the wrong values, and those of both sides."""
     draw = Draw(Layers("gru", 11, 5), 6, 4)
     other = OtherGates(BUILD / "librnn_c.so")
     wrong = compare(other, draw, "cpu").wrong
@@ -155,41 +155,45 @@ def in_order(keys: Any) -> list[tuple[int, int, bool]]:
     ],
     ids=str,
 )
-def test_mistakes_in_a_buffer(core: Core, layers: Layers) -> None:
-    """A buffer laid by hand agrees; each mistake in one is told, where it is."""
+def test_disagreements_name_each_mistake_in_a_buffer(
+    core: Core, layers: Layers
+) -> None:
+    """A buffer in the right order agrees; each mistake is reported with its place."""
     of = module(layers)
     keys = in_order(torch_tensors(layers, of))
     ours = core.layout(layers)
 
-    def told(order: list[tuple[int, int, bool]], gap: int = 0) -> list[str]:
+    def disagreements_after(
+        order: list[tuple[int, int, bool]], gap: int = 0
+    ) -> list[str]:
         flat(layers, of, order, gap)
         return disagreements(layers, ours, torch_layout(layers, of))
 
-    assert told(keys) == []
+    assert disagreements_after(keys) == []
     recurrent_first = [keys[1], keys[0], *keys[2:]]
-    found = told(recurrent_first)
+    found = disagreements_after(recurrent_first)
     names = [Part(0, i, False).name(layers) for i in range(2 * layers.gates)]
     assert [words.split(": ")[1] for words in found] == names
     assert all(" here, " in words and "in cuDNN" in words for words in found)
     biases = [key for key in keys if key[2]]
     weights = [key for key in keys if not key[2]]
     swapped = [*weights, biases[1], biases[0], *biases[2:]]
-    assert all(", bW_" in w or ", bR_" in w for w in told(swapped))
-    assert len(told(swapped)) == 2 * layers.gates
-    padded = told(keys, gap=1)
+    assert all(", bW_" in w or ", bR_" in w for w in disagreements_after(swapped))
+    assert len(disagreements_after(swapped)) == 2 * layers.gates
+    padded = disagreements_after(keys, gap=1)
     assert f"{ours.size} elements here, {ours.size + len(keys)} in cuDNN" in padded[0]
     # All but the first matrix lie elsewhere.
     assert len(padded) == 1 + len(ours.places) - layers.gates
     if layers.projection:
         first = [keys[2], *keys[:2], *keys[3:]]
-        assert any("projection" in words for words in told(first))
-    # A tensor of its own is no part of a buffer.
+        assert any("projection" in words for words in disagreements_after(first))
+    # A tensor outside the buffer is refused.
     of.bias_hh_l0.data = of.bias_hh_l0.data.clone()
     with pytest.raises(ValueError, match="2 buffers"):
         torch_layout(layers, of)
 
 
-def test_parts_that_one_side_lacks() -> None:
+def test_disagreements_name_a_missing_part() -> None:
     layers = Layers("lstm", 2, 2)
     part = Part(0, 5, True)
     ours, theirs = Layout(4, {part: Place(2, 2, 1)}), Layout(4, {})
@@ -207,14 +211,16 @@ def test_parts_that_one_side_lacks() -> None:
         ({"units": 1 << 60}, "num_units: the number of parameters"),
     ],
 )
-def test_bad_layers(core: Core, changes: dict[str, Any], words: str) -> None:
+def test_core_bad_layers_are_refused(
+    core: Core, changes: dict[str, Any], words: str
+) -> None:
     layers = replace(Layers("lstm", 4, 3), **changes)
     for ask in (core.params_size, core.layout):
         with pytest.raises(ValueError, match=words):
             ask(layers)
 
 
-def test_bad_run(core: Core) -> None:
+def test_core_run_with_bad_shapes_is_refused(core: Core) -> None:
     layers = Layers("lstm", 4, 3)
     zeros = [np.zeros(size, np.float32) for size in ((2, 5, 3), (1, 5, 4), (1, 5, 4))]
     with pytest.raises(ValueError, match="params_size: must be 144, is 143"):
@@ -243,8 +249,8 @@ def cudnn_library() -> str | None:
 
 
 @pytest.mark.skipif(cudnn_library() is None, reason="there is no libcudnn")
-def test_layout_of_cudnn(core: Core) -> None:
-    """Of every stack, dtype and algorithm, by a cuDNN that needs no GPU for it."""
+def test_core_layout_matches_cudnn(core: Core) -> None:
+    """Covers every stack, dtype and algorithm; cuDNN needs no GPU for layouts."""
     cudnn = Cudnn(str(cudnn_library()))
     count, wrong = asked(core, cudnn)
     assert count > 5000 and wrong == []
@@ -252,7 +258,7 @@ def test_layout_of_cudnn(core: Core) -> None:
         cudnn.layout(Layers("lstm", 0, 1))
 
 
-def test_cudnn_that_is_not_there() -> None:
+def test_cudnn_missing_library_raises() -> None:
     with pytest.raises(OSError, match=r"libcudnn\.so\.0"):
         Cudnn("libcudnn.so.0")
     with pytest.raises(AttributeError, match="cudnnGetVersion"):

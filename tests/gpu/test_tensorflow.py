@@ -1,4 +1,4 @@
-"""What gpu_check.py does with TensorFlow on a GPU, on the CPU."""
+"""The TensorFlow rows of gpu_check.py, run on the CPU."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ ROWS = dict(tensorflow_gpu.rows("/CPU:0"))
 
 
 @pytest.mark.parametrize("what", ROWS)
-def test_on_the_cpu(what: str) -> None:
+def test_gpu_check_row_on_cpu_passes(what: str) -> None:
     verdict, note = ROWS[what]()
     assert verdict == OK, note
     assert note
 
 
-def test_wrong_numbers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no error is small enough, nothing passes."""
+def test_gpu_check_row_with_zero_tolerance_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tolerance of 0 makes every comparison fail."""
     monkeypatch.setattr(tensorflow_gpu, "RNN_TOLERANCE", 0.0)
     monkeypatch.setattr(tensorflow_gpu, "EMBEDDING_TOLERANCE", 0.0)
     layers, lengths = tensorflow_gpu.recurrent_draws()[0]
@@ -37,8 +39,8 @@ def test_wrong_numbers_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tensorflow_gpu.train("/CPU:0", "adagrad", {})[0] == FAILED
 
 
-def test_another_device_is_told() -> None:
-    """What should be on a GPU, and is not."""
+def test_gpu_check_row_without_gpu_fails() -> None:
+    """The rows fail if the ops do not run on the GPU."""
     if tf.config.list_physical_devices("GPU"):
         pytest.skip("there is a GPU: run tools/gpu_check.py itself")
     layers = Layers("gru", 4, 3)

@@ -40,7 +40,7 @@ def with_bad_id(lookups: list[Lookup], bad: int) -> list[Lookup]:
 
 @pytest.mark.parametrize("bad", [-1, 6])
 @pytest.mark.parametrize("asks", ["receive", "send", "retrieve", "load"])
-def test_a_bad_id_is_told_by_the_next_call(bad: int, asks: str) -> None:
+def test_enqueue_bad_id_is_reported_by_the_next_call(bad: int, asks: str) -> None:
     """Once; nothing else is done by that call, and no table has changed."""
     words = ("step 1, feature 2 ('feature2'", "ids must be in [0, 6), id 3 is not")
     with configured(SYSTEM) as proto:
@@ -67,7 +67,7 @@ def test_a_bad_id_is_told_by_the_next_call(bad: int, asks: str) -> None:
         run.check()
 
 
-def test_ids_of_another_device() -> None:
+def test_enqueue_ids_of_another_device_are_checked_at_once() -> None:
     """They come to the host first, which refuses at once what is wrong."""
     with configured(SYSTEM) as proto:
         run = Run(proto)
@@ -86,7 +86,7 @@ def test_ids_of_another_device() -> None:
         run.check()
 
 
-def test_ids_that_are_made_there() -> None:
+def test_enqueue_ids_made_on_the_device_are_looked_up() -> None:
     """By ops of the function that enqueues them, and gone when it looks them up."""
     with configured(SYSTEM) as proto:
         run = Run(proto)

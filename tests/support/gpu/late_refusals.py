@@ -48,7 +48,9 @@ WORDS = (
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("asks", ["receive", "send", "retrieve", "load"])
-def test_a_bad_gradient_is_told_by_the_next_call(bad: float, asks: str) -> None:
+def test_send_gradients_bad_value_is_reported_by_the_next_call(
+    bad: float, asks: str
+) -> None:
     """Once; nothing else is done by that call, and no table has changed."""
     with configured(SYSTEM) as proto:
         run = Run(proto)
@@ -77,7 +79,7 @@ def test_a_bad_gradient_is_told_by_the_next_call(bad: float, asks: str) -> None:
         run.check()
 
 
-def test_bad_gradients_in_a_function() -> None:
+def test_send_gradients_bad_value_in_a_function_fails_the_next_call() -> None:
     """The function that meets the refusal fails, and the next call of it works."""
     with configured(SYSTEM) as proto:
         run = Run(proto)
@@ -102,7 +104,7 @@ def test_bad_gradients_in_a_function() -> None:
         run.check()
 
 
-def test_tables_lie_on_one_device() -> None:
+def test_embedding_ops_on_another_device_are_refused() -> None:
     with configured(SYSTEM) as proto, tf.device("/cpu:1"):
         lookups = SYSTEM.draw(RNG)
         tables = [table.draw(RNG) for table in SYSTEM.tables]
@@ -137,13 +139,13 @@ def refused_configuration(
     shutdown_distributed_tpu()
 
 
-def test_one_core() -> None:
+def test_configure_four_cores_is_refused() -> None:
     refused_configuration(
         Invalid, SYSTEM, "num_tensor_cores", "GPU", "4", num_tensor_cores=4
     )
 
 
-def test_memory_runs_out() -> None:
+def test_configure_tables_larger_than_memory_is_refused() -> None:
     """Tables that are made before the one that is too large are given back."""
     large = System(
         [Table(10, 4), Table(2**40, 64)], [Feature(0, (5,)), Feature(1, (5,))]
