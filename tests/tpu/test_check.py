@@ -1,4 +1,4 @@
-"""`check_tpu` with the real libtpu: what compiles, what does not, and what is said."""
+"""`check_tpu` with the real libtpu: programs that compile, and blockers of others."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def product() -> Report:
     return check_tpu(dense, tf.TensorSpec([M, K]), tf.TensorSpec([K, N]))
 
 
-def test_product_compiles_for_every_chip(product: Report) -> None:
+def test_check_tpu_product_compiles_for_every_chip(product: Report) -> None:
     assert product.compiles
     assert [each.chip for each in product.compilations] == ["v5e", "v5p", "v6e"]
 
 
-def test_flops_of_a_product(product: Report) -> None:
+def test_check_tpu_product_reports_flops(product: Report) -> None:
     for each in product.compilations:
         assert each.flops == pytest.approx(2 * M * K * N, rel=0.05)
 
 
-def test_memory_of_a_product(product: Report) -> None:
+def test_check_tpu_product_reports_memory(product: Report) -> None:
     for each in product.compilations:
         assert each.argument_bytes == 4 * (M * K + K * N)
         assert each.output_bytes == 4 * M * N
@@ -47,7 +47,7 @@ def test_memory_of_a_product(product: Report) -> None:
         )
 
 
-def test_report_as_text_and_json(product: Report) -> None:
+def test_report_str_and_as_dict_hold_the_numbers(product: Report) -> None:
     text = str(product)
     assert text.startswith("dense compiles for v5e, v5p and v6e\n")
     assert "33.6 M" in text and "640 KiB" in text
@@ -64,7 +64,7 @@ def test_report_as_text_and_json(product: Report) -> None:
     assert found["compilations"][0]["flops"] == product.compilations[0].flops
 
 
-def test_keras_model_forward_and_training_step() -> None:
+def test_check_tpu_keras_model_forward_and_training_compile() -> None:
     model = keras.Sequential(
         [keras.Input([4]), keras.layers.Dense(3, name="last")], name="small"
     )
@@ -91,7 +91,7 @@ def test_keras_model_forward_and_training_step() -> None:
     assert model.weights[0].value.shape == (4, 3)
 
 
-def test_while_loop() -> None:
+def test_check_tpu_while_loop_compiles() -> None:
     def power(x: tf.Tensor) -> tf.Tensor:
         y = x
         for _ in tf.range(5):
@@ -101,7 +101,7 @@ def test_while_loop() -> None:
     assert check_tpu(power, tf.TensorSpec([8, 8]), chips=ONE).compiles
 
 
-def test_python_arguments_and_arrays() -> None:
+def test_check_tpu_python_arguments_and_arrays_are_accepted() -> None:
     def scaled(inputs: dict[str, tf.Tensor], double: bool) -> tf.Tensor:
         return inputs["a"] * 2 if double else tf.strings.as_string(inputs["a"])
 
@@ -110,7 +110,7 @@ def test_python_arguments_and_arrays() -> None:
     assert not check_tpu(scaled, {"a": tf.ones([8])}, double=False, chips=ONE).compiles
 
 
-def test_unsupported_ops_are_named_with_their_lines() -> None:
+def test_check_tpu_unsupported_ops_are_blockers_with_lines() -> None:
     report = check_tpu(spell, FLOAT)
     assert not report.compiles and report.compilations == ()
     assert [each.op for each in report.blockers] == ["AsString", "StringLength"]
@@ -123,7 +123,7 @@ def test_unsupported_ops_are_named_with_their_lines() -> None:
     assert "AsString" in str(report) and "tpu_programs.py" in str(report)
 
 
-def test_unsupported_op_in_the_body_of_a_loop() -> None:
+def test_check_tpu_unsupported_op_in_loop_body_is_a_blocker() -> None:
     def loop(x: tf.Tensor) -> tf.Tensor:
         for _ in tf.range(3):
             x = tf.ensure_shape(tf.numpy_function(lambda y: y, [x], tf.float32), [8, 4])
@@ -134,7 +134,7 @@ def test_unsupported_op_in_the_body_of_a_loop() -> None:
     assert blocker.where and "test_check.py" in blocker.where
 
 
-def test_shape_that_depends_on_a_value() -> None:
+def test_check_tpu_shape_from_a_value_is_a_blocker() -> None:
     def filled(n: tf.Tensor) -> tf.Tensor:
         return tf.fill([n], 1.0)
 
@@ -143,7 +143,7 @@ def test_shape_that_depends_on_a_value() -> None:
     assert blocker.code == "return tf.fill([n], 1.0)"
 
 
-def test_dtype_and_table_that_xla_has_not() -> None:
+def test_check_tpu_unsupported_dtype_and_table_are_blockers() -> None:
     initial = tf.lookup.KeyValueTensorInitializer(tf.constant([1]), tf.constant([2]))
     table = tf.lookup.StaticHashTable(initial, 0)
     report = check_tpu(table.lookup, tf.TensorSpec([8], tf.int32))
@@ -154,7 +154,7 @@ def test_dtype_and_table_that_xla_has_not() -> None:
     assert report.blockers[1].reason == "XLA has no kernel for T=string"
 
 
-def test_too_large_for_the_memory_of_a_chip() -> None:
+def test_check_tpu_program_larger_than_hbm_does_not_compile() -> None:
     report = check_tpu(
         tf.linalg.matrix_transpose, tf.TensorSpec([2**17, 2**16]), chips=ONE
     )
@@ -163,12 +163,12 @@ def test_too_large_for_the_memory_of_a_chip() -> None:
     assert "does not compile for v5e" in str(report)
 
 
-def test_dynamic_shape_is_refused_by_name() -> None:
+def test_check_tpu_dynamic_shape_is_refused() -> None:
     with pytest.raises(TpuCheckError, match=r"argument 'w' has shape \(None, 4\)"):
         check_tpu(dense, FLOAT, tf.TensorSpec([None, 4]))
 
 
-def test_the_shapes_of_the_call_count_not_those_of_the_trace() -> None:
+def test_check_tpu_traced_function_uses_shapes_of_the_call() -> None:
     @tf.function(input_signature=[tf.TensorSpec([None, 4])])
     def doubled(x: tf.Tensor) -> tf.Tensor:
         return x * 2
@@ -186,12 +186,14 @@ def test_the_shapes_of_the_call_count_not_those_of_the_trace() -> None:
         ({"extra": 1}, "dense cannot be traced: .*extra"),
     ],
 )
-def test_wrong_calls(wrong: dict[str, Any], message: str) -> None:
+def test_check_tpu_bad_arguments_are_refused(
+    wrong: dict[str, Any], message: str
+) -> None:
     with pytest.raises(TpuCheckError, match=message):
         check_tpu(dense, FLOAT, tf.TensorSpec([4, 4]), **wrong)
 
 
-def test_missing_libtpu_is_said_with_the_command(
+def test_check_tpu_without_libtpu_names_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(compiler, "find_spec", lambda name: name != "libtpu")
@@ -199,7 +201,7 @@ def test_missing_libtpu_is_said_with_the_command(
         check_tpu(dense, FLOAT, tf.TensorSpec([4, 4]))
 
 
-def test_compiler_that_dies_is_a_line_of_the_report(
+def test_check_tpu_compiler_crash_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "jax.py").write_text("import os; os.abort()")
@@ -209,7 +211,7 @@ def test_compiler_that_dies_is_a_line_of_the_report(
     assert "died (SIGABRT)" in (report.compilations[0].error or "")
 
 
-def test_what_comes_after_a_chip_that_it_dies_of(
+def test_check_tpu_compiler_crash_leaves_other_chips(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     strange = replace(compiler.CHIPS["v5p"], topology="v5p:of no shape")
@@ -222,7 +224,7 @@ def test_what_comes_after_a_chip_that_it_dies_of(
     assert "died (exit status 1)" in (died.error or "")
 
 
-def test_compiler_that_takes_too_long_is_stopped() -> None:
+def test_check_tpu_compiler_timeout_stops_the_compiler() -> None:
     report = check_tpu(dense, FLOAT, tf.TensorSpec([4, 4]), chips=ONE, timeout=0.05)
     (stopped,) = report.compilations
     assert stopped.error == "libtpu was not done after 0.05 s; stopped"

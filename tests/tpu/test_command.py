@@ -38,7 +38,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     return folder
 
 
-def test_saved_model_in_a_process_of_its_own(saved: str) -> None:
+def test_tpu_check_command_saved_model_compiles(saved: str) -> None:
     module = "from opwright_runtime.tpu_check.cli import main; raise SystemExit(main())"
     arguments = ["--signature", "score", "--input", "x=8,4", "--chip", "v5e", "--json"]
     done = run_code(module, saved, *arguments)
@@ -50,7 +50,7 @@ def test_saved_model_in_a_process_of_its_own(saved: str) -> None:
     assert report["compilations"][0]["flops"] > 0
 
 
-def test_saved_model_with_an_unsupported_op(
+def test_tpu_check_command_unsupported_op_returns_1(
     saved: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main([saved, "--signature", "text"]) == 1
@@ -72,7 +72,7 @@ def test_saved_model_with_an_unsupported_op(
         (["--signature", "score", "--input", "x=8,4:floot"], "no dtype 'floot'"),
     ],
 )
-def test_wrong_calls(
+def test_tpu_check_command_bad_arguments_return_2(
     saved: str,
     arguments: list[str],
     message: str,
@@ -82,12 +82,16 @@ def test_wrong_calls(
     assert message in capsys.readouterr().err
 
 
-def test_no_saved_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tpu_check_command_without_saved_model_returns_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main([str(tmp_path)]) == 2
     assert "no SavedModel there" in capsys.readouterr().err
 
 
-def test_function_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tpu_check_command_function_of_a_file_compiles(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     program = f"{PROGRAMS}:dense"
     inputs = ["--input", "x=8,4:bfloat16", "--input", "w=4,2:bfloat16"]
     assert cli.main([program, *inputs, "--chip", "v6e"]) == 0

@@ -1,4 +1,4 @@
-"""docs/tpu.md: its code prints what it shows, its table is what is compiled today."""
+"""docs/tpu.md: its code prints the shown report, its table matches compilation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAME_VERSION = f"libtpu {version('libtpu')}." in PAGE
 SCRIPT = runpy.run_path(str(ROOT / "examples" / "tpu_check.py"))
 
 
-def test_example_prints_what_is_shown() -> None:
+def test_tpu_page_example_prints_the_shown_report() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     shown, _ = re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)
     names: dict[str, Any] = {}
@@ -44,7 +44,7 @@ def shown(begin: str, end: str) -> list[str]:
     return [line for line in lines if line.startswith("| ")][2:]
 
 
-def test_table_is_what_is_compiled() -> None:
+def test_tpu_page_table_matches_compilation() -> None:
     made = shown(SCRIPT["BEGIN"], SCRIPT["END"])
     fresh = [row.rstrip("\n") for row in SCRIPT["rows"](Console(stderr=True))]
     if not SAME_VERSION:
@@ -52,14 +52,14 @@ def test_table_is_what_is_compiled() -> None:
     assert fresh == made
 
 
-def test_table_has_every_mode_of_rnns() -> None:
+def test_tpu_page_rnn_table_has_every_mode() -> None:
     rows = shown(SCRIPT["RNN_BEGIN"], SCRIPT["RNN_END"])
     titles = [row.split("|")[1].strip() for row in rows]
     assert titles == [mode.title for mode in SCRIPT["MODES"]]
 
 
 @pytest.mark.parametrize("mode", SCRIPT["MODES"], ids=lambda mode: str(mode.title))
-def test_rnn_compiles_forward_and_backward(
+def test_cudnn_rnn_for_tpu_compiles_forward_and_backward(
     mode: Any, record_property: Callable[[str, object], None]
 ) -> None:
     assert native.LIBRARY.exists(), "run `make native`"

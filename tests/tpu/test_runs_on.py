@@ -1,4 +1,4 @@
-"""The table of what compiles where: of ops that there are, and true of some."""
+"""runs_on.json, the table of targets that each op compiles for."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from support.places import ROOT
 TABLE = ROOT / "runtime" / "opwright_runtime" / "runs_on.json"
 
 
-def test_targets() -> None:
+def test_runs_on_targets_are_xla_and_the_chips() -> None:
     assert ("XLA", *CHIPS) == runs_on.TARGETS
 
 
-def test_every_op_has_a_row() -> None:
+def test_runs_on_table_has_a_row_for_every_op() -> None:
     rows = json.loads(TABLE.read_text())["ops"]
     assert set(rows) == set(opwright.op_names())
     for name, row in rows.items():
         assert row if isinstance(row, str) else set(row) <= set(runs_on.TARGETS), name
 
 
-def test_what_is_said_of_an_op() -> None:
+def test_runs_on_compiles_and_reasons_match_the_table() -> None:
     found = MatMul.runs_on()
     assert found.compiles == runs_on.TARGETS
     assert repr(found).startswith("MatMul, tried with tensorflow 2.")
@@ -42,8 +42,8 @@ def test_what_is_said_of_an_op() -> None:
     assert queue.reasons["v5e"] == "XLA has no kernel for it"
 
 
-def test_a_row_can_be_made_again(tmp_path: Path) -> None:
-    """Of ops that are compiled, refused by XLA, and never tried."""
+def test_tpu_ops_script_reproduces_rows_of_the_table(tmp_path: Path) -> None:
+    """The ops are one that compiles, one that XLA refuses, and one without a trial."""
     ops = ["MatMul", "FIFOQueueV2", "InfeedDequeue"]
     output = tmp_path / "table.json"
     command = [sys.executable, str(ROOT / "tools/tpu_ops.py"), "--output", str(output)]
@@ -58,8 +58,10 @@ def test_a_row_can_be_made_again(tmp_path: Path) -> None:
     assert wrong.returncode == 2 and "MatMull" in wrong.stderr
 
 
-def test_an_op_that_fails_by_itself_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """libtpu's words about a whole program seldom say which op it was."""
+def test_failed_compilation_names_the_op_that_fails_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An error of libtpu about a program seldom names the op."""
     known = {"ops": {"Tan": {"v5e": "has no lowering"}}, "tried_with": {}}
     monkeypatch.setattr(runs_on, "_table", lambda: known)
     failed = Compilation("v5e", 1.0, "it failed")
