@@ -1,4 +1,4 @@
-"""What a kernel throws becomes a status, wherever it throws it."""
+"""Every C++ exception of a kernel becomes a TensorFlow status."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def raised(call: Callable[[], Any]) -> tuple[type[Exception], str]:
 
 
 def make_calls(path: str) -> None:
-    """In a process of its own: an exception that gets out ends it."""
+    """Runs in a process of its own: an exception that is not caught ends it."""
     ops = tf.load_op_library(path)
     for op, name in (
         (ops.opwright_throws, "OpwrightThrows"),
@@ -63,13 +63,13 @@ def make_calls(path: str) -> None:
                     assert words in message, message
                     assert name in message, message
             assert op(1.0, what=what, where="nowhere").numpy() == 1
-    # Thrown once the op is done, there is nobody left to tell.
+    # After the op is done, an exception is dropped.
     after = ops.opwright_throws_async(2.0, what="bad_alloc", where="after")
     assert after.numpy() == 2
-    print("all told")
+    print("all refused")
 
 
-def test_every_exception_becomes_a_status(library: Path) -> None:
+def test_kernel_guard_exception_becomes_a_status(library: Path) -> None:
     done = subprocess.run(
         [sys.executable, __file__, library],
         env=environment(),
@@ -78,7 +78,7 @@ def test_every_exception_becomes_a_status(library: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.endswith("all told\n")
+    assert done.stdout.endswith("all refused\n")
 
 
 if __name__ == "__main__":

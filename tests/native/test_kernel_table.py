@@ -1,4 +1,4 @@
-"""What opdefs and kernels() say of opwright's kernels is what the registry has."""
+"""opdefs and kernels() list the kernels of opwright that TensorFlow has registered."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from support.rnn_cases import DTYPES
 CUDNN = sorted(name for name in opwright.op_names() if name.startswith("CudnnRNN"))
 
 
-def test_there_are_eleven() -> None:
+def test_cudnn_rnn_ops_are_eleven() -> None:
     assert len(CUDNN) == 11
 
 
 @pytest.mark.parametrize("name", CUDNN)
-def test_cpu_kernel_for_every_dtype(name: str) -> None:
+def test_cudnn_rnn_cpu_kernel_has_every_dtype(name: str) -> None:
     rows = [row for row in opwright.op_class(name).kernels() if row.device == "CPU"]
     assert {row.provider for row in rows} == {"opwright"}
     assert {dtype for row in rows for dtype in row.dtypes["T"]} == set(DTYPES)
     assert all(row.available and row.priority < 0 for row in rows)
 
 
-def test_opdefs_claim_what_there_is() -> None:
-    """Of GPUs only what is built with CUDA has."""
+def test_opdef_kernels_match_registered_kernels() -> None:
+    """Kernels for GPUs are registered only in a build with CUDA."""
     missing = set() if native.cuda() else {"GPU"}
     claims = {
         path.stem: set(claim) - missing
@@ -49,6 +49,6 @@ def test_opdefs_claim_what_there_is() -> None:
     assert there_are == claims
 
 
-def test_tensorflow_keeps_its_own() -> None:
+def test_cudnn_rnn_params_size_gpu_kernel_is_tensorflows() -> None:
     rows = [row for row in CudnnRNNParamsSize.kernels() if row.device == "GPU"]
     assert {row.provider for row in rows} == {"TensorFlow"}

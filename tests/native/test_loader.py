@@ -1,4 +1,4 @@
-"""A library that is missing, or made for another TensorFlow, is told clearly."""
+"""native.load reports a missing library, and one of another TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from support.processes import run_code
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def library_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     library = tmp_path / "libopwright.so"
     monkeypatch.setattr(native, "LIBRARY", library)
     monkeypatch.setattr(native, "_loaded", False)
     return library
 
 
-def test_missing(elsewhere: Path) -> None:
+def test_load_missing_library_raises(library_path: Path) -> None:
     native.load_if_present()
     with pytest.raises(native.NativeLibraryError, match=r"no library.*make native"):
         native.load()
 
 
-def test_made_for_another_tensorflow(elsewhere: Path) -> None:
-    elsewhere.write_bytes(b"never looked at")
-    elsewhere.with_suffix(".json").write_text(json.dumps({"tensorflow": "2.20.0"}))
+def test_load_library_of_other_tensorflow_raises(library_path: Path) -> None:
+    library_path.write_bytes(b"never looked at")
+    library_path.with_suffix(".json").write_text(json.dumps({"tensorflow": "2.20.0"}))
     words = rf"2\.20\.0.*{tf.__version__}.*make native"
     with pytest.raises(native.NativeLibraryError, match=words):
         native.load()
@@ -37,24 +37,26 @@ def test_made_for_another_tensorflow(elsewhere: Path) -> None:
 
 
 @pytest.mark.parametrize("stamp", [None, "", "[]", "{}"])
-def test_without_a_stamp(elsewhere: Path, stamp: str | None) -> None:
-    elsewhere.write_bytes(b"")
+def test_load_library_without_stamp_raises(
+    library_path: Path, stamp: str | None
+) -> None:
+    library_path.write_bytes(b"")
     if stamp is not None:
-        elsewhere.with_suffix(".json").write_text(stamp)
+        library_path.with_suffix(".json").write_text(stamp)
     with pytest.raises(native.NativeLibraryError, match="does not say"):
         native.load()
 
 
-def test_not_a_library(elsewhere: Path) -> None:
-    elsewhere.write_bytes(b"text")
-    elsewhere.with_suffix(".json").write_text(
+def test_load_text_file_raises(library_path: Path) -> None:
+    library_path.write_bytes(b"text")
+    library_path.with_suffix(".json").write_text(
         json.dumps({"tensorflow": tf.__version__})
     )
     with pytest.raises(native.NativeLibraryError, match="does not load"):
         native.load()
 
 
-def test_isa_is_chosen() -> None:
+def test_use_isa_chooses_instruction_set() -> None:
     assert native.isa() in ("avx512", "avx2", "portable")
     native.use_isa("portable")
     assert native.isa() == "portable"
@@ -63,7 +65,7 @@ def test_isa_is_chosen() -> None:
         native.use_isa("mmx")
 
 
-def test_another_library(tmp_path: Path) -> None:
+def test_opwright_library_variable_chooses_the_library(tmp_path: Path) -> None:
     library = tmp_path / "libopwright.so"
     library.write_bytes(b"")
     library.with_suffix(".json").write_text('{"tensorflow": "1.0"}')
@@ -77,6 +79,6 @@ def test_another_library(tmp_path: Path) -> None:
     assert said.startswith(f"{library}\n{library} was built for TensorFlow 1.0")
 
 
-def test_cuda_is_what_the_stamp_says() -> None:
+def test_cuda_matches_the_stamp() -> None:
     stamp = json.loads(native.LIBRARY.with_suffix(".json").read_text())
     assert native.cuda() == stamp["cuda"]

@@ -1,4 +1,4 @@
-"""Who includes and links whom in the native library: downwards only."""
+"""Includes and links between the folders of the native library go down only."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ MAY_INCLUDE = {
         *("base", "base/tf", "embedding", "embedding/cpu", "sparsecore"),
         *TENSORFLOW,
     },
-    # What Python calls by name.
+    # The C functions that Python calls.
     ".": {"base", "base/tf", "rnn", "embedding", "embedding/tf"},
 }
-# What a file may include all the same, and why.
+# Further includes that a file may have, with the reason.
 EXCEPTIONS = {
     ("rnn/kernels/kernels.h", "rnn/spec.h"): "kernels are of a cell",
     ("rnn/kernels/kernels.h", "rnn/digest.h"): "and make digests of parameters",
 }
-# By target: what may stand in its link line.
+# By target: the targets that it may link.
 MAY_LINK = {
     "opwright_base": set(),
     "opwright_testing": {"opwright_base"},
@@ -82,7 +82,7 @@ def included() -> list[tuple[str, str]]:
     return found
 
 
-def test_includes_go_down() -> None:
+def test_native_includes_go_down() -> None:
     wrong = []
     for name, target in included():
         own = Path(name).parent.as_posix()
@@ -90,7 +90,7 @@ def test_includes_go_down() -> None:
             room = Path(target).parent.as_posix()
         else:
             room = target.split("/")[0]
-        # A test may look at what lies beside it and above.
+        # A test may include files of other rooms.
         allowed = (
             own == room or room in MAY_INCLUDE[own] or (name, target) in EXCEPTIONS
         )
@@ -102,12 +102,12 @@ def test_includes_go_down() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_exceptions_are_needed() -> None:
+def test_native_include_exceptions_are_needed() -> None:
     assert set(EXCEPTIONS) <= set(included())
 
 
-def test_includes_name_rooms() -> None:
-    """From runtime/native on, whichever file it is that includes."""
+def test_native_includes_name_the_room() -> None:
+    """Include paths start at runtime/native."""
     ours = {path.name for path in NATIVE.rglob("*.h")}
     bare = [
         f"{name}: {target}"
@@ -133,7 +133,7 @@ def link_lines() -> list[tuple[str, str]]:
     return found
 
 
-def test_links_go_down() -> None:
+def test_native_link_lines_go_down() -> None:
     lines = [one for one in link_lines() if not one[0].endswith("_test")]
     assert len(lines) > 15
     wrong = [
@@ -145,7 +145,7 @@ def test_links_go_down() -> None:
 
 
 @pytest.mark.parametrize("table", [MAY_INCLUDE, MAY_LINK], ids=["include", "link"])
-def test_no_circles(table: dict[str, set[str]]) -> None:
+def test_native_rooms_have_no_cycle(table: dict[str, set[str]]) -> None:
     done: list[str] = []
     left = dict(table)
     while left:

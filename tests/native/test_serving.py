@@ -1,4 +1,4 @@
-"""The library without Python: a program in C loads it, and a model that wants it."""
+"""A program in C serves a model with the library, without Python."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def serve(program: Path, library: str | Path, folder: Path, names: list[str]) ->
     )
 
 
-def test_a_program_in_c_serves_a_model(program: Path, model: tuple[Path, Any]) -> None:
+def test_serve_program_matches_python_results(
+    program: Path, model: tuple[Path, Any]
+) -> None:
     folder, said = model
     assert {"CudnnRNNV3", "RecvTPUEmbeddingActivations"} <= set(said["ops"])
     done = serve(program, native.library_path(), folder, said["names"])
@@ -65,14 +67,14 @@ def test_a_program_in_c_serves_a_model(program: Path, model: tuple[Path, Any]) -
     assert np.allclose(said["results"][1], [1.5, 1.75, 0, 0.25, 1.5, 1.75, 0.5, 0.75])
 
 
-def test_it_is_the_library_that_does_it(
+def test_serve_program_without_library_fails(
     program: Path, model: tuple[Path, Any], tmp_path: Path
 ) -> None:
     folder, said = model
     without = serve(program, "-", folder, said["names"])
     assert without.returncode == 1
     assert "No OpKernel was registered" in without.stderr, without.stderr
-    # Wherever it lies: it needs nothing beside it.
+    # The library works from any folder, without other files.
     elsewhere = shutil.copy(native.library_path(), tmp_path / "ops.so")
     done = serve(program, elsewhere, folder, said["names"])
     assert done.returncode == 0, done.stderr

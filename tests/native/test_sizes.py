@@ -1,4 +1,4 @@
-"""Sizes from outside, however large: no memory is written or taken for them."""
+"""Ops refuse huge sizes, and neither write nor take memory for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.size_attacks import ATTACKS
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, str]:
-    """By attack, what became of it; after one that ends the process comes a new one."""
+    """The outcome of each attack; a process that dies is started again."""
     found: dict[str, str] = {}
     while len(found) < len(ATTACKS):
         names = [name for name in ATTACKS if name not in found]
@@ -22,10 +22,10 @@ def outcomes() -> dict[str, str]:
                 found[name] = f"ended with {done.returncode}: {done.stderr[-2000:]}"
             elif name and found[name].startswith("ended with"):
                 found[name] = line
-        assert name, done.stderr[-2000:]  # It got as far as the first one.
+        assert name, done.stderr[-2000:]  # At least one attack began.
     return found
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_refused(name: str, outcomes: dict[str, str]) -> None:
+def test_op_with_huge_size_is_refused(name: str, outcomes: dict[str, str]) -> None:
     assert outcomes[name] == "refused"

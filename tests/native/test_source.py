@@ -1,4 +1,4 @@
-"""The native sources avoid what aborts, cuts a number short or lets exceptions out."""
+"""The native sources have no call that aborts, truncates a number, or may throw."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILES = sorted(
     and not re.search(r"/testing/|_test\.cc$|/adapter_", str(p))
 )
 
-# By what is wrong with it. Constants make no shape that could be refused.
+# By problem: a pattern. A shape of constants is always valid.
 CONSTANTS = r"(?:\d+(?:,\s*\d+)*)?\}"
 SHORT = r"(?:u?int(?:8|16|32)_t|int|unsigned)"
 FORBIDDEN = {
@@ -48,14 +48,14 @@ FORBIDDEN = {
     "is not guarded; use OPWRIGHT_REGISTER_KERNEL": (r"\bREGISTER_KERNEL_BUILDER\s*\("),
 }
 
-# What stays all the same, by file and what is in the line, and why.
+# Exceptions: by file, a part of the line and the reason.
 CONFIGURED = "a configuration's sizes are bounded when it is read"
 CHECKED = "core has checked these sizes"
 RANK = "its rank is known"
 ALLOWED = {
     "base/checked.h": {
         "return std::unique_ptr<T[]>(new T[static_cast<size_t>(count)]);": (
-            "the one place; what it throws is caught where bags are made"
+            "the only place; the caller that makes bags catches the exception"
         ),
     },
     "sparsecore/formats.cc": {
@@ -100,7 +100,7 @@ ALLOWED = {
 
 
 def code(source: str) -> str:
-    """Without comments and the contents of strings; lines stay where they are."""
+    """The source without comments and contents of strings, with the same lines."""
     pattern = r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\''
 
     def blank(match: re.Match[str]) -> str:
@@ -110,7 +110,7 @@ def code(source: str) -> str:
 
 
 def findings() -> Iterator[tuple[str, str, str]]:
-    """File, line and what is wrong with it."""
+    """File, line and problem of each match."""
     for path in FILES:
         text = path.read_text()
         lines = text.splitlines()
@@ -122,7 +122,7 @@ def findings() -> Iterator[tuple[str, str, str]]:
                 yield name, lines[line].strip().rstrip("\\").strip(), problem
 
 
-def test_nothing_forbidden() -> None:
+def test_native_sources_have_no_forbidden_call() -> None:
     found = [
         (name, line, problem)
         for name, line, problem in findings()
@@ -131,8 +131,8 @@ def test_nothing_forbidden() -> None:
     assert not found, "\n".join(f"{f}: {line}: {problem}" for f, line, problem in found)
 
 
-def test_what_is_allowed_is_there() -> None:
-    """So that nothing stays allowed for longer than it has to."""
+def test_allowed_lines_are_needed() -> None:
+    """An exception that matches no line is removed from the list."""
     found = [(name, line) for name, line, _ in findings()]
     for file, parts in ALLOWED.items():
         for part in parts:
@@ -165,7 +165,7 @@ def test_what_is_allowed_is_there() -> None:
         "REGISTER_KERNEL_BUILDER(Name(NAME), Op);",
     ],
 )
-def test_the_rules_find(line: str) -> None:
+def test_forbidden_rules_match_bad_line(line: str) -> None:
     assert any(re.search(pattern, code(line)) for pattern in FORBIDDEN.values())
 
 
@@ -187,5 +187,5 @@ def test_the_rules_find(line: str) -> None:
         "#include <new>",
     ],
 )
-def test_the_rules_leave(line: str) -> None:
+def test_forbidden_rules_ignore_good_line(line: str) -> None:
     assert not any(re.search(pattern, code(line)) for pattern in FORBIDDEN.values())

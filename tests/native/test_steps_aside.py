@@ -1,4 +1,4 @@
-"""A kernel of TensorFlow's own, as a build for TPUs may have, runs instead of ours."""
+"""A kernel of another library, as a TPU build may have, runs instead of ours."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])
-def test_the_other_kernel_runs(library: Path, first: str) -> None:
+def test_kernel_of_other_library_has_priority(library: Path, first: str) -> None:
     ours, theirs = "import opwright.tpu", f"tf.load_op_library({str(library)!r})"
     load = [ours, theirs] if first == "ours" else [theirs, ours]
     done = run_code(CALL.format(load="\n".join(load)))
@@ -85,11 +85,11 @@ def test_the_other_kernel_runs(library: Path, first: str) -> None:
     size, floats, integers, mask = done.stdout.splitlines()
     assert "it is the other kernel that runs" in size
     assert "it is the other kernel that runs" in floats
-    # What the other library leaves empty, ours still serves.
+    # Our kernels run for the dtypes and ops that the other library lacks.
     assert integers == "ran"
     assert "config is empty" in mask
 
 
-def test_alone_ours_runs() -> None:
+def test_kernel_without_other_library_runs() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="config is empty"):
         compute_dedup_data_size(b"")
