@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it works where nothing else is."""
+"""The wheel: its content, and its use in an empty environment."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(what: str, folder: Path, **changes: str) -> tuple[Path, str]:
-    """A wheel or an sdist, and what the build says."""
+    """Builds a wheel or an sdist; its path and the output of the build."""
     command = (sys.executable, "-m", "build", what, "--outdir", folder, ROOT)
     built = run(*command, cwd=folder, **changes)
     assert built.returncode == 0, built.stdout + built.stderr
@@ -82,7 +82,7 @@ def facts(wheel: Path) -> Message:
     return Parser().parsestr(archive.read(name).decode())
 
 
-def test_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
+def test_wheel_holds_the_three_packages_only(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}
     packages = {name for name in tops if not name.endswith(".dist-info")}
@@ -92,7 +92,7 @@ def test_holds_the_three_packages_and_nothing_else(wheel: Path) -> None:
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 
-def test_names_the_platform_of_its_native_library(wheel: Path) -> None:
+def test_wheel_with_native_library_has_platform_tag(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "opwright_runtime/_lib/libopwright.so" in names
     assert "opwright_runtime/_lib/libopwright.json" in names
@@ -100,7 +100,7 @@ def test_names_the_platform_of_its_native_library(wheel: Path) -> None:
     assert wheel.name.endswith(f"-py3-none-{platform}.whl")
 
 
-def test_tells_its_tensorflow(wheel: Path) -> None:
+def test_wheel_requires_tensorflow_of_its_library(wheel: Path) -> None:
     stamp = json.loads(
         zipfile.ZipFile(wheel).read("opwright_runtime/_lib/libopwright.json")
     )
@@ -118,7 +118,7 @@ def test_wheel_requirements_are_those_of_the_runtime(wheel: Path) -> None:
     assert names == {"tensorflow", "numpy", "protobuf", "typing-extensions"}
 
 
-def test_without_the_library_it_says_so(tmp_path: Path) -> None:
+def test_wheel_without_native_library_is_pure_python(tmp_path: Path) -> None:
     wheel, said = build("--wheel", tmp_path, OPWRIGHT_NATIVE="")
     assert "This wheel has no native kernels" in said
     assert wheel.name.endswith("-py3-none-any.whl")
@@ -126,14 +126,14 @@ def test_without_the_library_it_says_so(tmp_path: Path) -> None:
     assert "tensorflow<2.22,>=2.18" in facts(wheel).get_all("Requires-Dist", [])
 
 
-def test_a_folder_without_the_library_is_refused(tmp_path: Path) -> None:
+def test_wheel_from_folder_without_library_is_refused(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT)
     built = run(*command, cwd=tmp_path, OPWRIGHT_NATIVE=str(tmp_path))
     assert built.returncode != 0
     assert "has no libopwright.so: `make wheel` builds" in built.stdout + built.stderr
 
 
-def test_sdist_builds(tmp_path: Path) -> None:
+def test_sdist_holds_sources_and_no_library(tmp_path: Path) -> None:
     path, _ = build("--sdist", tmp_path)
     with tarfile.open(path) as archive:
         names = archive.getnames()
@@ -143,11 +143,11 @@ def test_sdist_builds(tmp_path: Path) -> None:
     assert not [name for name in names if "_lib/" in name]
 
 
-def test_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_in_empty_environment_runs(wheel: Path, tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     made = run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    # Python compiles what it imports, which is a small part of TensorFlow.
+    # Python compiles only the modules that it imports, a small part of TensorFlow.
     install = ("-m", "pip", "install", "--quiet", "--no-compile")
     installed = run(python, *install, wheel, cwd=tmp_path)
     assert installed.returncode == 0, installed.stderr
@@ -156,7 +156,7 @@ def test_works_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     assert smoke.returncode == 0, smoke.stderr
     assert smoke.stdout.splitlines() == ["1626", "(2, 1, 4)"]
 
-    # Classes need no generator; who calls it is told what to install.
+    # The wheel installs without the generator's dependencies; the command names them.
     command = run(python.parent / "opwright-codegen", "--help", cwd=tmp_path)
     assert command.returncode == 2
     assert "pip install 'opwright[codegen]'" in command.stderr
