@@ -1,4 +1,4 @@
-"""Makes the examples importable, as they are for themselves when they run."""
+"""Makes the examples importable, as they are when one of them runs."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The gradient aggregation example: trains, outlives a kill, notices mistakes."""
+"""The gradient aggregation example: training, killed workers, verification."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def launched(journal: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def run(journal: Path, *options: str) -> list[Event]:
-    """What happens in a run that has to succeed."""
+    """The events of a run that must succeed."""
     with launched(journal, *options) as process:
         output, _ = process.communicate(timeout=LIMIT + 20)
     assert process.returncode == 0, output
@@ -76,7 +76,7 @@ def read(journal: Path) -> list[Event]:
 def wait_for(
     condition: Callable[[], bool], process: subprocess.Popen[str] | None = None
 ) -> None:
-    """Until it holds, which it does before the process ends."""
+    """Waits until the condition holds; fails if the process ends first."""
     deadline = time.monotonic() + LIMIT
     while not condition():
         if process and process.poll() is not None:
@@ -98,7 +98,7 @@ def updates_of(events: list[Event]) -> list[Update]:
     return [event for event in events if isinstance(event, Update)]
 
 
-def test_a_killed_worker_is_done_without(tmp_path: Path) -> None:
+def test_aggregation_killed_worker_leaves_training_running(tmp_path: Path) -> None:
     options = ["--steps=20", "--kill-at=3", "--no-restart", "--compute=0.08"]
     events = run(tmp_path / "journal", *options)
     updates = updates_of(events)
@@ -111,8 +111,8 @@ def test_a_killed_worker_is_done_without(tmp_path: Path) -> None:
     assert last < first / 3
 
 
-def test_a_restarted_worker_takes_part_again(tmp_path: Path) -> None:
-    """However long its start takes: the run ends when it is seen to take part."""
+def test_aggregation_restarted_worker_contributes_again(tmp_path: Path) -> None:
+    """The run ends at the first update with a gradient of the restarted worker."""
     journal = tmp_path / "journal"
 
     def after_its_return() -> list[Event]:
@@ -135,7 +135,7 @@ def test_a_restarted_worker_takes_part_again(tmp_path: Path) -> None:
     assert verify(events, steps=made, required=1, learning_rate=RATE) < 1e-6
 
 
-def test_a_failing_task_is_named_and_ends_the_run(tmp_path: Path) -> None:
+def test_launcher_failing_task_ends_the_run(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     with launched(journal, "--workers=2", "--steps=10000", "--no-kill") as process:
         wait_for(lambda: '"Update"' in text_of(journal), process)
@@ -148,7 +148,9 @@ def test_a_failing_task_is_named_and_ends_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_no_process_outlives_the_launcher(tmp_path: Path, how: signal.Signals) -> None:
+def test_launcher_signal_ends_all_processes(
+    tmp_path: Path, how: signal.Signals
+) -> None:
     journal = tmp_path / "journal"
     with launched(journal) as process:
         wait_for(lambda: text_of(journal).count("\n") >= 4, process)
@@ -161,7 +163,7 @@ def test_no_process_outlives_the_launcher(tmp_path: Path, how: signal.Signals) -
     wait_for(lambda: not any(map(alive, pids)))
 
 
-def test_the_time_is_limited(tmp_path: Path) -> None:
+def test_launcher_timeout_ends_the_run(tmp_path: Path) -> None:
     with launched(tmp_path / "journal", "--timeout=1") as process:
         output, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
@@ -175,8 +177,8 @@ def counted(step: int) -> list[int]:
     return [int(worker != step % WORKERS) for worker in range(WORKERS)]
 
 
-def honest() -> list[Event]:
-    """What a run reports if all goes well: each step does without another worker."""
+def right_journal() -> list[Event]:
+    """The events of a right run; each step leaves out another worker."""
     weights = np.zeros(problem.FEATURES, np.float32)
     events: list[Event] = []
     for step in range(STEPS):
@@ -197,7 +199,7 @@ def check(events: list[Event]) -> float:
 
 
 def edited(number: int, change: Callable[[Update], Update]) -> list[Event]:
-    events = honest()
+    events = right_journal()
     place = events.index(updates_of(events)[number])
     update = events[place]
     assert isinstance(update, Update)
@@ -205,58 +207,58 @@ def edited(number: int, change: Callable[[Update], Update]) -> list[Event]:
     return events
 
 
-def test_an_honest_journal_passes() -> None:
-    assert check(honest()) < 1e-6
+def test_verify_right_journal_passes() -> None:
+    assert check(right_journal()) < 1e-6
 
 
-def test_the_journal_survives_its_text() -> None:
-    events = [*honest(), Started("ps:0", 7), Ready(1), Killed(2)]
+def test_journal_dumps_and_loads_round_trip() -> None:
+    events = [*right_journal(), Started("ps:0", 7), Ready(1), Killed(2)]
     assert [loads(dumps(event)) for event in events] == events
 
 
 @pytest.mark.parametrize("number", [0, 5, STEPS - 1])
-def test_a_lost_update_is_noticed(number: int) -> None:
-    events = honest()
+def test_verify_lost_update_raises(number: int) -> None:
+    events = right_journal()
     events.remove(updates_of(events)[number])
     with pytest.raises(VerificationError, match="12 steps were due"):
         check(events)
 
 
-def test_an_update_made_twice_is_noticed() -> None:
-    events = honest()
+def test_verify_repeated_update_raises() -> None:
+    events = right_journal()
     update = updates_of(events)[5]
     events.insert(events.index(update), update)
     with pytest.raises(VerificationError, match="12 steps were due"):
         check(events)
 
 
-def test_a_gradient_counted_twice_is_noticed() -> None:
+def test_verify_gradient_counted_twice_raises() -> None:
     events = edited(5, lambda update: replace(update, counts=[1, 2, 0]))
     with pytest.raises(VerificationError, match="step 5 counted worker 1 2 times"):
         check(events)
 
 
-def test_a_gradient_sent_twice_is_noticed() -> None:
+def test_verify_gradient_sent_twice_raises() -> None:
     with pytest.raises(VerificationError, match="worker 1 sent 2 gradients for step 4"):
-        check([Sending(1, 4), *honest()])
+        check([Sending(1, 4), *right_journal()])
 
 
-def test_a_gradient_from_nowhere_is_noticed() -> None:
-    events = honest()
+def test_verify_gradient_never_sent_raises() -> None:
+    events = right_journal()
     events.remove(Sending(1, 5))
     with pytest.raises(VerificationError, match="worker 1, which sent nothing"):
         check(events)
 
 
-def test_an_update_of_too_few_gradients_is_noticed() -> None:
+def test_verify_update_of_too_few_gradients_raises() -> None:
     events = edited(5, lambda update: replace(update, counts=[1, 0, 0]))
     with pytest.raises(VerificationError, match="step 5 averaged 1 gradients, not 2"):
         check(events)
 
 
-def test_a_gradient_left_over_is_noticed() -> None:
+def test_verify_gradient_left_over_raises() -> None:
     with pytest.raises(VerificationError, match="left in the accumulator"):
-        check([*honest()[:-1], Done(pending=1)])
+        check([*right_journal()[:-1], Done(pending=1)])
 
 
 @pytest.mark.parametrize(
@@ -268,16 +270,14 @@ def test_a_gradient_left_over_is_noticed() -> None:
         if counts != counted(number)
     ],
 )
-def test_the_gradient_of_another_worker_is_noticed(
-    number: int, counts: list[int]
-) -> None:
+def test_verify_gradient_of_other_worker_raises(number: int, counts: list[int]) -> None:
     events = edited(number, lambda update: replace(update, counts=counts))
     with pytest.raises(VerificationError, match=f"after step {number} the weights"):
         check(events)
 
 
 @pytest.mark.parametrize("number", [0, 5, STEPS - 1])
-def test_weights_that_moved_by_themselves_are_noticed(number: int) -> None:
+def test_verify_weights_changed_without_gradient_raise(number: int) -> None:
     def moved(update: Update) -> Update:
         first, *others = update.weights
         return replace(update, weights=[first + 1e-4, *others])
@@ -286,9 +286,9 @@ def test_weights_that_moved_by_themselves_are_noticed(number: int) -> None:
         check(edited(number, moved))
 
 
-def test_the_dashboard_counts() -> None:
+def test_dashboard_counts_events() -> None:
     dashboard = Dashboard(WORKERS, STEPS)
-    for event in [Ready(0), Ready(1), *honest(), Killed(2), Sending(0, STEPS)]:
+    for event in [Ready(0), Ready(1), *right_journal(), Killed(2), Sending(0, STEPS)]:
         dashboard.show(event)
     console = Console(width=100, file=io.StringIO())
     with console.capture() as text:
@@ -302,7 +302,7 @@ def test_the_dashboard_counts() -> None:
     ]
 
 
-def test_a_sparkline_falls_with_its_values() -> None:
+def test_sparkline_falls_with_its_values() -> None:
     assert sparkline([1000, 100, 10, 1], 4) == "█▆▃▁"
     assert sparkline([5.0], 10) == "▁"
     assert len(sparkline(range(1, 100), 10)) == 10
@@ -318,7 +318,7 @@ def test_a_sparkline_falls_with_its_values() -> None:
         (["--steps=0", "--no-kill"], "at least 1"),
     ],
 )
-def test_options_that_cannot_work_are_refused(
+def test_parse_impossible_options_are_refused(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""The two-tower example: learns, goes on where it stopped, serves what it learned."""
+"""The two-tower example: training, resuming and serving."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_learns_more_than_what_everybody_watches(trained: Path) -> None:
+def test_two_tower_recall_exceeds_recall_of_popularity(trained: Path) -> None:
     found = losses(trained)
     assert [len(epoch) for epoch in found] == [3] * 6  # 44 steps, 20 a call
-    # Who knows nothing loses log(256) on finding a film in a batch.
+    # A model without knowledge has a loss of log(256) in a batch of 256.
     assert np.mean(found[-1]) < np.log(256) - 0.15
     drawn = data.make(600, 200, seed=1)
     served = tf.saved_model.load(str(trained / "serving"))
@@ -42,7 +42,7 @@ def test_it_learns_more_than_what_everybody_watches(trained: Path) -> None:
     assert recall < drawn.recall_of_the_truth() * 1.1
 
 
-def test_the_seed_is_of_all_that_is_drawn(tmp_path: Path) -> None:
+def test_two_tower_equal_seeds_give_equal_losses(tmp_path: Path) -> None:
     def run(name: str, seed: str) -> list[float]:
         options = ["--folder", str(tmp_path / name), "--epochs", "1", "--seed", seed]
         assert two_tower.main([*options, *SMALL]) == 0
@@ -53,13 +53,13 @@ def test_the_seed_is_of_all_that_is_drawn(tmp_path: Path) -> None:
     assert abs(run("other", "2")[0] - first[0]) > 0.01
 
 
-def test_the_curve_is_a_picture(trained: Path) -> None:
+def test_two_tower_loss_curve_is_a_png(trained: Path) -> None:
     picture = tf.io.decode_png((trained / "loss.png").read_bytes())
     assert picture.shape == [600, 1050, 4]
     assert len(np.unique(picture)) > 50
 
 
-def test_a_user_without_a_history_is_served(trained: Path) -> None:
+def test_two_tower_user_without_history_is_served(trained: Path) -> None:
     served = tf.saved_model.load(str(trained / "serving"))
     nothing = tf.ragged.constant([[], [3]], tf.int64)
     scores = served.scores(tf.constant([0, 1], tf.int64), nothing)
@@ -67,10 +67,10 @@ def test_a_user_without_a_history_is_served(trained: Path) -> None:
     assert np.isfinite(scores).all()
 
 
-def test_it_goes_on_where_it_stopped(
+def test_two_tower_resume_matches_uninterrupted_run(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As if it had been stopped in the last epoch, whose checkpoint is then missing."""
+    """The checkpoint of the last epoch is missing, as after a stop in that epoch."""
     folder = tmp_path / "stopped"
     shutil.copytree(trained, folder)
     shutil.rmtree(folder / "serving")
@@ -94,7 +94,7 @@ def test_it_goes_on_where_it_stopped(
         (["--folder", "{empty}", "--users", "10"], "a batch is more than all"),
     ],
 )
-def test_what_cannot_be_done(
+def test_two_tower_impossible_arguments_are_refused(
     arguments: list[str],
     words: str,
     trained: Path,
@@ -107,10 +107,10 @@ def test_what_cannot_be_done(
     assert not list(tmp_path.iterdir())
 
 
-def test_hosts_share_the_tables(
+def test_two_tower_hosts_share_the_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two processes; one goes on with what they learned."""
+    """Two processes train; one process resumes from their checkpoint."""
     folder = ["--folder", str(tmp_path)]
     assert two_tower.main([*folder, "--epochs", "5", "--hosts", "2", *SMALL]) == 0
     said = capsys.readouterr().out
@@ -125,13 +125,13 @@ def test_hosts_share_the_tables(
     assert "goes on after epoch 5" in capsys.readouterr().out
 
 
-def test_arguments_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_tower_bad_argument_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         two_tower.main(["--epochs", "0"])
     assert "invalid number of at least 1 value: '0'" in capsys.readouterr().err
 
 
-def test_what_is_drawn() -> None:
+def test_two_tower_data_is_valid_and_reproducible() -> None:
     drawn = data.make(50, 100, seed=3)
     np.testing.assert_allclose(drawn.taste.sum(axis=1), 1)
     assert drawn.watched.shape == (50, data.WATCHED)
@@ -139,7 +139,7 @@ def test_what_is_drawn() -> None:
     assert (np.diff(np.sort(drawn.watched, axis=1)) > 0).all()
     again = data.make(50, 100, seed=3)
     np.testing.assert_array_equal(drawn.watched, again.watched)
-    # Scores that know the answer find it, and scores that avoid it do not.
+    # Scores with the answer first have recall 1, and with the answer last recall 0.
     scores = np.zeros((50, 100))
     np.put_along_axis(scores, drawn.held_out[:, None], 1.0, axis=1)
     assert drawn.recall(scores, best=1) == 1.0
