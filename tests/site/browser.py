@@ -1,4 +1,4 @@
-"""The site in a real Chromium: `make test-site`. `make test` does without a browser."""
+"""The site in a real Chromium: `make test-site`. `make test` needs no browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGES = (
     *("guides/readme.html", "guides/guide.html", "guides/rnn.html"),
     *("guides/embedding.html", "guides/architecture.html", "guides/benchmarks.html"),
 )
-#: What people type, and a page that is to be among the first five.
+#: By query: a page that must be among the first five results.
 QUERIES = {
     "MatMul": "MatMul",
     "matrix product": "MatMul",
@@ -90,7 +90,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
 def page(
     request: pytest.FixtureRequest, browser: Browser, scheme: str
 ) -> Iterator[Page]:
-    """A window: no error on its console, and all that it asks for is there."""
+    """A window without an error on its console or a failed request."""
     context = browser.new_context(
         viewport={"width": request.param, "height": 800},
         color_scheme="dark" if scheme == "dark" else "light",
@@ -109,7 +109,9 @@ def page(
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_pages(address: str, page: Page, name: str) -> None:
+def test_site_page_is_accessible_and_fits_the_window(
+    address: str, page: Page, name: str
+) -> None:
     """Accessible, as far as axe can tell, and no wider than the window."""
     hosts = set()
     page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
@@ -121,7 +123,7 @@ def test_pages(address: str, page: Page, name: str) -> None:
     assert hosts == {address.split("/")[2]}
 
 
-def test_search_finds(address: str, page: Page) -> None:
+def test_site_search_finds_the_op(address: str, page: Page) -> None:
     for query, wanted in QUERIES.items():
         page.goto(f"{address}/guides/readme.html")
         page.get_by_label("Search ops and guides").fill(query)
@@ -134,8 +136,8 @@ def test_search_finds(address: str, page: Page) -> None:
     assert page.locator("h1").inner_text() == wanted
 
 
-def test_without_a_mouse(address: str, page: Page) -> None:
-    """The first stop leads past the header, and every stop can be seen."""
+def test_site_keyboard_skips_the_header(address: str, page: Page) -> None:
+    """The first tab stop is a visible link past the header."""
     page.goto(f"{address}/ops/MatMul.html", wait_until="networkidle")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
@@ -145,8 +147,10 @@ def test_without_a_mouse(address: str, page: Page) -> None:
     assert page.url.endswith("#main")
 
 
-def test_pictures(address: str, page: Page, tmp_path: Path) -> None:
-    """Pages can be printed and drawn: none is empty."""
+def test_site_page_screenshot_is_not_empty(
+    address: str, page: Page, tmp_path: Path
+) -> None:
+    """A screenshot of the whole page is not empty."""
     page.goto(f"{address}/ops/MatMul.html", wait_until="networkidle")
     picture = tmp_path / "page.png"
     page.screenshot(path=picture, full_page=True)

@@ -1,4 +1,4 @@
-"""The site: a page for every op, well-formed HTML, no link that leads nowhere."""
+"""The site: a page for every op, well-formed HTML, no broken link."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VOID = {"br", "hr", "img", "input", "link", "meta", "col", "wbr"}
 
 
 class Page(HTMLParser):
-    """What a page has: links, ids, mistakes."""
+    """The links, ids and mistakes of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -78,12 +78,12 @@ def pages(site: Path) -> dict[str, Page]:
     return found
 
 
-def test_every_op_has_a_page(pages: dict[str, Page]) -> None:
+def test_site_has_a_page_for_every_op(pages: dict[str, Page]) -> None:
     expected = {f"ops/{name.replace('>', '.')}.html" for name in opwright.op_names()}
     assert expected == {name for name in pages if name.startswith("ops/")}
 
 
-def test_pages_are_well_formed(pages: dict[str, Page]) -> None:
+def test_site_pages_are_well_formed(pages: dict[str, Page]) -> None:
     wrong = {name: page.wrong for name, page in pages.items() if page.wrong}
     assert not wrong
     assert {name for name, page in pages.items() if page.titles != 1} == set()
@@ -93,7 +93,7 @@ def test_pages_are_well_formed(pages: dict[str, Page]) -> None:
     assert not twice
 
 
-def test_no_link_leads_nowhere(site: Path, pages: dict[str, Page]) -> None:
+def test_site_links_all_resolve(site: Path, pages: dict[str, Page]) -> None:
     dead = {
         (name, link)
         for name, page in pages.items()
@@ -113,7 +113,7 @@ def _leads(site: Path, pages: dict[str, Page], name: str, link: str) -> bool:
     return path.is_file() and not anchor
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[str, Page]) -> None:
+def test_site_loads_no_external_resource(site: Path, pages: dict[str, Page]) -> None:
     loaded = {
         link
         for page in pages.values()
@@ -133,13 +133,13 @@ def _sources(links: list[tuple[str, str]]) -> Iterator[str]:
             yield found[1]
 
 
-def test_sources_are_there(pages: dict[str, Page]) -> None:
+def test_site_source_links_exist(pages: dict[str, Page]) -> None:
     sources = {source for page in pages.values() for source in _sources(page.links)}
     assert len(sources) > 1_626
     assert {source for source in sources if not (ROOT / source).exists()} == set()
 
 
-def test_a_page_says_what_there_is_to_know(site: Path) -> None:
+def test_site_page_of_mat_mul_shows_the_opdef(site: Path) -> None:
     text = (site / "ops" / "MatMul.html").read_text("utf-8")
     plain = re.sub(r"<[^>]*>", "", text)
     for words in (
@@ -154,7 +154,7 @@ def test_a_page_says_what_there_is_to_know(site: Path) -> None:
     assert 'href="Einsum.html"' in text
 
 
-def test_what_is_not_ours_is_not_replaced(tmp_path: Path) -> None:
+def test_site_build_into_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("three years")
     command = [sys.executable, str(ROOT / "docs/site/build.py")]
     done = subprocess.run(
