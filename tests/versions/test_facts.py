@@ -1,4 +1,4 @@
-"""What opdefs and dtypes say of versions is what the TensorFlow that runs has."""
+"""The versions in opdefs and dtypes match the installed TensorFlow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ops() -> list[Op]:
     return load.read(OPDEFS)
 
 
-def test_ops_are_there_since_when_they_say(ops: list[Op]) -> None:
+def test_opdef_since_matches_installed_tensorflow(ops: list[Op]) -> None:
     wrong = [op.name for op in ops if later(op.since) == (op.name in INSTALLED)]
     assert wrong == []
 
@@ -51,11 +51,11 @@ def differences(ops: list[Op]) -> Iterator[str]:
                     yield f"{op.name}.{attr.name}={value}"
 
 
-def test_attrs_and_values_are_there_since_when_they_say(ops: list[Op]) -> None:
+def test_opdef_attr_since_matches_installed_tensorflow(ops: list[Op]) -> None:
     assert list(differences(ops)) == []
 
 
-def test_classes_say_the_same(ops: list[Op]) -> None:
+def test_op_class_newer_than_tensorflow_raises_op_unknown_error(ops: list[Op]) -> None:
     newer = [op for op in ops if later(op.since)]
     for op in newer:
         words = re.escape(f"has no op {op.name}: TensorFlow {op.since} brought it")
@@ -63,8 +63,8 @@ def test_classes_say_the_same(ops: list[Op]) -> None:
             _ = opwright.op_class(op.name).op_def
 
 
-def test_dtypes_are_there_since_when_they_say() -> None:
-    """All classes can be imported; one that TensorFlow lacks says so."""
+def test_dtype_class_newer_than_tensorflow_raises_type_error() -> None:
+    """All classes can be imported; use of one that TensorFlow lacks is refused."""
     classes = {
         getattr(opwright, name) for name in dir(opwright) if name.startswith("TF")
     }
@@ -77,8 +77,8 @@ def test_dtypes_are_there_since_when_they_say() -> None:
             types.as_dtype(types.TFloat4E2m1fn)
 
 
-def test_since_finds_what_it_found(ops: list[Op]) -> None:
-    """Of one version nothing is newer; of two, what the first lacks."""
+def test_since_dated_finds_first_version_of_op_and_attr(ops: list[Op]) -> None:
+    """An op of the only version has no `since`; otherwise it has the first version."""
     op = next(op for op in ops if op.attrs)
     bare = Op(op.name, op.group)
     assert since.dated(op, [("1.0", {op.name: op})]) == op

@@ -1,4 +1,4 @@
-"""A hundred ops give what TensorFlow's own wrappers give, in every mode."""
+"""A hundred ops give the results of TensorFlow's own wrappers, in every mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHER = WHOLE[::-1] + np.int32(1)
 B = X > 0.5
 SQUARE = np.float32([[4, 1], [1, 3]])
 
-# By what they take.
+# By the kind of their arguments.
 OPS = {
     "one": """
         Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Digamma Elu Erf Erfc Exp
@@ -77,7 +77,7 @@ def calls() -> Iterator[tuple[str, dict[str, Any]]]:
 CALLS = list(calls())
 
 
-def same(ours: Any, theirs: Any) -> None:
+def assert_same(ours: Any, theirs: Any) -> None:
     for one, other in zip(tf.nest.flatten(ours), tf.nest.flatten(theirs), strict=True):
         assert one.dtype == other.dtype
         if one.dtype.is_floating or one.dtype.is_complex:
@@ -87,12 +87,12 @@ def same(ours: Any, theirs: Any) -> None:
             np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-def test_there_are_a_hundred() -> None:
+def test_op_table_has_a_hundred_ops() -> None:
     assert len({op for op, _ in CALLS}) >= 100
 
 
 @pytest.mark.parametrize(("op", "arguments"), CALLS, ids=[op for op, _ in CALLS])
-def test_same(op: str, arguments: dict[str, Any]) -> None:
+def test_op_matches_raw_op_in_every_mode(op: str, arguments: dict[str, Any]) -> None:
     cls = opwright.op_class(op)
     function = getattr(
         __import__(cls.__module__, fromlist=["x"]), cls.__module__.split(".")[-1]
@@ -101,8 +101,8 @@ def test_same(op: str, arguments: dict[str, Any]) -> None:
     expected = getattr(tf.raw_ops, op)(
         **{renamed.get(name, name): value for name, value in arguments.items()}
     )
-    same(function(**arguments), expected)
-    same(tf.function(lambda: function(**arguments), autograph=False)(), expected)
+    assert_same(function(**arguments), expected)
+    assert_same(tf.function(lambda: function(**arguments), autograph=False)(), expected)
     with tf.Graph().as_default() as graph:
         made = function(**arguments)
         operation = tf.nest.flatten(made)[0].op

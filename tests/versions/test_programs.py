@@ -1,4 +1,4 @@
-"""Recurrent layers, tables of embeddings and typed ops, as programs have them."""
+"""Small programs with recurrent layers, embedding tables and typed ops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def library() -> None:
     native.load()
 
 
-def test_layers_are_those_of_keras() -> None:
+def test_keras_layers_match_tf_keras() -> None:
     x = np.random.default_rng(7).normal(size=(3, 5, 4)).astype(np.float32)
     for name in ("LSTM", "GRU", "SimpleRNN"):
         tf.keras.utils.set_random_seed(1)
@@ -29,7 +29,7 @@ def test_layers_are_those_of_keras() -> None:
         np.testing.assert_allclose(ours(x), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_layer_trains() -> None:
+def test_keras_lstm_fit_loss_falls() -> None:
     tf.keras.utils.set_random_seed(1)
     model = tf.keras.Sequential([keras.LSTM(8), tf.keras.layers.Dense(1)])
     model.compile("adam", "mse")
@@ -38,7 +38,7 @@ def test_a_layer_trains() -> None:
     assert history[-1] < history[0]
 
 
-def test_a_layer_compiles() -> None:
+def test_cudnn_rnn_v3_jit_compile_matches_eager() -> None:
     from opwright.nn import cudnn_rnn_v3
 
     x, h = tf.ones([2, 1, 3]), tf.zeros([1, 1, 4])
@@ -51,7 +51,7 @@ def test_a_layer_compiles() -> None:
     np.testing.assert_allclose(compiled(), run(), rtol=1e-5)
 
 
-def test_embeddings_learn() -> None:
+def test_tpu_embedding_training_loss_falls() -> None:
     embedding = tf.tpu.experimental.embedding
     strategy = tpu.software_strategy()
     films = embedding.TableConfig(100, 8, name="films", combiner="mean")
@@ -79,7 +79,7 @@ def test_embeddings_learn() -> None:
     assert tpu.table("films").rows.shape == (100, 8)
 
 
-def test_types() -> None:
+def test_mat_mul_class_is_typed_and_refuses_mixed_dtypes() -> None:
     a = tf.constant([[1.0, 2.0], [3.0, 4.0]])
     made = MatMul.create(
         opwright.Scope.current(), a, a, MatMul.Options(transpose_b=True)
