@@ -1,4 +1,4 @@
-"""The example of every op prints what it says."""
+"""The example of every op prints its documented output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.reference.opdefs import every_op
 
 
 @every_op_by_group()
-def test_example(names: list[str]) -> None:
+def test_example_prints_its_output(names: list[str]) -> None:
     def check(name: str) -> None:
         op = every_op()[name]
         outcome = ran(op)
@@ -32,8 +32,8 @@ def runs(name: str) -> bool:
     return examples.runs(every_op()[name])
 
 
-def test_examples_that_cannot_run_pass_a_type_checker(tmp_path: Path) -> None:
-    """They are shown all the same, for a device that is not here."""
+def test_example_that_cannot_run_passes_mypy(tmp_path: Path) -> None:
+    """The docs show them for a device that this machine lacks."""
     module = tmp_path / "shown.py"
     shown = sorted(name for name in every_op() if not runs(name))
     module.write_text("\n".join(examples.source(every_op()[name]) for name in shown))
@@ -50,19 +50,19 @@ def changed(name: str, example: str) -> Op:
     return dataclasses.replace(every_op()[name], example=example)
 
 
-def test_another_output_is_noticed() -> None:
+def test_ran_example_with_other_output_fails() -> None:
     op = changed("MatMul", ">>> mat_mul([[1.0]], [[2.0]]).numpy()\narray([[3.]])")
     (failure,) = ran(op).failures
     assert "prints   'array([[2.]], dtype=float32)'" in failure
 
 
-def test_an_error_is_noticed() -> None:
+def test_ran_example_with_error_fails() -> None:
     op = changed("MatMul", ">>> mat_mul([[1.0]], [2.0])\n")
     (failure,) = ran(op).failures
     assert "b has 1 dimension, not 2" in failure
 
 
-def test_shapes_are_held_against_the_notation() -> None:
+def test_ran_example_shapes_are_checked_against_notation() -> None:
     op = changed("MatMul", ">>> mat_mul([[1.0]], [[2.0]]).shape\nTensorShape([1, 1])")
     assert ran(op).determined
     (output,) = op.outputs
@@ -70,7 +70,7 @@ def test_shapes_are_held_against_the_notation() -> None:
     assert ran(wrong).wrong == ["product is [1 1], not [1]"]
 
 
-def test_what_is_written_is_what_it_prints() -> None:
+def test_examples_output_is_what_the_code_prints() -> None:
     op = changed("MatMul", ">>> for one in (1.0, 2.0):\n...     print(one)\n")
     written = examples.output(op)
     assert written == ">>> for one in (1.0, 2.0):\n...     print(one)\n1.0\n2.0"
@@ -86,5 +86,5 @@ def test_what_is_written_is_what_it_prints() -> None:
         (f">>> mat_mul({'1' * 90})\n1", "more than 80 columns"),
     ],
 )
-def test_form(example: str, words: str) -> None:
+def test_example_form_bad_example_is_reported(example: str, words: str) -> None:
     assert any(words in one for one in examples.in_form(changed("MatMul", example)))

@@ -1,4 +1,4 @@
-"""Shapes say what TensorFlow's own shape functions say."""
+"""The shapes of opdefs match TensorFlow's own shape functions."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def judged(name: str) -> Judgement:
 
 
 @every_op_by_group()
-def test_shapes(names: list[str]) -> None:
+def test_opdef_shapes_match_shape_inference(names: list[str]) -> None:
     def check(name: str) -> None:
         assert list(judged(name).wrong) == []
 
     check_each(names, check)
 
 
-def test_enough_are_checked() -> None:
+def test_opdef_shapes_checked_ops_are_enough() -> None:
     checked = [name for name in every_op() if judged(name).counts]
     print(f"{len(checked)} of {len(every_op())} ops are checked")
     assert len(checked) >= ENOUGH
@@ -124,8 +124,8 @@ output_values: sum(n)
 output_shape: r
 """
 
-# An output that does not come out so; inputs that TensorFlow refuses, where the
-# notation says too little; a condition the other way round.
+# A wrong output, inputs that the notation allows and TensorFlow refuses, and a swapped
+# condition.
 WRONG = """
 MatMul
 a: m k if not transpose_a else k m
@@ -174,50 +174,50 @@ def name_of(block: str) -> str:
 
 
 @pytest.mark.parametrize("block", blocks(GOOD), ids=name_of)
-def test_what_is_right_is_found_right(block: str) -> None:
+def test_inference_check_right_shapes_pass(block: str) -> None:
     verdict = inference.check(op_of(block))
     assert verdict.wrong == []
     assert verdict.counts
 
 
 @pytest.mark.parametrize("block", blocks(WRONG), ids=name_of)
-def test_what_is_wrong_is_found(block: str) -> None:
+def test_inference_check_wrong_shapes_fail(block: str) -> None:
     verdict = inference.check(op_of(block))
     assert verdict.wrong and not verdict.counts
 
 
-def test_what_says_nothing_does_not_count() -> None:
+def test_inference_check_open_output_is_not_determined() -> None:
     shapes = {"a": "m k", "b": "k n", "product": "..."}
     op = with_shapes("MatMul", **shapes)
     op = dataclasses.replace(op, check_with=(("transpose_a", (False,)),))
     assert not inference.check(op).determined
 
 
-def test_what_is_said_too_strictly_is_not_refused() -> None:
-    """TensorFlow takes what the notation does not."""
+def test_inference_check_too_strict_shapes_give_a_hint() -> None:
+    """TensorFlow accepts shapes that the notation excludes."""
     verdict = inference.check(with_shapes("Neg", x="m n", y="m n"))
     assert verdict.constrained and verdict.refused[0] == 0
     assert not verdict.counts
     assert any("takes" in hint for hint in verdict.lax)
 
 
-def test_a_notation_that_says_less_than_inference_is_hinted_at() -> None:
+def test_inference_check_too_loose_shapes_give_a_hint() -> None:
     verdict = inference.check(with_shapes("Neg", x="*x", y="..."))
     assert "y: TensorFlow knows the rank" in verdict.lax[0]
 
 
-def test_what_cannot_be_drawn_is_told() -> None:
+def test_inference_check_impossible_shapes_are_reported() -> None:
     op = with_shapes("Neg", x="*x where len(x) > 5", y="*x")
     (wrong,) = inference.check(op).wrong
     assert "no shapes that fit were found" in wrong
 
 
-def test_inputs_of_a_graph_are_not_given_again() -> None:
-    """References are of a session, which is over once the example ran."""
+def test_refuses_op_with_reference_input_is_false() -> None:
+    """A reference belongs to the session of the example, which has ended."""
     assert not refuses(every_op()["AssignAdd"].source)
 
 
-def test_unchecked_needs_a_cause() -> None:
+def test_judge_unchecked_op_that_can_be_checked_is_wrong() -> None:
     op = dataclasses.replace(every_op()["MatMul"], unchecked="Nobody knows.")
     assert "can be checked" in judge(op).wrong[0]
 
@@ -242,7 +242,7 @@ attr_order: [T, Tdim]
 
 
 @pytest.mark.parametrize(("dim", "refused"), [("scalar", True), ("...", False)])
-def test_a_kernel_refuses_what_inference_takes(
+def test_refuses_input_that_only_the_kernel_refuses(
     tmp_path: Path, dim: str, refused: bool
 ) -> None:
     path = tmp_path / "array" / "ExpandDims.yaml"
@@ -270,7 +270,7 @@ attrs:
 
 
 @pytest.mark.parametrize(("inputs", "refused"), [("'*x'", True), ("...", False)])
-def test_a_kernel_refuses_tensors_of_lists(
+def test_refuses_list_input_that_only_the_kernel_refuses(
     tmp_path: Path, inputs: str, refused: bool
 ) -> None:
     path = tmp_path / "math" / "AddN.yaml"
@@ -280,7 +280,7 @@ def test_a_kernel_refuses_tensors_of_lists(
     assert refuses(str(path)) is refused
 
 
-def test_attrs_that_decide_are_a_cause_not_to_check() -> None:
+def test_judge_unchecked_op_with_deciding_attrs_is_right() -> None:
     op = every_op()["LoadAllTPUEmbeddingParameters"]
     assert judge(op).wrong == ()
     assert judge(dataclasses.replace(op, unchecked=None)).wrong

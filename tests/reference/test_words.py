@@ -1,4 +1,4 @@
-"""Every op is described in full, in words of our own."""
+"""Every op has complete documentation that copies no text of TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.reference.opdefs import every_op
 
 
 @every_op_by_group()
-def test_is_complete(names: list[str]) -> None:
+def test_opdef_prose_is_complete(names: list[str]) -> None:
     known = frozenset(every_op())
 
     def check(name: str) -> None:
@@ -24,7 +24,7 @@ def test_is_complete(names: list[str]) -> None:
 
 
 @every_op_by_group()
-def test_is_our_own(names: list[str]) -> None:
+def test_opdef_prose_copies_no_tensorflow_text(names: list[str]) -> None:
     def check(name: str) -> None:
         assert list(prose.copied(every_op()[name])) == []
 
@@ -32,14 +32,14 @@ def test_is_our_own(names: list[str]) -> None:
 
 
 @every_op_by_group()
-def test_has_an_example_in_form(names: list[str]) -> None:
+def test_opdef_example_is_in_form(names: list[str]) -> None:
     def check(name: str) -> None:
         assert list(examples.in_form(every_op()[name])) == []
 
     check_each(names, check)
 
 
-def test_tensorflow_has_texts_to_compare_with() -> None:
+def test_tensorflow_texts_exist_for_most_ops() -> None:
     found = [name for name in every_op() if prose.tensorflow_texts(name)]
     assert len(found) > 1400
 
@@ -48,7 +48,7 @@ def changed(name: str, **changes: object) -> Op:
     return dataclasses.replace(every_op()[name], **changes)  # type: ignore[arg-type]
 
 
-def test_a_copied_sentence_is_noticed() -> None:
+def test_prose_copied_finds_copied_sentence() -> None:
     theirs = (
         "the inputs must be two-dimensional matrices and the inner dimension of"
         " both has to agree"
@@ -57,7 +57,7 @@ def test_a_copied_sentence_is_noticed() -> None:
     assert "matrices and the inner dimension of" in found
 
 
-def test_set_phrases_and_code_are_no_copies() -> None:
+def test_prose_copied_ignores_set_phrases_and_code() -> None:
     theirs = "Must be one of the following types: `float32`, `float64`, `int32`."
     assert list(prose.copied(changed("MatMul", description=theirs))) == []
 
@@ -73,11 +73,13 @@ def test_set_phrases_and_code_are_no_copies() -> None:
         ("batch_size", "Rows in a batch.", False),
     ],
 )
-def test_what_only_restates_a_name(name: str, doc: str, expected: bool) -> None:
+def test_prose_restates_doc_that_repeats_the_name(
+    name: str, doc: str, expected: bool
+) -> None:
     assert prose.restates(name, doc) is expected
 
 
-def test_what_is_missing_is_listed() -> None:
+def test_prose_incomplete_lists_missing_texts() -> None:
     op = changed("MatMul", summary=None, example=None, description=None)
     assert "has no summary" in list(prose.incomplete(op))
     assert "has no description" in list(prose.incomplete(op))
