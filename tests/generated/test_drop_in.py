@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import opwright
 
-# What TensorFlow's wrappers call what the OpDef calls otherwise; a call of ours with
-# their name is refused with ours.
+# Arguments that TensorFlow's wrappers name differently than the OpDef. Our functions
+# refuse those names, and suggest the OpDef's.
 RENAMED = {
     "All Any EuclideanNorm Max Mean Min Prod Sum": {"axis": "reduction_indices"},
     "Split SplitV": {"axis": "split_dim"},
@@ -31,11 +31,11 @@ RENAMED = {
 RENAMED_OUTPUTS = {"UniqueWithCounts UniqueWithCountsV2": {"count": "count_"}}
 
 
-def of_each(table: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+def by_op(table: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     return {name: names for ops, names in table.items() for name in ops.split()}
 
 
-ARGUMENTS, OUTPUTS = of_each(RENAMED), of_each(RENAMED_OUTPUTS)
+ARGUMENTS, OUTPUTS = by_op(RENAMED), by_op(RENAMED_OUTPUTS)
 
 
 def functions() -> Iterator[tuple[str, Any, Any, Any]]:
@@ -53,7 +53,7 @@ def parameters(function: Any) -> dict[str, inspect.Parameter]:
     return {n: p for n, p in found.items() if p.kind is not p.VAR_KEYWORD}
 
 
-def test_keywords_are_those_of_raw_ops() -> None:
+def test_function_keywords_match_raw_ops() -> None:
     seen = 0
     for name, raw, function, cls in functions():
         renamed = ARGUMENTS.get(name, {})
@@ -67,7 +67,7 @@ def test_keywords_are_those_of_raw_ops() -> None:
     assert seen > 1400
 
 
-def test_tuples_are_those_of_raw_ops() -> None:
+def test_outputs_tuple_matches_raw_ops() -> None:
     modules = [m for n, m in sys.modules.items() if n.startswith("tensorflow.")]
     modules = [m for m in modules if ".gen_" in m.__name__]
     seen = 0
@@ -84,7 +84,7 @@ def test_tuples_are_those_of_raw_ops() -> None:
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_their_names_are_refused_with_ours(name: str) -> None:
+def test_function_with_raw_ops_keyword_suggests_the_opdefs(name: str) -> None:
     cls = opwright.op_class(name)
     module = sys.modules[cls.__module__]
     function = getattr(module, module.__all__[-1])

@@ -6,7 +6,7 @@ import sys
 import opwright
 from opwright_codegen.left_out import TEST_OPS
 
-# Asked in a process of its own: here, another test may have loaded a library of ops.
+# Runs in a process of its own: another test may have loaded a library of ops here.
 LIST_OPS = """
 import tensorflow as tf
 from tensorflow.core.framework import op_def_pb2
@@ -17,7 +17,7 @@ print(*(op.name for op in op_def_pb2.OpList.FromString(listed).op))
 """
 
 
-def test_every_op_has_a_class() -> None:
+def test_op_names_cover_installed_tensorflow() -> None:
     listed = subprocess.check_output([sys.executable, "-c", LIST_OPS], text=True)
     public = {name for name in listed.split() if not name.startswith("_")}
     assert len(TEST_OPS) == 108
@@ -26,6 +26,6 @@ def test_every_op_has_a_class() -> None:
     assert len(opwright.op_names()) == 1626
 
 
-def test_every_class_carries_its_op_name() -> None:
+def test_op_class_has_its_op_name() -> None:
     for name in opwright.op_names():
         assert name == opwright.op_class(name).OP_NAME

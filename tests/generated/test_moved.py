@@ -1,4 +1,4 @@
-"""Ops that moved to another group are still imported from where they lay."""
+"""Ops that moved to another group can be imported from their old group too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOVED: dict[str, list[str]] = yaml.safe_load((OPDEFS / "groups.yaml").read_text(
 ]
 
 
-def test_all_that_core_had_is_there() -> None:
+def test_core_package_keeps_all_moved_names() -> None:
     assert len(MOVED["core"]) == 340
     names = {naming.class_name(op) for op in MOVED["core"]}
     names |= {naming.function_name(op) for op in MOVED["core"]}
@@ -25,7 +25,7 @@ def test_all_that_core_had_is_there() -> None:
 
 
 @pytest.mark.parametrize("group", MOVED)
-def test_old_names_are_the_new_ones(group: str) -> None:
+def test_moved_op_old_import_gives_the_new_class(group: str) -> None:
     package = import_module(f"opwright.{group}")
     for op in MOVED[group]:
         cls, function = naming.class_name(op), naming.function_name(op)
@@ -39,7 +39,7 @@ def test_old_names_are_the_new_ones(group: str) -> None:
         old = import_module(f"opwright.{group}.{naming.module_name(op)}")
         assert old is not new
         assert sorted(old.__all__) == sorted([cls, function])
-        # Tuples of outputs are younger than the move.
+        # The old module has no tuple of outputs.
         assert {*new.__all__} - {f"{cls}Outputs"} == {*old.__all__}
         for name in (cls, f"{cls}Inputs", function):
             assert getattr(old, name) is getattr(new, name)

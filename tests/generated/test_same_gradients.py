@@ -45,7 +45,9 @@ def comparisons(pool: ProcessPoolExecutor) -> Ahead[Comparison]:
 
 @pytest.mark.partial
 @pytest.mark.parametrize("runs", TABLES.values(), ids=TABLES.keys())
-def test_gradient(comparisons: Ahead[Comparison], runs: list[tuple[str, str]]) -> None:
+def test_gradients_match_tensorflow_wrappers(
+    comparisons: Ahead[Comparison], runs: list[tuple[str, str]]
+) -> None:
     def check(run: tuple[str, str]) -> None:
         unlike = comparisons[run].difference
         assert unlike is None, unlike
@@ -54,7 +56,7 @@ def test_gradient(comparisons: Ahead[Comparison], runs: list[tuple[str, str]]) -
 
 
 @pytest.mark.full_matrix
-def test_gradients_of_most_ops_with_options_are_compared(
+def test_gradients_compared_cover_most_ops_with_options(
     comparisons: Ahead[Comparison], pool: ProcessPoolExecutor
 ) -> None:
     ran, asked = ({mode: set() for mode in MODES} for _ in range(2))
@@ -75,7 +77,7 @@ def test_gradients_of_most_ops_with_options_are_compared(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_another_gradient_is_noticed(mode: str) -> None:
+def test_difference_finds_other_gradients(mode: str) -> None:
     def program(run: Any) -> None:
         run.LeakyRelu(np.float32([-1, 2]), alpha=0.5)
 

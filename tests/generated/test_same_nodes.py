@@ -27,7 +27,7 @@ def node(
 
 
 @every_op_by_group()
-def test_node(names: list[str]) -> None:
+def test_node_def_matches_tensorflow_builder(names: list[str]) -> None:
     def check(op: str) -> None:
         expected = node(calls.build, op, options=False, name=None)
         assert node(calls.call_opwright, op, options=False, name=None) == expected
@@ -36,7 +36,9 @@ def test_node(names: list[str]) -> None:
 
 
 @every_op_by_group()
-def test_node_with_every_option(names: list[str]) -> None:
+def test_node_def_with_every_option_matches_tensorflow_builder(
+    names: list[str],
+) -> None:
     def check(op: str) -> None:
         expected = node(calls.build, op, options=True, name="named")
         made = node(calls.call_opwright_function, op, options=True, name="named")
@@ -45,7 +47,7 @@ def test_node_with_every_option(names: list[str]) -> None:
     check_each(names, check)
 
 
-def test_options_are_given_other_values() -> None:
+def test_node_def_options_differ_from_their_defaults() -> None:
     left = []
     for name in opwright.op_names():
         made = node(calls.build, name, options=True, name=None)
@@ -58,7 +60,7 @@ def test_options_are_given_other_values() -> None:
     assert len(left) <= 36
 
 
-def test_another_node_is_noticed() -> None:
+def test_node_def_of_other_call_differs() -> None:
     default = node(calls.build, "MatMul", options=False, name=None)
     assert default != node(calls.build, "MatMul", options=True, name=None)
     assert default != node(calls.build, "MatMul", options=False, name="other")

