@@ -1,4 +1,4 @@
-"""What the goldens need: a library of odd ops, built once, and a way to update them."""
+"""Fixtures of the goldens: libraries of custom ops. Adds --update-goldens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small opdefs with one oddity each, against the Python that is expected of them.
+"""Small opdefs with one oddity each, and the Python expected for them.
 
 The Python is also imported, checked by mypy and pyright, and run on a library that has
 these very ops.
@@ -41,7 +41,7 @@ def texts(root: Path) -> dict[str, str]:
     }
 
 
-def test_what_is_generated_is_what_is_expected(
+def test_generate_matches_goldens(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     generate(Target(OPDEFS, tmp_path, PACKAGE))
@@ -81,14 +81,14 @@ def python(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.slow
-def test_the_library_has_the_ops_that_the_opdefs_describe(
+def test_import_of_odd_ops_library_changes_no_opdef(
     odd_ops: Path, tmp_path: Path
 ) -> None:
     opdefs = shutil.copytree(OPDEFS, tmp_path / "opdefs")
     done = python(
         "opwright_codegen", "import", "--library", odd_ops, "--opdefs", opdefs
     )
-    # Ops of TensorFlow's, with names that Python has as well.
+    # Ops of TensorFlow with names that Python also has.
     assert [Path(line).stem for line in done.stdout.splitlines()] == [
         *("Any", "If", "Iterator", "Unpack")
     ]
@@ -97,16 +97,16 @@ def test_the_library_has_the_ops_that_the_opdefs_describe(
 
 
 @pytest.mark.slow
-def test_mypy_is_content() -> None:
-    """With the goldens, and about the types of what their functions return."""
-    # Not where mypy looks at the packages, maybe at the same time.
+def test_goldens_pass_mypy() -> None:
+    """mypy accepts the goldens, and infers the types of what their functions return."""
+    # A cache of its own: another test may run mypy at the same time.
     cache = ("--cache-dir", ROOT / ".mypy_cache" / "golden")
     done = python("mypy", *cache, EXPECTED, CHECKS / "typed.py", MYPYPATH=str(EXPECTED))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
-def test_pyright_is_content() -> None:
+def test_goldens_pass_pyright() -> None:
     done = python(
         *("pyright", "--outputjson", "--pythonpath", sys.executable),
         *(EXPECTED, CHECKS / "typed.py"),
@@ -117,8 +117,8 @@ def test_pyright_is_content() -> None:
 
 
 @pytest.mark.slow
-def test_the_goldens_run(odd_ops: Path) -> None:
-    """In a process of its own, for a library that is loaded stays."""
+def test_goldens_run_on_odd_ops_library(odd_ops: Path) -> None:
+    """Runs in a process of its own, because a loaded library stays."""
     done = python(
         *("pytest", "-q", "-p", "no:cacheprovider", "--rootdir", HERE),
         *(CHECKS / "check_odd_ops.py", CHECKS / "check_documentation.py"),

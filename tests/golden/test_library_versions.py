@@ -1,4 +1,4 @@
-"""Two versions of somebody's library: compared, imported, imported again."""
+"""Two versions of a custom op library: diff, import and a second import."""
 
 from __future__ import annotations
 
@@ -37,44 +37,50 @@ Retyped: changed attr gain: int -> float (breaks callers)
 """
 
 
-def asked(*arguments: str | Path, cwd: Path, status: int = 0) -> Done:
+def run_on_registry(*arguments: str | Path, cwd: Path, status: int = 0) -> Done:
     done = command_on_registry(*arguments, cwd=cwd)
     assert done.returncode == status, done.stdout + done.stderr
     return done
 
 
-def imported(library: Path | str, cwd: Path, *more: str) -> str:
-    """The last line that is said."""
+def import_library(library: Path | str, cwd: Path, *more: str) -> str:
+    """Imports the ops of a library; the counts that the command prints last."""
     where = ("--opdefs", "opdefs", "--group", "mine", *more)
-    done = asked("import", "--library", library, *where, cwd=cwd)
+    done = run_on_registry("import", "--library", library, *where, cwd=cwd)
     return done.stderr.splitlines()[-1].partition(": ")[2]
 
 
 # Sources.
 
 
-def test_two_versions_are_compared(versions: Versions, tmp_path: Path) -> None:
+def test_diff_of_two_library_versions_lists_the_changes(
+    versions: Versions, tmp_path: Path
+) -> None:
     old, new = versions
     assert old.name == new.name
-    assert asked("diff", old, new, cwd=tmp_path, status=1).stdout == CHANGES
+    assert run_on_registry("diff", old, new, cwd=tmp_path, status=1).stdout == CHANGES
     copy = shutil.copy(old, tmp_path / "copy.so")
-    same = asked("diff", old, copy, cwd=tmp_path)
+    same = run_on_registry("diff", old, copy, cwd=tmp_path)
     assert same.stderr.endswith(": 0 changes, 0 of which break callers\n")
 
 
-def test_a_list_of_ops_serves_where_a_library_does(
+def test_saved_op_list_replaces_library_in_diff_and_import(
     versions: Versions, tmp_path: Path
 ) -> None:
     old, new = versions
     for name in ("new.pb", "new.pbtxt"):
-        asked("save", new, name, cwd=tmp_path)
-        assert asked("diff", old, name, cwd=tmp_path, status=1).stdout == CHANGES
-    assert imported(new, tmp_path) == "opdefs: 11 added, 0 updated, 0 unchanged"
+        run_on_registry("save", new, name, cwd=tmp_path)
+        assert (
+            run_on_registry("diff", old, name, cwd=tmp_path, status=1).stdout == CHANGES
+        )
+    assert import_library(new, tmp_path) == "opdefs: 11 added, 0 updated, 0 unchanged"
     for name in ("new.pb", "new.pbtxt"):
-        assert imported(name, tmp_path) == "opdefs: 0 added, 0 updated, 11 unchanged"
+        assert (
+            import_library(name, tmp_path) == "opdefs: 0 added, 0 updated, 11 unchanged"
+        )
 
 
-def test_several_files_are_one_side(
+def test_diff_takes_several_files_as_one_side(
     versions: Versions, odd_ops: Path, tmp_path: Path
 ) -> None:
     old, _ = versions
@@ -83,16 +89,18 @@ def test_several_files_are_one_side(
     shutil.copy(old, folder / "a.so")
     shutil.copy(odd_ops, folder / "libb.so.1")
     for several in (f"{old},{odd_ops}", "mine", "mine/libraries/a.so,mine"):
-        asked("diff", several, "mine", cwd=tmp_path)
-        done = asked("diff", several, old, cwd=tmp_path, status=1)
+        run_on_registry("diff", several, "mine", cwd=tmp_path)
+        done = run_on_registry("diff", several, old, cwd=tmp_path, status=1)
         assert "OddRef: removed the op (breaks callers)" in done.stdout
         assert "Same" not in done.stdout
 
 
-def test_two_versions_are_not_one_side(versions: Versions, tmp_path: Path) -> None:
+def test_import_of_two_versions_is_refused(versions: Versions, tmp_path: Path) -> None:
     old, new = versions
     both = ("--library", old, "--library", new, "--group", "mine")
-    done = asked("import", *both, "--opdefs", "opdefs", cwd=tmp_path, status=2)
+    done = run_on_registry(
+        "import", *both, "--opdefs", "opdefs", cwd=tmp_path, status=2
+    )
     assert f"Retyped is in {old} and in {new}, and not the same" in done.stderr
     assert not (tmp_path / "opdefs").exists()
 
@@ -104,13 +112,13 @@ def test_two_versions_are_not_one_side(versions: Versions, tmp_path: Path) -> No
         ("#include <cstdlib>\nint used = (std::abort(), 0);", "(SIGABRT)"),
     ],
 )
-def test_a_library_that_cannot_load_here(
+def test_diff_of_unloadable_library_suggests_save(
     code: str, words: str, build: Build, tmp_path: Path
 ) -> None:
     source = tmp_path / "strange.cc"
     source.write_text(code)
     library = build(source, "strange")
-    done = asked("diff", library, library, cwd=tmp_path, status=2)
+    done = run_on_registry("diff", library, library, cwd=tmp_path, status=2)
     said = done.stderr.splitlines()[-1]
     assert f"{library}: TensorFlow" in said and words in said
     assert f"run 'opwright-codegen save {library} ops.pb' where that is" in said
@@ -162,26 +170,26 @@ except ImportError as error:
     assert tree(tmp_path / "opdefs") == before
 
 
-def test_a_group_is_asked_for(versions: Versions, tmp_path: Path) -> None:
+def test_import_without_group_is_refused(versions: Versions, tmp_path: Path) -> None:
     old, new = versions
     where = ("--library", old, "--opdefs", "opdefs")
-    done = asked("import", *where, cwd=tmp_path, status=2)
+    done = run_on_registry("import", *where, cwd=tmp_path, status=2)
     assert "Same, Gone, GainsOutput, ...: in no group yet" in done.stderr
     assert "--group audio" in done.stderr
-    imported(old, tmp_path)
+    import_library(old, tmp_path)
     # Once there is one, what is new joins it.
-    asked("import", "--library", new, "--opdefs", "opdefs", cwd=tmp_path)
+    run_on_registry("import", "--library", new, "--opdefs", "opdefs", cwd=tmp_path)
     assert (tmp_path / "opdefs/mine/Come.yaml").exists()
 
 
-# What the author wrote.
+# Texts of the library's author.
 
 
-def test_the_author_s_texts_are_the_documentation(
+def test_import_keeps_texts_of_author_and_edits(
     versions: Versions, tmp_path: Path
 ) -> None:
     old, new = versions
-    imported(old, tmp_path)
+    import_library(old, tmp_path)
     path = tmp_path / "opdefs/mine/Documented.yaml"
     first = path.read_text("utf-8")
     assert first.startswith("""\
@@ -213,7 +221,7 @@ description: |-
     edited = first.replace("Cuts text into", "Cuts long text into")
     edited = edited.replace("doc: What is cut.", "shape: scalar")
     path.write_text(edited)
-    imported(new, tmp_path)
+    import_library(new, tmp_path)
     second = path.read_text("utf-8")
     assert "summary: Cuts long text into pieces." in second
     assert "description: A piece is what stands between two spaces.\n" in second
@@ -223,10 +231,10 @@ description: |-
     before = tree(tmp_path / "opdefs")
     path.write_text(second.replace("    doc: What is split.\n", ""))
     taken_out = path.read_text("utf-8")
-    imported(new, tmp_path)
+    import_library(new, tmp_path)
     assert path.read_text("utf-8") == taken_out
     path.write_text(second)
-    imported(new, tmp_path)
+    import_library(new, tmp_path)
     assert tree(tmp_path / "opdefs") == before
 
 
@@ -234,8 +242,8 @@ description: |-
 
 
 def outcomes(package_of: Path, library: Path, cwd: Path) -> dict[str, dict[str, str]]:
-    """What calls of each op come to, in a package that is made for another version."""
-    imported(package_of, cwd)
+    """The outcomes of calls of each op, in a package made for another version."""
+    import_library(package_of, cwd)
     where = ("--opdefs", "opdefs", "--output", "src", "--package", "mine")
     assert command("generate", *where, cwd=cwd).returncode == 0
     path = os.pathsep.join([str(ROOT / "runtime"), "src"])
@@ -257,7 +265,9 @@ DIFFERENCES = {
 }
 
 
-def test_a_package_and_the_next_version(versions: Versions, tmp_path: Path) -> None:
+def test_package_with_next_library_version_raises_op_changed_error(
+    versions: Versions, tmp_path: Path
+) -> None:
     old, new = versions
     found = outcomes(old, new, tmp_path)
     # After the first call TensorFlow's own function is called again.
@@ -285,7 +295,9 @@ def test_a_package_and_the_next_version(versions: Versions, tmp_path: Path) -> N
             )
 
 
-def test_a_package_and_the_version_before(versions: Versions, tmp_path: Path) -> None:
+def test_package_with_previous_library_version_raises_op_changed_error(
+    versions: Versions, tmp_path: Path
+) -> None:
     old, new = versions
     found = outcomes(new, old, tmp_path)
     assert found["Same"]["function"] == "1.5"
@@ -295,8 +307,8 @@ def test_a_package_and_the_version_before(versions: Versions, tmp_path: Path) ->
     assert "has no op Come" in found["Come"]["graph"]
 
 
-def test_both_sides_name_facts_alike(odd_ops: Path, tmp_path: Path) -> None:
-    """What classes state, and what the registry says: the goldens' library."""
+def test_made_for_matches_registry_facts(odd_ops: Path, tmp_path: Path) -> None:
+    """Compares the facts of each class of the goldens with those of the registry."""
     code = (
         "import sys, tensorflow as tf, odd_ops\n"
         "tf.load_library(sys.argv[1])\n"

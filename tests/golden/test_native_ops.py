@@ -1,4 +1,4 @@
-"""C++ made of opdefs: one library of odd ones, and the project that is a template."""
+"""C++ generated from opdefs: a library of odd ops, and the template project."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ OPS = {
     "Route": "",
     "Twice": "template <typename T>",
 }
-#: What an author puts in the place of the last line of a kernel that is begun.
+#: By file: the author's replacement for the last line of a generated kernel.
 BODIES = {
     "twice_xla.cc": "c->SetOutput(0, xla::Add(x, x));\n    return absl::OkStatus();",
     "twice_gpu.cc": "return absl::OkStatus();",
 }
 
 
-def test_definitions_shape_functions_and_checks(
+def test_generated_cpp_compiles_and_matches_opdefs(
     build: Build, compiler: list[str], tmp_path: Path
 ) -> None:
     opdefs = shutil.copytree(HERE / "native", tmp_path / "opdefs")
@@ -88,7 +88,7 @@ def test_definitions_shape_functions_and_checks(
         flags += on_gpu(folder)
     library = build(source, "generated_ops", *flags)
 
-    # What is registered is what the opdefs say, to the last default.
+    # The registered ops match the opdefs, defaults included.
     said = command_on_registry("import", "--library", library, "--opdefs", opdefs)
     assert said.returncode == 0, said.stderr
     assert said.stderr.endswith(": 0 added, 0 updated, 4 unchanged\n"), said
@@ -99,7 +99,7 @@ def test_definitions_shape_functions_and_checks(
 
 
 def on_gpu(folder: Path) -> list[str]:
-    """Compiles the CUDA of `folder`; what a library with it is built with."""
+    """Compiles the CUDA of `folder`; the flags that link it into a library."""
     source = folder / "twice_gpu.cu"
     built = source.with_suffix(".o")
     flags = ("-std=c++17", "-arch=sm_80", "-O0", "-Xcompiler=-fPIC,-Wall,-Wextra")
@@ -130,7 +130,7 @@ def make(folder: Path, *targets: str) -> str:
     return done.stdout
 
 
-def test_a_fresh_copy_of_the_template(tmp_path: Path) -> None:
+def test_custom_op_template_copy_builds_and_regenerates_equal(tmp_path: Path) -> None:
     """Two commands: `make`, which builds and tests, and `make types wheel`."""
     left_out = shutil.ignore_patterns("build", "dist", "*.so", "__pycache__", ".*")
     project = shutil.copytree(EXAMPLE, tmp_path / "project", ignore=left_out)
@@ -139,7 +139,7 @@ def test_a_fresh_copy_of_the_template(tmp_path: Path) -> None:
     assert "passed" in make(project)
     make(project, "types", "wheel")
     after = tree(project)
-    # All that is generated is as it was committed.
+    # The generated files equal the committed ones.
     assert {name: after[name] for name in before} == before
     (wheel,) = (project / "dist").iterdir()
     assert wheel.name.startswith("my_audio-0.1.0-py3-none-linux_")

@@ -1,4 +1,4 @@
-"""The way of somebody with ops of their own: library, opdefs, classes, and again."""
+"""A library of custom ops: import, generate, and both again for a new version."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ options:
     doc: What to multiply with.
 """
 
-#: Written by hand, in the package beside what is generated.
+#: A hand-written module in the generated package.
 GRADIENTS = """\
 import tensorflow as tf
 
@@ -65,7 +65,9 @@ def files(root: Path) -> dict[str, str]:
     }
 
 
-def test_from_a_library_to_classes_and_on(build: Build, tmp_path: Path) -> None:
+def test_custom_library_import_generate_and_update_keep_texts(
+    build: Build, tmp_path: Path
+) -> None:
     library = shutil.copy(build(SOURCE, "audio_ops"), tmp_path / "audio_ops.so")
 
     def generate(*options: str) -> str:
@@ -84,7 +86,7 @@ def test_from_a_library_to_classes_and_on(build: Build, tmp_path: Path) -> None:
     assert said.endswith("my_opdefs: 2 added, 0 updated, 0 unchanged")
     assert "2 ops, 7 files written" in generate()
 
-    # Where there is the runtime, and no package of opwright's.
+    # With the runtime on the path, and without the package opwright.
     path = os.pathsep.join([str(ROOT / "runtime"), "src"])
     program = (HERE / "checks" / "use_my_ops.py").read_text("utf-8")
     used = run_code(program, library, cwd=tmp_path, PYTHONPATH=path)
@@ -109,7 +111,7 @@ def test_from_a_library_to_classes_and_on(build: Build, tmp_path: Path) -> None:
 
     said = ask("import", "--library", new, "--opdefs", "my_opdefs")
     assert said.endswith("my_opdefs: 0 added, 1 updated, 1 unchanged")
-    # What was written by hand stays; the line that facts begin with is put in.
+    # Hand-written text stays; the import adds the line before the facts.
     kept = GAIN.replace("inputs:", f"\n{form.LINE}\ninputs:")
     kept += "  - {name: clip, type: bool, default: false}\nimported_text: ["
     assert gain.read_text("utf-8").startswith(kept)
@@ -164,7 +166,7 @@ def fits_a_project(library: Path, folder: Path) -> None:
         ("text.so", b"no library", "cannot load it"),
     ],
 )
-def test_what_is_no_library(
+def test_import_of_non_library_is_refused(
     name: str, content: bytes | None, words: str, tmp_path: Path
 ) -> None:
     if content is not None:

@@ -1,4 +1,4 @@
-"""What TensorFlow's wrapper of an op says, the op's class says, too.
+"""The docs of an op's class have the facts in the docs of TensorFlow's wrapper.
 
 Run by test_golden.py, in a process of its own.
 """
@@ -23,8 +23,8 @@ from opwright_codegen import naming
 
 #: It is documented by hand.
 BY_HAND = "OddProse"
-#: What the wrapper has of its own: words around facts, names of fields, and one of a
-#: dimension, which no shape of Python's has.
+#: Words of the wrapper around facts: field names, and one name of a dimension, which a
+#: shape in Python cannot have.
 WORDS_AROUND = re.compile(
     r'Tensor|tf\.(TensorShape|DTypes?)|ints|[tT]rue|[fF]alse|"rows"'
 )
@@ -58,7 +58,7 @@ def words(text: str) -> str:
 
 
 def shown(name: str) -> str:
-    """All that help() says of an op's class: docstrings, and defaults of options."""
+    """The text of help() for an op's class: docstrings, and defaults of options."""
     cls = odd_ops.op_class(name)
     docs = [cls.__doc__, cls.create.__doc__]
     if options := getattr(cls, "Options", None):
@@ -75,7 +75,7 @@ def prose(head: str) -> Iterator[str]:
 
 
 def entries(section: str, names: list[str]) -> Iterator[tuple[str, str]]:
-    """The arguments of a section, each with what is said of it."""
+    """The arguments of a section, each with its text."""
     found = re.split(r"^ {4}(\w+): ", section, flags=re.MULTILINE)
     if len(found) == 1 and names:
         found = ["", names[0], section]
@@ -87,7 +87,7 @@ def entries(section: str, names: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def facts(text: str) -> Iterator[str]:
-    """Types, values and numbers in what the wrapper says itself."""
+    """Types, values and numbers in a text of the wrapper."""
     for quoted in re.findall(r"`([^`]*)`|at least (\d+)", text):
         for word in re.findall(
             rf"{STRING}|-?[\w.]+(?:(?<=e)[+-]\d+)?", "".join(quoted)
@@ -96,7 +96,7 @@ def facts(text: str) -> Iterator[str]:
                 yield word
 
 
-def says(text: str, fact: str) -> bool:
+def mentions(text: str, fact: str) -> bool:
     if fact.startswith('"'):
         value = ast.literal_eval(f"b{fact}")
         forms = (repr(value), repr(value.decode("utf-8", "replace"))[1:-1])
@@ -115,7 +115,7 @@ def says(text: str, fact: str) -> bool:
 
 
 @pytest.mark.parametrize("name", OP_DEFS)
-def test_the_class_says_what_the_wrapper_says(name: str) -> None:
+def test_op_class_docs_have_the_texts_of_the_wrapper(name: str) -> None:
     op_def, text = OP_DEFS[name], shown(name)
     head, _, rest = wrapper(op_def).partition("\n  Args:\n")
     arguments, _, results = rest.partition("\n  Returns:\n")
@@ -137,11 +137,11 @@ def test_the_class_says_what_the_wrapper_says(name: str) -> None:
             continue
         for fact in facts(said.replace(own, "")):
             # "The same type as `x`" is the name of a type here, which both have.
-            assert fact in given or says(text, fact), (part.name, fact)
+            assert fact in given or mentions(text, fact), (part.name, fact)
 
 
 @pytest.mark.parametrize("name", OP_DEFS)
-def test_what_the_wrapper_takes_is_typed(name: str) -> None:
+def test_op_class_arguments_of_the_wrapper_are_typed(name: str) -> None:
     cls = odd_ops.op_class(name)
     typed = dict(cls.create.__annotations__)
     if options := getattr(cls, "Options", None):

@@ -98,7 +98,7 @@ def values(results: Any) -> Any:
 
 @pytest.fixture(params=[eagerly, in_a_function, in_a_graph])
 def run(request: pytest.FixtureRequest) -> Run:
-    """Runs what makes tensors, and returns their values."""
+    """Runs a function that makes tensors, and returns their values."""
     return lambda make: values(request.param(make))
 
 
@@ -108,12 +108,12 @@ def run_built(request: pytest.FixtureRequest) -> Run:
     return lambda make: values(request.param(make))
 
 
-def said(text: Any) -> dict[str, str]:
-    """The attrs that a kernel says it got."""
+def attrs_of(text: Any) -> dict[str, str]:
+    """The attrs that a kernel received, as its output lists them."""
     return dict(part.split("=", 1) for part in text.decode().split("; "))
 
 
-def test_the_package_knows_its_ops() -> None:
+def test_package_op_names_and_classes_agree() -> None:
     assert len(odd_ops.op_names()) == 56
     assert odd_ops.op_class("Addons>OddSpace") is AddonsOddSpace
     assert [odd_ops.op_class(name).OP_NAME for name in odd_ops.op_names()] == list(
@@ -124,8 +124,8 @@ def test_the_package_knows_its_ops() -> None:
 # Attrs.
 
 
-def test_lists(run: Run) -> None:
-    assert said(run(lambda: odd_lists())) == {
+def test_odd_lists_attrs_arrive(run: Run) -> None:
+    assert attrs_of(run(lambda: odd_lists())) == {
         "ints": "[1, -2]",
         "floats": "[]",
         "bools": "[true]",
@@ -133,7 +133,7 @@ def test_lists(run: Run) -> None:
         "types": "[DT_FLOAT, DT_STRING]",
         "shapes": "[<unknown>, [2]]",
     }
-    given = said(
+    given = attrs_of(
         run(
             lambda: odd_lists(
                 ints=[],
@@ -151,8 +151,8 @@ def test_lists(run: Run) -> None:
     assert given["shapes"] == "[[], [?,3], <unknown>]"
 
 
-def test_required(run_built: Run) -> None:
-    attrs = said(
+def test_odd_required_attrs_arrive(run_built: Run) -> None:
+    attrs = attrs_of(
         run_built(
             lambda: odd_required(
                 *(2, 0.5, True, "text", TString, [None, 2], [[1, 2]], [7], [TInt32]),
@@ -174,30 +174,30 @@ def test_required(run_built: Run) -> None:
     }
 
 
-def test_functions(run: Run) -> None:
+def test_odd_function_attrs_arrive(run: Run) -> None:
     concrete = tf.function(lambda x: x + 1).get_concrete_function(
         tf.TensorSpec([], tf.float32)
     )
     name = concrete.name.decode()
-    assert name in said(run(lambda: odd_function(concrete)))["f"]
-    attrs = said(run(lambda: odd_functions([concrete, concrete])))
+    assert name in attrs_of(run(lambda: odd_function(concrete)))["f"]
+    attrs = attrs_of(run(lambda: odd_functions([concrete, concrete])))
     assert attrs["branches"].count(name) == 2
     assert attrs["spare"] == "[]"
 
 
-def test_tensors(run: Run, run_built: Run) -> None:
+def test_odd_tensors_attr_arrives(run: Run, run_built: Run) -> None:
     np.testing.assert_array_equal(run(lambda: odd_tensors()), [[1], [-2]])
     assert run_built(lambda: odd_tensors(value=np.int32(7))) == 7
 
 
-def test_tensor_lists(run_built: Run) -> None:
-    attrs = said(run_built(lambda: odd_tensor_lists([1.5, np.zeros(2, np.int8)])))
+def test_odd_tensor_lists_attrs_arrive(run_built: Run) -> None:
+    attrs = attrs_of(run_built(lambda: odd_tensor_lists([1.5, np.zeros(2, np.int8)])))
     assert "type: float shape: [] values: 1.5" in attrs["must"]
     assert "type: int8 shape: [2] values: 0 0" in attrs["must"]
     assert attrs["may"] == "[]"
 
 
-def test_tensors_as_attrs_in_eager_execution() -> None:
+def test_tensor_attrs_in_eager_execution_are_refused() -> None:
     """Refused, as by TensorFlow's own functions, except for a default."""
     with pytest.raises(OpError, match="value"):
         odd_tensors(value=np.int32(7))
@@ -205,21 +205,21 @@ def test_tensors_as_attrs_in_eager_execution() -> None:
         odd_tensor_lists([1.0])
 
 
-def test_shapes(run: Run) -> None:
-    assert said(run(lambda: odd_shapes())) == {
+def test_odd_shapes_attrs_arrive(run: Run) -> None:
+    assert attrs_of(run(lambda: odd_shapes())) == {
         "unknown": "<unknown>",
         "scalar": "[]",
         "matrix": "[?,2]",
     }
-    assert said(run(lambda: odd_shapes(unknown=[], scalar=None))) == {
+    assert attrs_of(run(lambda: odd_shapes(unknown=[], scalar=None))) == {
         "unknown": "[]",
         "scalar": "<unknown>",
         "matrix": "[?,2]",
     }
 
 
-def test_numbers(run: Run) -> None:
-    assert said(run(lambda: odd_numbers())) == {
+def test_odd_numbers_defaults_arrive(run: Run) -> None:
+    assert attrs_of(run(lambda: odd_numbers())) == {
         "high": "inf",
         "low": "-inf",
         "tenth": "0.1",
@@ -228,14 +228,14 @@ def test_numbers(run: Run) -> None:
     }
 
 
-def test_what_opdefs_once_could_not_say(run: Run) -> None:
-    assert said(run(lambda: odd_nan())) == {"f": "nan", "fs": "[1, nan]"}
-    assert said(run(lambda: odd_bytes())) == {
+def test_attrs_with_rare_defaults_arrive(run: Run) -> None:
+    assert attrs_of(run(lambda: odd_nan())) == {"f": "nan", "fs": "[1, nan]"}
+    assert attrs_of(run(lambda: odd_bytes())) == {
         "s": r'"\377\000\""',
         "ss": r'["\376", "a"]',
     }
-    assert said(run(lambda: odd_named_dims())) == {"shape": "[?,2]"}
-    assert said(run(lambda: odd_function_default()))["f"].startswith("f")
+    assert attrs_of(run(lambda: odd_named_dims())) == {"shape": "[?,2]"}
+    assert attrs_of(run(lambda: odd_function_default()))["f"].startswith("f")
     half = run(lambda: odd_half())
     assert (half.dtype, half.tolist()) == (
         np.float16,
@@ -249,14 +249,14 @@ def test_what_opdefs_once_could_not_say(run: Run) -> None:
     assert Op_.create(Scope.current(), 1.5).y == 1.5
 
 
-def test_texts(run: Run) -> None:
+def test_odd_texts_defaults_are_escaped(run: Run) -> None:
     assert OddTexts.Options().as_dict() == {
         "quotes": 'it\'s "so"',
         "escapes": "C:\\new\n\ttab",
         "empty": "",
         "yes": "no",
     }
-    assert said(run(lambda: odd_texts())) == {
+    assert attrs_of(run(lambda: odd_texts())) == {
         "quotes": r'"it\'s \"so\""',
         "escapes": r'"C:\\new\n\ttab"',
         "empty": '""',
@@ -264,8 +264,8 @@ def test_texts(run: Run) -> None:
     }
 
 
-def test_enums(run: Run) -> None:
-    attrs = said(run(lambda: odd_enums("b c", modes=["y", "y"])))
+def test_odd_enums_allowed_values_are_checked(run: Run) -> None:
+    attrs = attrs_of(run(lambda: odd_enums("b c", modes=["y", "y"])))
     assert attrs == {"must": '"b c"', "mode": '"good"', "modes": '["y", "y"]'}
     with pytest.raises(OpError, match=r"OddEnums.*must.*'c'"):
         run(lambda: odd_enums("c"))
@@ -273,8 +273,8 @@ def test_enums(run: Run) -> None:
         OddEnums.Options(modes=["x", "z"])
 
 
-def test_minimum(run: Run) -> None:
-    attrs = said(run(lambda: odd_minimum(2, width=-1, sizes=(1, 2, 3))))
+def test_odd_minimum_is_checked(run: Run) -> None:
+    attrs = attrs_of(run(lambda: odd_minimum(2, width=-1, sizes=(1, 2, 3))))
     assert attrs == {"depth": "2", "width": "-1", "sizes": "[1, 2, 3]"}
     with pytest.raises(OpError, match="depth must be at least 2, not 1"):
         run(lambda: odd_minimum(1))
@@ -285,7 +285,7 @@ def test_minimum(run: Run) -> None:
 # Inputs and outputs.
 
 
-def test_nothing() -> None:
+def test_ops_without_outputs_run() -> None:
     odd_nothing()
     with tf.Graph().as_default() as graph:
         odd_nothing(name="void")
@@ -295,12 +295,12 @@ def test_nothing() -> None:
     odd_no_output([tf.constant("a")])
 
 
-def test_no_input(run: Run) -> None:
+def test_odd_no_input_gives_a_tensor(run: Run) -> None:
     assert run(lambda: odd_no_input()) == 0
     assert tf.abs(odd_no_input()) == 0
 
 
-def test_ref() -> None:
+def test_odd_ref_takes_references_only() -> None:
     with pytest.raises(OpError, match="ref"):
         odd_ref(tf.Variable(1.0), 2.0)
     with tf.Graph().as_default():
@@ -311,14 +311,14 @@ def test_ref() -> None:
         assert op.inputs.value.dtype == tf.float32
 
 
-def test_inferred_attrs_that_have_a_default(run: Run) -> None:
-    """The default does not stand in the way of what the inputs are."""
+def test_odd_inferred_attrs_follow_the_inputs(run: Run) -> None:
+    """The dtype of the inputs wins over the default."""
     assert run(lambda: odd_inferred(np.int32(3), [1.0, 2.0])) == 3
     assert run(lambda: odd_inferred(tf.constant(3), [])).dtype == np.int32
     assert run(lambda: odd_inferred(1.5, [])) == 1.5
 
 
-def test_counts(run: Run) -> None:
+def test_odd_counts_lists_keep_their_lengths(run: Run) -> None:
     def make() -> Any:
         op = odd_counts([1, 2], [0.5, tf.constant(1.5)], [])
         return op.x, op.y, op.z
@@ -334,14 +334,14 @@ def test_counts(run: Run) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_list_output(run: Run, count: int) -> None:
+def test_odd_list_output_gives_a_list(run: Run, count: int) -> None:
     outputs = run(lambda: odd_list_output(count))
     assert isinstance(outputs, list)
     assert outputs == [0.0] * count
     assert not hasattr(OddListOutput, "as_output")
 
 
-def test_mixed(run: Run) -> None:
+def test_odd_mixed_lists_keep_their_dtypes(run: Run) -> None:
     def make() -> Any:
         op = odd_mixed([1, "two", [3.0]], [TString, "float32"])
         return op.outputs, op.made
@@ -360,19 +360,19 @@ def test_mixed(run: Run) -> None:
 
 
 @pytest.mark.parametrize("dtype", [TInt64, tf.int64, "int64", np.int64])
-def test_required_dtype(run: Run, dtype: Any) -> None:
+def test_odd_required_dtype_is_that_of_the_output(run: Run, dtype: Any) -> None:
     assert run(lambda: odd_required_dtype(1.0, dtype).output).dtype == np.int64
     with pytest.raises(OpError, match="int32, int64, not TFloat32"):
         run(lambda: odd_required_dtype(1.0, TFloat32).output)
 
 
-def test_default_dtype(run: Run) -> None:
+def test_odd_default_dtype_is_that_of_the_output(run: Run) -> None:
     assert run(lambda: odd_default_dtype("x").output).dtype == np.int32
     assert run(lambda: odd_default_dtype(1, out_type=TFloat32).output).dtype == "f4"
     assert run(lambda: odd_default_dtype(1.0, out_type=tf.string).output) == b""
 
 
-def test_two_dtypes(run: Run) -> None:
+def test_odd_two_dtypes_are_those_of_the_outputs(run: Run) -> None:
     def dtypes(**given: Any) -> list[Any]:
         op = odd_two_dtypes(**given)
         return [op.a, op.b]
@@ -382,16 +382,16 @@ def test_two_dtypes(run: Run) -> None:
     assert [x.dtype for x in given] == [np.int32, np.bool_]
 
 
-def test_a_dtype_that_no_output_has(run: Run) -> None:
-    assert said(run(lambda: odd_silent_dtype())) == {"dtype": "DT_FLOAT"}
+def test_odd_silent_dtype_attr_arrives(run: Run) -> None:
+    assert attrs_of(run(lambda: odd_silent_dtype())) == {"dtype": "DT_FLOAT"}
     given = run(lambda: odd_silent_dtype(dtype=TInt32))
-    assert said(given) == {"dtype": "DT_INT32"}
+    assert attrs_of(given) == {"dtype": "DT_INT32"}
 
 
 # Names.
 
 
-def test_reserved_words(run: Run) -> None:
+def test_odd_reserved_names_get_an_underscore(run: Run) -> None:
     def make() -> Any:
         op = odd_reserved(in_=1.0, lambda_=2.0, class_=3, def_=4)
         return op.is_, op.not_
@@ -407,7 +407,7 @@ def test_reserved_words(run: Run) -> None:
         odd_reserved(1.0, 2.0, "x")
 
 
-def test_collisions(run: Run) -> None:
+def test_odd_collisions_names_get_an_underscore(run: Run) -> None:
     def make() -> Any:
         op = odd_collisions(1.0, 2, "bytes", True, TInt32, U=1, Output_=2, name="n")
         return op.op_, op.inputs_, op.create_, op.options_
@@ -423,7 +423,7 @@ def test_collisions(run: Run) -> None:
         assert op.op.get_attr("T") == tf.int32
 
 
-def test_options_named_as_members(run: Run) -> None:
+def test_odd_members_options_get_an_underscore(run: Run) -> None:
     options = OddMembers.Options(as_dict_=False, int_="str").with_merge_(False)
     assert options.explicit == {"as_dict_", "int_", "merge_"}
     assert options.as_dict() == {
@@ -434,7 +434,7 @@ def test_options_named_as_members(run: Run) -> None:
         "attribute_names_": True,
         "int_": "str",
     }
-    attrs = said(run(lambda: OddMembers.create(Scope.current(), options).said))
+    attrs = attrs_of(run(lambda: OddMembers.create(Scope.current(), options).said))
     assert attrs["as_dict"] == attrs["merge"] == "false"
     assert attrs["int"] == '"str"'
     with tf.Graph().as_default():
@@ -444,7 +444,7 @@ def test_options_named_as_members(run: Run) -> None:
         assert "attribute_names" in view.attribute_names()
 
 
-def test_ops_named_as_names_of_typing(run: Run) -> None:
+def test_ops_named_like_python_names_run(run: Run) -> None:
     assert run(lambda: any([[True], [False]], 0)) == [True]
     assert run(lambda: unpack([[1, 2], [3, 4]], 2, axis=1))[1].tolist() == [2, 4]
     handle = iterator("shared", "", [TInt32], [[]])
@@ -452,7 +452,7 @@ def test_ops_named_as_names_of_typing(run: Run) -> None:
     assert run(lambda: lambda_(2.5)) == 2.5
 
 
-def test_an_op_named_as_a_keyword(run: Run) -> None:
+def test_if_op_runs_the_chosen_branch(run: Run) -> None:
     branches = [
         tf.function(lambda x, sign=sign: x * sign).get_concrete_function(
             tf.TensorSpec([], tf.float32)
@@ -466,7 +466,7 @@ def test_an_op_named_as_a_keyword(run: Run) -> None:
         assert result == expected
 
 
-def test_namespaces(run: Run) -> None:
+def test_addons_odd_space_keeps_its_namespace(run: Run) -> None:
     assert run(lambda: addons_odd_space(1.5)) == 1.5
     with tf.Graph().as_default():
         op = AddonsOddSpace.create(Scope.current("mine"), 1.5)
@@ -474,17 +474,17 @@ def test_namespaces(run: Run) -> None:
         assert repr(op).startswith("<Addons>OddSpace 'mine:0' ")
 
 
-# What is written about an op.
+# Documentation.
 
 
-def test_prose(run: Run) -> None:
+def test_odd_prose_docstring_keeps_special_characters(run: Run) -> None:
     assert run(lambda: odd_prose(1.0, gain=2.0)) == 1.0
     assert "C:\\new\\table" in (OddProse.__doc__ or "")
     assert 'three """ in its docs' in (OddProse.__doc__ or "")
     assert "    y = x * gain ** {gain}      # {{ not" in (OddProse.__doc__ or "")
 
 
-def test_deprecated(run: Run) -> None:
-    """Refused where a graph is as new as today's TensorFlow."""
+def test_odd_deprecated_is_refused(run: Run) -> None:
+    """A graph of a version that removed the op is refused."""
     with pytest.raises(OpError, match=r"OddDeprecated.*version 7"):
         run(lambda: odd_deprecated(1.0))
