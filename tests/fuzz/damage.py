@@ -1,4 +1,4 @@
-"""What is done to a good call: the worst of sizes, numbers, bytes and messages."""
+"""Damages a good call with extreme sizes, numbers, bytes and messages."""
 
 from __future__ import annotations
 
@@ -376,7 +376,7 @@ def message_of(rng: Draw, kind: type[Message], value: bytes) -> tuple[bytes, str
 
 
 def choices(op: str, attr: str) -> list[bytes]:
-    """What an attr of strings may be."""
+    """The values that an attr of strings may have."""
     definition = next(a for a in op_def(op).attr if a.name == attr)
     return [bytes(x) for x in definition.allowed_values.list.s]
 
@@ -458,7 +458,8 @@ def renamed(rng: Draw, call: Call) -> str | None:
         return None
     old, new = rng.pick(*sizes), rng.pick(0, 1, *HUGE, 2**31 - 1, 2**31)
     names = {old: new}
-    # Tensors that are too large now are empty, and whatever has the size that is 0.
+    # Tensors that would be too large get a dimension of 0, and so do all tensors with
+    # the size that it replaces.
     for value in literals:
         shape = [names.get(size, size) for size in value.shape]
         fixed = put_zero(rng, shape)
@@ -498,7 +499,7 @@ def one_tensor(rng: Draw, call: Call) -> str | None:
 
 
 def swapped(rng: Draw, call: Call) -> str | None:
-    """One tensor in the place of another."""
+    """Replaces one tensor by another."""
     names = [name for name, value in call.inputs.items() if isinstance(value, Literal)]
     if len(names) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Systems of tables, and what is done with them: enqueue, receive, send, load."""
+"""Systems of tables and calls of their ops: enqueue, receive, send, load."""
 
 from __future__ import annotations
 
@@ -162,8 +162,8 @@ class Steps:
         self.rng = rng
         self.system = system(rng)
         self.proto = self.system.proto
-        # What other ops are told of the configuration: that it is this one, or nothing.
-        self.told = rng.pick(self.proto, b"")
+        # Other ops get the configuration, or an empty string.
+        self.config = rng.pick(self.proto, b"")
         self.calls: list[Call] = []
         self.all_good = False
 
@@ -249,7 +249,7 @@ class Steps:
         return {
             "table_id": -1 if by_name else at,
             "table_name": f"table{at}".encode() if by_name else b"",
-            "config": self.told,
+            "config": self.config,
             "num_shards": 1,
             "shard_id": 0,
         }
@@ -278,7 +278,7 @@ class Steps:
                 column.append(tensor)
         inputs = {"parameters": columns[0]}
         inputs |= {f"auxiliary{i}": columns[i] for i in range(1, MAX_SLOTS + 1)}
-        attrs = {"config": self.told, "num_shards": 1, "shard_id": 0}
+        attrs = {"config": self.config, "num_shards": 1, "shard_id": 0}
         self.add("LoadAllTPUEmbeddingParameters", inputs, attrs)
 
     def retrieve(self) -> None:
@@ -287,7 +287,7 @@ class Steps:
         if name is None or self.rng.chance(0.3):
             attrs = {
                 "NumTables": len(self.system.tables),
-                "config": self.told,
+                "config": self.config,
                 "num_shards": 1,
                 "shard_id": 0,
             }
@@ -441,7 +441,7 @@ class Steps:
         return where, self.ids(count, table, types["ids"]), weights
 
     def whole(self, op: str, at: int, shape: list[int]) -> Literal:
-        """What the ops of one tensor a feature take."""
+        """The arguments of the ops with one tensor a feature."""
         samples = 1
         for size in shape:
             samples *= size
@@ -457,7 +457,7 @@ class Steps:
         return Literal("string", [samples], strings)
 
     def receive(self, core: int) -> None:
-        attrs = {"num_outputs": len(self.system.outputs), "config": self.told}
+        attrs = {"num_outputs": len(self.system.outputs), "config": self.config}
         self.add("RecvTPUEmbeddingActivations", attrs=attrs, bad=0.2, device=core)
 
     def send(self, core: int) -> None:
@@ -479,7 +479,10 @@ class Steps:
             "learning_rates": [Literal("float32", [], [rng.pick(0.1, 0.5)])] * dynamic,
         }
         self.add(
-            "SendTPUEmbeddingGradients", inputs, {"config": self.told}, device=core
+            "SendTPUEmbeddingGradients",
+            inputs,
+            {"config": self.config},
+            device=core,
         )
 
     def step(self) -> None:
@@ -575,7 +578,7 @@ def many_sends(rng: Draw) -> Scenario:
     made.system.features = [(at, [256]) for at, _ in made.system.features]
     for feature in made.system.config.feature_descriptor:
         feature.input_shape[:] = [256]
-    made.proto, made.told = made.system.proto, b""
+    made.proto, made.config = made.system.proto, b""
     made.calls.append(Call("ConfigureTPUEmbedding", attrs={"config": made.proto}))
     made.core = lambda: 0  # type: ignore[method-assign]
     made.mode = lambda: b"unspecified"  # type: ignore[method-assign]

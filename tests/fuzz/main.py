@@ -1,4 +1,4 @@
-"""Makes calls of every native op, good ones and bad ones, and says what goes wrong."""
+"""Makes good and bad calls of every native op, and reports failures."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Fuzzer:
             first = ended.died_at + 1
 
     def judge(self, fresh: list[Finding], finding: Finding) -> None:
-        """Tells what nobody has found before."""
+        """Reports a new finding."""
         with self.lock:
             self.times[finding.signature] += 1
             if finding.signature in self.found:
@@ -165,7 +165,7 @@ def say(words: str) -> None:
 
 @contextmanager
 def shown(fuzzer: Fuzzer) -> Iterator[None]:
-    """Progress: a bar on a terminal, otherwise now and then a line."""
+    """Progress: a bar on a terminal, otherwise a line from time to time."""
     done = threading.Event()
 
     def watch() -> None:

@@ -43,8 +43,8 @@ REFUSALS = (
 )
 # Checks of TensorFlow's own shape functions, which it tells as errors of its own.
 TENSORFLOWS = re.compile("RET_CHECK failure .tensorflow/core/tpu/ops")
-MEMORY = 96 << 20  # What a call may take beside some times its tensors.
-KEPT = 192 << 20  # What is left of a scenario's calls.
+MEMORY = 96 << 20  # Bytes that a call may take besides a multiple of its tensors.
+KEPT = 192 << 20  # Bytes that the calls of a scenario may leave.
 # A snapshot of larger tables is not made.
 MOST_ELEMENTS = 1 << 20
 NUMPYS_DIMENSIONS = 32
@@ -69,7 +69,7 @@ def array_of(tensor: tf.Tensor) -> Any:
 
 
 class Memory:
-    """The most that the process has used since it was last asked."""
+    """The peak memory of the process since the last query."""
 
     def __init__(self) -> None:
         self.refs = open("/proc/self/clear_refs", "w")  # noqa: SIM115
@@ -91,7 +91,7 @@ class Memory:
 
 
 class Engine:
-    """What is known of the embedding system from what was accepted."""
+    """The state of the embedding system, from the accepted calls."""
 
     def __init__(self) -> None:
         self.config: Config | None = None
@@ -385,7 +385,7 @@ class Oracles:
     def finish(self) -> list[Finding]:
         found: list[Finding] = []
         if self.kept() > KEPT and not SANITIZED and not self.compiled:
-            # What malloc keeps of what was freed is nobody's.
+            # Freed memory that malloc keeps does not count.
             ctypes.CDLL(None).malloc_trim(0)
             if (kept := self.kept()) > KEPT:
                 found.append(("kept", f"{kept >> 20} MiB are kept after the calls"))

@@ -14,7 +14,7 @@ Plain = dict[str, Any]
 
 
 def without(plain: Plain, dropped: set[int]) -> Plain | None:
-    """The scenario without some calls, and those that take what they made."""
+    """The scenario without some calls and the calls that take their outputs."""
     kept: list[Plain] = []
     numbers: dict[int, int] = {}
     for i, call in enumerate(plain["calls"]):
@@ -76,7 +76,7 @@ STYLE: dict[str, Any] = {"sort_keys": False, "width": 100, "default_flow_style":
 
 
 def write(folder: Path, signature: str, plain: Plain) -> Path:
-    """A file of the corpus, named as what it did."""
+    """Writes a file of the corpus, with the finding as its name."""
     op, kind, *_ = signature.split(": ")
     op = re.sub(r"(TPUEmbedding|Tensor|SparseCore|Xla|Batch|OfSparse)", "", op)
     words = re.sub(r"[^A-Za-z0-9]+", "-", f"{op}-{kind}").strip("-").lower()

@@ -1,4 +1,4 @@
-"""What some ops compute: in Python's integers, which do not overflow, or by NumPy."""
+"""References for some ops: in Python's integers, which do not overflow, or NumPy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 INT32 = range(-(2**31), 2**31)
 Arrays = list[Any]
-# Of the inputs by argument and the attrs: what is wrong with the outputs, if anything.
+# From inputs, attrs and outputs: the mistake in the outputs, if there is one.
 Check = Callable[[list[Any], dict[str, Any], Arrays], str | None]
 
 
@@ -140,7 +140,7 @@ def params_size(
     return None if found == [size] else f"must be {size}, is {found}"
 
 
-# The accuracy of what can be held against float64.
+# The tolerance of a comparison with float64.
 ACCURACY = {"float32": 1e-4, "float64": 1e-9}
 
 

@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass
 class Ended:
-    """What became of a command."""
+    """The outcome of a command."""
 
     findings: list[Finding] = field(default_factory=list)
     begun: int = 0  # Scenarios.
@@ -206,7 +206,7 @@ def death(status: int) -> str:
 
 
 def cause(text: str) -> str:
-    """The line that says why, of what a process wrote before it died."""
+    """The line with the reason, in the output of a process that died."""
     patterns = (
         r"^.*runtime error: .*$",
         r"^.*ERROR: AddressSanitizer: .*$",

@@ -1,4 +1,4 @@
-"""Some calls of every kind, and every call that was ever found to do harm."""
+"""The fuzzer: random calls of every kind, and the corpus of calls that did harm."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def worker() -> Iterator[Worker]:
     made.close()
 
 
-def test_corpus(worker: Worker) -> None:
+def test_corpus_calls_do_no_harm(worker: Worker) -> None:
     assert CORPUS
     left = [yaml.safe_load(path.read_text("utf-8")) for path in CORPUS]
     failed = []
@@ -51,21 +51,21 @@ def test_corpus(worker: Worker) -> None:
 
 @pytest.fixture(scope="module")
 def some_calls() -> tuple[int, str]:
-    """The status of a run, and what it says."""
+    """The status and the output of a run."""
     said = io.StringIO()
     with redirect_stdout(said):
         status = main(["1500", "--seed", "0", "--seconds", "150"])
     return status, said.getvalue()
 
 
-def test_some_calls(some_calls: tuple[int, str]) -> None:
+def test_fuzzer_random_calls_find_nothing(some_calls: tuple[int, str]) -> None:
     status, said = some_calls
     assert status == 0, said
     assert "SendTPUEmbeddingGradients" in said and "CudnnRNNBackpropV3" in said
 
 
-def test_shares_hold(some_calls: tuple[int, str]) -> None:
-    """Of the ops that XLA compiles."""
+def test_fuzzer_saved_and_compiled_shares_hold(some_calls: tuple[int, str]) -> None:
+    """Counts the ops that XLA compiles."""
     _, said = some_calls
     assert re.search(r"^ +eager +graph +saved +compiled$", said, re.M), said
     rows = re.findall(r"^CudnnRNN\w* +(\d+) +(\d+) +(\d+) +(\d+)$", said, re.M)
@@ -77,7 +77,7 @@ def test_shares_hold(some_calls: tuple[int, str]) -> None:
 
 
 @pytest.mark.parametrize("family", ["sends", "kept"])
-def test_what_is_made_again_and_again_takes_no_more_memory(
+def test_fuzzer_repeated_calls_take_no_more_memory(
     family: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status = main(["150", "--families", family, "--jobs", "1"])
@@ -88,7 +88,7 @@ def call(op: str, **attrs: Any) -> dict[str, Any]:
     return {"family": "test", "calls": [{"op": op, "attrs": attrs, "way": "args"}]}
 
 
-def test_a_call_that_ends_the_process_is_found(worker: Worker) -> None:
+def test_worker_call_that_aborts_is_found(worker: Worker) -> None:
     good = call("ShutdownDistributedTPU")
     abort = call("Abort", error_msg="on purpose", exit_without_error=False)
     ended = worker.do({"replay": [good, abort, good]})
@@ -96,17 +96,17 @@ def test_a_call_that_ends_the_process_is_found(worker: Worker) -> None:
     assert (found.op, found.kind) == ("Abort", "SIGABRT")
     assert "on purpose" in found.words
     assert ended.begun == 2
-    # The next command is none the worse.
+    # The next command works.
     assert not worker.do({"replay": [good]}).findings
 
 
-def test_a_call_that_exits_is_found(worker: Worker) -> None:
+def test_worker_call_that_exits_is_found(worker: Worker) -> None:
     stop = call("Abort", error_msg="", exit_without_error=True)
     (found,) = worker.do({"replay": [stop]}).findings
     assert found.kind == "exit 0"
 
 
-def test_a_reference_tells_numbers_that_wrapped() -> None:
+def test_reference_list_of_coo_finds_wrapped_numbers() -> None:
     inputs = [np.array([0, 1], np.int32), np.array([5], np.int32), np.float32(1)]
     attrs = {
         "sample_count": 1,
@@ -123,7 +123,7 @@ def test_a_reference_tells_numbers_that_wrapped() -> None:
     assert check(inputs, {**attrs, "col_offset": 7 + 2**32}, outputs)
 
 
-def test_a_reference_tells_weights_of_another_call() -> None:
+def test_reference_keras_rnn_finds_weights_of_other_call() -> None:
     one, bias = np.ones([1, 1], np.float32), np.zeros([0, 1], np.float32)
     inputs = [one[None], one, one, one, one, bias, np.array([1], np.int32)]
     y = np.tanh(2 * one)
@@ -134,7 +134,7 @@ def test_a_reference_tells_weights_of_another_call() -> None:
     assert references.keras_rnn(inputs, attrs, outputs)
 
 
-def test_activations_are_infinite_where_their_sum_is_only() -> None:
+def test_oracle_overflows_accepts_infinity_of_overflowed_sum_only() -> None:
     def overflows(value: float, wrong: int) -> bool:
         inputs: dict[str, Value | list[Value]] = {
             "row_pointers": Literal("int32", [8], fill=0),
@@ -186,7 +186,7 @@ with tf.Graph().as_default():
 
 
 @pytest.mark.parametrize("table", [1, 1 << 30])
-def test_tensorflow_alone_does_not_survive_tables_that_are_not_there(
+def test_tensorflow_takes_missing_table_that_crashes_tensorflow_is_false(
     table: int,
 ) -> None:
     config = TPUEmbeddingConfiguration()
@@ -201,14 +201,14 @@ def test_tensorflow_alone_does_not_survive_tables_that_are_not_there(
     assert ended == (0 if table == 1 else -signal.SIGSEGV)
 
 
-def test_tensorflow_alone_does_not_survive_what_is_not_made() -> None:
+def test_tensorflow_takes_bad_tuple_mask_that_crashes_tensorflow_is_false() -> None:
     attrs = {"tuple_mask": tf.make_tensor_proto(1).SerializeToString()}
     assert not tensorflow_takes(Call("SplitDedupData", {}, attrs, "saved"))
     assert tensorflow_takes(Call("SplitDedupData", {}, attrs, "args"))
     assert run_code(SHAPE_FUNCTION).returncode == -signal.SIGSEGV
 
 
-def test_a_scenario_is_made_smaller() -> None:
+def test_reduced_scenario_keeps_only_failing_calls() -> None:
     calls = [{"op": f"op{i}", "inputs": {}} for i in range(6)]
     calls[4]["inputs"] = {"x": {"call": 2, "output": 0}}
     plain = {"family": "test", "calls": calls}

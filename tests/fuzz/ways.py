@@ -43,7 +43,7 @@ _numbers = itertools.count()
 
 
 class NotMadeError(Exception):
-    """What the call needs is not there: a call before it was refused."""
+    """An input of the call is missing, because an earlier call was refused."""
 
 
 def tensor_of(
@@ -260,7 +260,7 @@ def fed(prepared: Prepared, constants: bool) -> list[tf.Tensor]:
 
 
 def make(prepared: Prepared, folder: Path) -> list[tf.Tensor]:
-    """Makes the call; its outputs. Raises what TensorFlow raises."""
+    """Makes the call; its outputs. Raises TensorFlow's errors."""
     way, device = prepared.call.way, f"/device:CPU:{prepared.call.device}"
     with tf.device(device):
         if way == "eager":

@@ -34,7 +34,7 @@ from .calls import Call, Scenario, from_plain, to_plain
 from .oracles import SANITIZED, Memory, Oracles
 from .ways import KIND, NotMadeError, Prepared, make
 
-# What a call asks for beyond this is refused to it, as on a smaller machine.
+# An allocation beyond this fails, as on a smaller machine.
 MOST_MEMORY = 2 << 30
 
 
