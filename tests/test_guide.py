@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow  # Each in a process of its own.
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_code_runs(number: int, tmp_path: Path) -> None:
+def test_guide_code_block_runs(number: int, tmp_path: Path) -> None:
     # A file: AutoGraph reads the source.
     program = tmp_path / "program.py"
     program.write_text(BLOCKS[number])

@@ -1,4 +1,4 @@
-"""README: its code runs; what it and the guides name exists."""
+"""README and the guides: their code runs, and their links and paths exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 CODES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
-def test_code_runs() -> None:
+def test_readme_op_program_runs() -> None:
     done = run_code(CODES[0])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("[11. 25.]]") == 3
@@ -26,7 +26,7 @@ def test_code_runs() -> None:
 
 
 @pytest.mark.slow  # It takes the native library.
-def test_a_layer_and_a_table_run() -> None:
+def test_readme_layer_and_table_programs_run() -> None:
     assert len(CODES) == 3
     layer, table = map(run_code, CODES[1:])
     assert layer.returncode == 0, layer.stderr
@@ -37,7 +37,7 @@ def test_a_layer_and_a_table_run() -> None:
     assert last < first
 
 
-def test_errors_are_those_shown() -> None:
+def test_readme_errors_match_mat_mul() -> None:
     import tensorflow as tf
 
     from opwright import OpInputError
@@ -55,7 +55,7 @@ def test_errors_are_those_shown() -> None:
     assert said == shown.split("\n")
 
 
-def test_commands_exist() -> None:
+def test_readme_commands_exist() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     named = set(re.findall(r"\bmake ([a-z-]+)\b", README))
@@ -72,7 +72,7 @@ def test_commands_exist() -> None:
         assert f"    {command} " in help_text
 
 
-def test_links_lead_somewhere() -> None:
+def test_readme_links_exist() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", README)
     assert links
     local = [link for link in links if not link.startswith("http")]
@@ -90,8 +90,8 @@ GUIDES = (
 
 
 @pytest.mark.parametrize("guide", GUIDES)
-def test_guides_name_what_there_is(guide: str) -> None:
-    """Links, paths, commands; names in files. `foo` stands for anything."""
+def test_guide_links_paths_and_commands_exist(guide: str) -> None:
+    """Links, paths, commands, and names in files. `foo` is a placeholder."""
     text = (ROOT / guide).read_text("utf-8")
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
     places = [(ROOT / guide).parent / link for link in links if ":" not in link]
@@ -108,8 +108,8 @@ def test_guides_name_what_there_is(guide: str) -> None:
         assert re.search(rf"\b{name}\b", (ROOT / path).read_text("utf-8")), (name, path)
 
 
-def test_architecture_shows_what_is_generated() -> None:
-    """But for how lines are broken, and `...` for what is left out."""
+def test_architecture_page_matches_generated_mat_mul() -> None:
+    """Line breaks may differ, and `...` stands for code that is left out."""
     page = (ROOT / "docs/architecture.md").read_text("utf-8")
     (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     made = (ROOT / "generated/opwright/linalg/mat_mul.py").read_text("utf-8")

@@ -1,8 +1,9 @@
-"""Tests share what lies in `support`, and nothing else."""
+"""Test modules import only `support`, and their tests have clear names."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -15,16 +16,25 @@ MODULES = sorted(
     for path in TESTS.rglob("*.py")
     if not path.is_relative_to(TESTS / "golden" / "expected")
 )
-# Whoever imports one of these runs it twice, or only where pytest happens to find it.
+# An imported test module runs twice, or only where pytest happens to find it.
 NOT_SHARED = {"conftest", "late_refusals"} | {
     path.stem for path in MODULES if path.stem.startswith("test_")
 }
 # For examples, which import each other, and for what a fresh process would have.
 MAY_CHANGE_PATH = {"examples/conftest.py", "support/processes.py"}
+# The name of a test begins with the unit that it tests.
+NO_UNIT = re.compile(r"test_(a|an|how|it|nobody|nothing|the|what|where|who)_")
+# Folders and files without this rule.
+EXEMPT_TO_BE_REMOVED = (
+    "codegen/",
+    "embedding/",
+    "runtime/",
+    "reference/test_search.py",
+)
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Every part of the name of whatever a module imports, anywhere in it."""
+    """The parts of all names that a module imports, anywhere in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -51,7 +61,7 @@ def changes_path(tree: ast.AST) -> bool:
     return False
 
 
-def test_no_test_imports_another() -> None:
+def test_modules_import_no_test_module() -> None:
     wrong = {
         path.relative_to(TESTS).as_posix(): found
         for path in MODULES
@@ -60,7 +70,7 @@ def test_no_test_imports_another() -> None:
     assert wrong == {}
 
 
-def test_nobody_looks_elsewhere() -> None:
+def test_modules_leave_sys_path_alone() -> None:
     """Modules are found where pyproject.toml and `environment()` say."""
     changing = {
         path.relative_to(TESTS).as_posix()
@@ -83,20 +93,33 @@ def test_nobody_looks_elsewhere() -> None:
         ("import os, sys\npath = os.pathsep.join(sys.path)", set(), False),
     ],
 )
-def test_what_is_looked_for(code: str, names: set[str], changes: bool) -> None:
+def test_imported_and_changes_path_find_each_form(
+    code: str, names: set[str], changes: bool
+) -> None:
     tree = ast.parse(code)
     assert NOT_SHARED & set(imported(tree)) == names
     assert changes_path(tree) is changes
 
 
-def test_modules_have_names_of_their_own() -> None:
+def test_function_names_begin_with_the_unit() -> None:
+    """A search for a class, a function or an op finds its tests."""
+    names = [
+        f"{path.relative_to(TESTS).as_posix()}: {node.name}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef) and NO_UNIT.match(node.name)
+    ]
+    assert [name for name in names if not name.startswith(EXEMPT_TO_BE_REMOVED)] == []
+
+
+def test_module_basenames_are_unique() -> None:
     """pytest imports a test module by its last name."""
     names = [path.stem for path in MODULES if path.parent.name != "fuzz"]
     tests = [name for name in names if name.startswith("test_")]
     assert len(tests) == len(set(tests))
 
 
-def test_helpers_are_no_tests() -> None:
+def test_support_has_no_test_module() -> None:
     names = [path.name for path in (TESTS / "support").rglob("*.py")]
     assert len(names) > 20
     assert [name for name in names if name.startswith("test_")] == []

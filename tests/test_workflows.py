@@ -1,4 +1,4 @@
-"""The files below .github parse, and the workflows run what exists, within limits."""
+"""The files below .github parse; workflows have limits, and targets that exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def jobs(text: str) -> dict[str, Any]:
 
 
 def make_targets(job: Any) -> set[str]:
-    """What the steps of a job make; a target from the matrix counts with each value."""
+    """The make targets of a job; a target from the matrix counts with each value."""
     matrix = job.get("strategy", {}).get("matrix", {})
     found: set[str] = set()
     for step in job["steps"]:
