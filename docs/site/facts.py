@@ -41,7 +41,8 @@ def of(op: Op) -> Facts:
     names = tuple(name for name, share in callers.items() if share >= _TELLING)
     tried = runs_on.runs_on(op.name).reasons.items()
     compiles = tuple((target, why or "compiles") for target, why in tried)
-    others = tuple(dict.fromkeys(synonyms.of("".join(parts_of(op.name)))))
+    own = synonyms.of_name("".join(parts_of(op.name)))
+    others = tuple(dict.fromkeys([*own, *synonyms.of_op(op.name)]))
     return Facts(tuple(found), compiles, _gradient(op.name), names, others)
 
 

@@ -89,6 +89,9 @@ def test_wheel_holds_the_three_packages_only(wheel: Path) -> None:
     assert packages == {"opwright", "opwright_runtime", "opwright_codegen"}
     assert {"opwright/py.typed", "opwright_runtime/py.typed"} <= set(names)
     assert "opwright_codegen/templates/op.py.jinja" in names
+    assert {"tf_names.json", "synonyms.txt"} <= {
+        name.removeprefix("opwright_runtime/search/") for name in names
+    }
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 

@@ -58,13 +58,15 @@ class Document:
         own = parts_of(self.name)
         yield " ".join(own), 1.0
         yield "".join(own).lower(), 1.0
-        for other in synonyms.of("".join(own)):
+        for other in synonyms.of_name("".join(own)):
             yield other, _SYNONYM
+        for other, share in synonyms.of_op(self.name).items():
+            yield other, _SYNONYM * share
         for caller, share in self.callers.items():
             *owners, last = caller.split(".")
             yield last, _SYNONYM * share
             yield f"{owners[-1]} {last}", _SYNONYM * share
-            for other in synonyms.of(last.replace("_", "")):
+            for other in synonyms.of_name(last.replace("_", "")):
                 yield other, _SYNONYM * share
 
 

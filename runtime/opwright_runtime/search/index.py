@@ -1,31 +1,30 @@
 """The index: BM25, in memory, over the words of every op.
 
-It finds the ops that have a query's words in what they are called and in summaries; a
-word that is in none of these is looked for in descriptions. Those ops come first whose
-name, or another expression for it, says most of the query and little else.
+It finds the ops that have a query's words in what they are called and in summaries;
+where no op has one of them, it looks for them in descriptions. Those ops come first
+whose name, or another expression for it, says most of the query and little else.
 
-SQLite's full-text search is no alternative: TensorFlow exports a SQLite without it,
-which takes the place of Python's in a process that imports TensorFlow first.
+SQLite's full-text search is no alternative: see docs/adr/0026-search-in-python.md.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from heapq import nlargest
+from collections.abc import Mapping
+from heapq import nsmallest
 from math import log
 from typing import Final
 
 from opwright_runtime.search import tf_names
 from opwright_runtime.search.documents import Document
-from opwright_runtime.search.words import stems, telling
+from opwright_runtime.search.expressions import Expressions
+from opwright_runtime.search.words import joined, stems, telling
 
 #: How much a word counts in what an op is called, and in its summary.
 _CALLED: Final = 8.0
 _SUMMARY: Final = 6.0
 #: BM25's own: where more of a word counts no more, and how length counts against it.
 _SATURATION: Final = 1.2
-_LENGTH: Final = 0.75
+_LENGTH: Final = 0.4
 #: How much less an op counts that is gone, or of which there is a newer one.
 _REMOVED: Final = 0.3
 _OLDER: Final = 0.9
@@ -48,11 +47,7 @@ class Index:
         for name in sorted(documents, key=self._age):
             for written in {name.lower(), documents[name].family.lower()}:
                 self._named.setdefault(written, []).append(name)
-        #: By op: the stems of each expression for it, and how surely that means it.
-        self._expressions = {
-            name: _surest(document.expressions())
-            for name, document in documents.items()
-        }
+        self._expressions = Expressions(documents)
         self._postings = self._weighed()
 
     def best(self, query: str, limit: int) -> list[str]:
@@ -64,32 +59,35 @@ class Index:
         else:
             # "repeat" means more than all ops that tf.repeat is composed of.
             exact = [*named, *called] if len(called) == 1 else named
-        scores = self._scores(telling(query))
-        ranked = nlargest(limit, scores, key=scores.__getitem__)
+        scores: dict[str, float] = {}
+        for asked in self._expressions.readings(query):
+            for name, score in self._scores(asked).items():
+                scores[name] = max(score, scores.get(name, 0.0))
+        scores = scores or self._described(telling(query))
+        ranked = nsmallest(limit, scores, key=lambda name: (-scores[name], name))
         return list(dict.fromkeys([*exact, *ranked]))[:limit]
 
     def _by_name(self, query: str) -> list[str]:
         """Ops of just that name, in any spelling; a successor first."""
-        plain = re.sub(r"[\s_]", "", query.rpartition(".")[2]).lower()
-        return self._named.get(plain, [])
+        return self._named.get(joined(query.rpartition(".")[2]), [])
 
     def _scores(self, asked: frozenset[str]) -> dict[str, float]:
         found: dict[str, float] = {}
-        for word in asked:
-            scored = self._postings.get(word) or self._described(word)
-            for name, score in scored.items():
+        for word in sorted(asked):
+            for name, score in self._postings.get(word, {}).items():
                 found[name] = found.get(name, 0.0) + score
+        says = self._expressions.says(asked)
         for name in found:
-            found[name] *= _UNNAMED + self._says(name, asked)
+            found[name] *= _UNNAMED + says.get(name, 0.0)
         return self._by_age(found)
 
-    def _described(self, word: str) -> dict[str, float]:
-        """The ops whose description has a word."""
-        return {
-            name: 1.0
+    def _described(self, asked: frozenset[str]) -> dict[str, float]:
+        """By op how many words its description has."""
+        counts = {
+            name: float(sum(word in document.description.lower() for word in asked))
             for name, document in self._documents.items()
-            if word in document.description.lower()
         }
+        return self._by_age({name: count for name, count in counts.items() if count})
 
     def _by_age(self, scores: Mapping[str, float]) -> dict[str, float]:
         """The best score of a family goes to its newest op, less to each older one."""
@@ -104,20 +102,13 @@ class Index:
                 score *= _OLDER
         return aged
 
-    def _says(self, name: str, asked: frozenset[str]) -> float:
-        """How well an expression for an op says what was asked for, and no more."""
-        return max(
-            surely * len(asked & said) ** 2 / (len(asked) * len(said))
-            for said, surely in self._expressions[name].items()
-        )
-
     def _age(self, name: str) -> tuple[bool, int]:
         document = self._documents[name]
         return document.is_removed, -document.version
 
     def _weighed(self) -> dict[str, dict[str, float]]:
         """By word and op the word's BM25."""
-        counts = {name: self._counted(one) for name, one in self._documents.items()}
+        counts = self._counted()
         lengths = {name: sum(count.values()) for name, count in counts.items()}
         average = sum(lengths.values()) / len(lengths)
         postings: dict[str, dict[str, float]] = {}
@@ -132,21 +123,14 @@ class Index:
                 found[name] *= rarity
         return postings
 
-    def _counted(self, document: Document) -> dict[str, float]:
-        """How much each word is said of an op."""
-        count: dict[str, float] = {}
-        for said, surely in self._expressions[document.name].items():
+    def _counted(self) -> dict[str, dict[str, float]]:
+        """By op how much each word is said of it."""
+        counts: dict[str, dict[str, float]] = {name: {} for name in self._documents}
+        for said, name, surely in self._expressions:
+            count = counts[name]
             for word in said:
                 count[word] = max(count.get(word, 0.0), _CALLED * surely)
-        for word in stems(document.summary):
-            count[word] = count.get(word, 0.0) + _SUMMARY
-        return count
-
-
-def _surest(expressions: Iterable[tuple[str, float]]) -> dict[frozenset[str], float]:
-    found: dict[frozenset[str], float] = {}
-    for text, surely in expressions:
-        said = telling(text)
-        if said:
-            found[said] = max(surely, found.get(said, 0.0))
-    return found
+        for name, document in self._documents.items():
+            for word in stems(document.summary):
+                counts[name][word] = counts[name].get(word, 0.0) + _SUMMARY
+        return counts

@@ -9,10 +9,11 @@ from typing import Final
 
 #: Words that say nothing of an op.
 _COMMON_WORDS: Final = """
-    a an and are as at be by do each every for from get give given how i in into is it
-    its jnp keras make np numpy of on one op ops opwright or out over per tensor tensors
-    tensorflow tf that the them then this to torch two up use using value values want
-    what which with
+    a am an and are as be by can could did do does each every for from function
+    functions get give given has have how i in into is it its jax jnp keras make my need
+    np numpy of on one op ops opwright or out over per python pytorch should some tensor
+    tensors tensorflow tf that the their them then there these this those to torch two
+    up use using value values want was way we what when which why with x y you your
 """
 _COMMON: Final = frozenset(_COMMON_WORDS.split())
 #: What names and those who look for them shorten.
@@ -20,6 +21,8 @@ _WHOLE: Final = {
     short: whole
     for whole, several in {
         "average": "avg",
+        "center": "centre centred centered",
+        "color": "colour colours coloured colored",
         "compute": "calc",
         "convolution": "conv",
         "cosine": "cos",
@@ -27,6 +30,7 @@ _WHOLE: Final = {
         "divide": "div",
         "exponential": "exp",
         "gradient": "grad gradients",
+        "gray": "grey",
         "image": "img imgs",
         "index": "idx indices",
         "length": "len",
@@ -35,7 +39,8 @@ _WHOLE: Final = {
         "maximum": "max",
         "minimum": "min",
         "multiply": "mul mult multiplication",
-        "normalization": "norm normalize normalise normalisation",
+        "neighbor": "neighbour neighbours neighbouring",
+        "normalization": "norm",
         "product": "prod",
         "random": "rand",
         "reverse": "flip",
@@ -48,25 +53,39 @@ _WHOLE: Final = {
     for short in several.split()
 }
 _ENDINGS: Final = (
+    *(("izations", "iz"), ("ization", "iz"), ("izers", "iz"), ("izer", "iz")),
     *(("ations", "at"), ("ation", "at"), ("ating", "at"), ("ators", "at")),
     *(("ator", "at"), ("ates", "at"), ("ate", "at"), ("ies", "y"), ("ions", "")),
     *(("ion", ""), ("ings", ""), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")),
     ("e", ""),
 )
+#: `normalise` and `normalisation`, which others spell with a z.
+_SPELT_WITH_S: Final = re.compile(r"is(?=(?:e|es|ed|er|ers|ing|ations?)$)")
+#: What is left of `clipping` and `splitted`: `clip`, `split`.
+_DOUBLED: Final = re.compile(r"([bdgmnprt])\1$")
+_VERSION: Final = re.compile(r"V\d+$")
+_DIMENSIONS: Final = re.compile(r"\b(\d|N)-D\b")
+_SPACES: Final = re.compile(r"[\s_-]")
 _WORD: Final = re.compile(r"[a-z]+|\d+[a-z]?")
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+[A-Za-z]?(?![a-z])|\d+")
 
 
 def parts_of(name: str) -> list[str]:
     """A name's words as they are written, without its version: `Mat`, `Mul`."""
-    name = re.sub(r"V\d+$", "", name.rpartition(">")[2])
-    return _PART.findall(name)
+    name = _VERSION.sub("", name.rpartition(">")[2])
+    return _PART.findall(_DIMENSIONS.sub(r"\1d", name))
 
 
+@lru_cache(maxsize=16384)
 def telling(text: str) -> frozenset[str]:
     """The stems of a text's words; of common ones only where there are no others."""
     words = [part.lower() for part in parts_of(text)]
     return frozenset(map(stem, set(words) - _COMMON or words))
+
+
+def joined(text: str) -> str:
+    """A text in small letters, as one word: `maxpool` for `Max_Pool`."""
+    return _SPACES.sub("", text).lower()
 
 
 def stems(text: str) -> Iterable[str]:
@@ -78,7 +97,10 @@ def stems(text: str) -> Iterable[str]:
 def stem(word: str) -> str:
     """A word without its ending, and whole: `convolut` for `conv`."""
     word = _WHOLE.get(word, word)
+    word = _SPELT_WITH_S.sub("iz", word)
     for ending, instead in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word if word.endswith("ss") else word[: -len(ending)] + instead
-    return word
+            if not word.endswith("ss"):
+                word = word[: -len(ending)] + instead
+            break
+    return _DOUBLED.sub(r"\1", word)
