@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).resolve().parents[1]
@@ -224,7 +225,7 @@ class Names:
 def names() -> Names:
     known = set(map(load.op_name_of, load.find(ROOT / "opdefs")))
     found = Names()
-    functions = {}
+    functions: dict[str, Any] = {}
     for dotted, value in public(tf, "tf", set()):
         several = map(ops_behind, places_of(dotted, value))
         behind = [op for op in next(filter(None, several), []) if op in known]
