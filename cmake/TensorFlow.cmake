@@ -1,5 +1,7 @@
 # The target `tensorflow`, as libraries of other people have it, and what ours takes beyond that.
 include(${PROJECT_SOURCE_DIR}/codegen/opwright_codegen/templates/native/tensorflow.cmake)
+# DLPack's header, which TensorFlow ships with its dependencies.
+target_include_directories(tensorflow SYSTEM INTERFACE ${TF_INCLUDE}/external/dlpack/include)
 if(TF_VERSION VERSION_GREATER_EQUAL 2.19 AND TF_VERSION VERSION_LESS 2.20)
   target_include_directories(tensorflow SYSTEM INTERFACE
     ${PROJECT_SOURCE_DIR}/cmake/tensorflow-2.19)

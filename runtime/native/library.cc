@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/dlpack.h"
 #include "base/isa.h"
+#include "base/tf/dlpack.h"
 #include "base/tf/workers.h"
 #include "embedding/optimizers.h"
 #include "embedding/tf/calls.h"
@@ -45,18 +45,19 @@ OPWRIGHT_EXPORT const char* opwright_embedding_configuration(int64_t* size) {
   return bytes.data();
 }
 // What embedding_lookup finds without an op; null: nothing, for a reason that the op says.
-OPWRIGHT_EXPORT opwright::DlpackManaged* opwright_embedding_lookup(
-    const opwright::DlpackManaged* ids, const opwright::DlpackManaged* row_splits,
-    const opwright::DlpackManaged* weights, const char* combiners) {
+OPWRIGHT_EXPORT DLManagedTensor* opwright_embedding_lookup(const DLManagedTensor* ids,
+                                                           const DLManagedTensor* row_splits,
+                                                           const DLManagedTensor* weights,
+                                                           const char* combiners) {
   try {
-    return opwright::embedding::LookUpAtOnce(ids->tensor,
-                                             row_splits ? &row_splits->tensor : nullptr,
-                                             weights ? &weights->tensor : nullptr, combiners);
+    return opwright::embedding::LookUpAtOnce(
+        ids->dl_tensor, row_splits ? &row_splits->dl_tensor : nullptr,
+        weights ? &weights->dl_tensor : nullptr, combiners);
   } catch (...) {
     return nullptr;
   }
 }
-OPWRIGHT_EXPORT void opwright_release(opwright::DlpackManaged* lent) { lent->release(lent); }
+OPWRIGHT_EXPORT void opwright_release(DLManagedTensor* lent) { lent->deleter(lent); }
 OPWRIGHT_EXPORT int64_t opwright_embedding_abandon(bool tell) {
   return opwright::embedding::System::Get().Abandon(tell);
 }

@@ -9,7 +9,7 @@ import pytest
 
 from support.places import NATIVE
 
-TENSORFLOW = {"absl", "google", "tensorflow", "tsl"}
+TENSORFLOW = {"absl", "dlpack", "google", "tensorflow", "tsl"}
 # By room: the rooms that its files may include. Tests may include base/testing too.
 MAY_INCLUDE = {
     "base": set(),

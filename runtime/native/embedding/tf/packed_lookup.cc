@@ -63,35 +63,35 @@ class Activations {
 struct Lent {
   Tensor tensor;
   int64_t shape[2];
-  DlpackManaged managed;
+  DLManagedTensor managed;
 };
 
-DlpackManaged* Lend(const Tensor& tensor) {
+DLManagedTensor* Lend(const Tensor& tensor) {
   auto lent = std::make_unique<Lent>();
   lent->tensor = tensor;
   for (int i = 0; i < 2; ++i) lent->shape[i] = tensor.dim_size(i);
-  DlpackTensor& described = lent->managed.tensor;
+  DLTensor& described = lent->managed.dl_tensor;
   described = {};
   described.data = tensor.data();
-  described.device_type = kDlpackCpu;
-  described.rank = 2;
-  described.kind = DlpackKind::kFloat;
-  described.bits = 32;
-  described.lanes = 1;
+  described.device.device_type = kDLCPU;
+  described.ndim = 2;
+  described.dtype.code = kDLFloat;
+  described.dtype.bits = 32;
+  described.dtype.lanes = 1;
   described.shape = lent->shape;
-  lent->managed.owner = lent.get();
-  lent->managed.release = [](DlpackManaged* self) {
-    const std::unique_ptr<Lent> lent(static_cast<Lent*>(self->owner));
+  lent->managed.manager_ctx = lent.get();
+  lent->managed.deleter = [](DLManagedTensor* self) {
+    const std::unique_ptr<Lent> lent(static_cast<Lent*>(self->manager_ctx));
     Activations::LetGo(std::move(lent->tensor));
   };
   return &lent.release()->managed;
 }
 
-std::optional<Ints> IntsOf(const DlpackTensor& tensor) {
-  if (!IsVector(tensor, DlpackKind::kInt, 32) && !IsVector(tensor, DlpackKind::kInt, 64)) {
+std::optional<Ints> IntsOf(const DLTensor& tensor) {
+  if (!IsVector(tensor, kDLInt, 32) && !IsVector(tensor, kDLInt, 64)) {
     return std::nullopt;
   }
-  return Ints{DataOf(tensor), tensor.bits == 64, tensor.shape[0]};
+  return Ints{DataOf(tensor), tensor.dtype.bits == 64, tensor.shape[0]};
 }
 
 }  // namespace
@@ -118,8 +118,8 @@ absl::Status LookUpPacked(PackedBags bags, int64_t weights, ExecutionContext* ex
       exec, [&](TableStore* store) { return store->LookUpPacked(exec, bags, activations); }));
 }
 
-DlpackManaged* LookUpAtOnce(const DlpackTensor& ids, const DlpackTensor* row_splits,
-                            const DlpackTensor* weights, const char* combiners) {
+DLManagedTensor* LookUpAtOnce(const DLTensor& ids, const DLTensor* row_splits,
+                              const DLTensor* weights, const char* combiners) {
   const tsl::profiler::TraceMe trace("OpwrightEmbeddingLookup");
   PackedBags bags;
   const std::optional<Ints> rows = IntsOf(ids);
@@ -129,7 +129,7 @@ DlpackManaged* LookUpAtOnce(const DlpackTensor& ids, const DlpackTensor* row_spl
   bags.row_splits = *splits;
   int64_t of_ids = 0;
   if (weights) {
-    if (!IsVector(*weights, DlpackKind::kFloat, 32)) return nullptr;
+    if (!IsVector(*weights, kDLFloat, 32)) return nullptr;
     of_ids = weights->shape[0];
     if (of_ids > 0) bags.weights = static_cast<const float*>(DataOf(*weights));
   }

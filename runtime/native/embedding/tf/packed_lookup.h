@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/dlpack.h"
 #include "base/execution_context.h"
+#include "base/tf/dlpack.h"
 #include "embedding/packed.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 
@@ -22,7 +22,7 @@ absl::Status LookUpPacked(PackedBags bags, int64_t weights, ExecutionContext* ex
 
 // The same for vectors as Python brings them; row splits and weights may be null, and so may
 // the combiners: names with commas between them. Null: not done, for a reason that the op says.
-DlpackManaged* LookUpAtOnce(const DlpackTensor& ids, const DlpackTensor* row_splits,
-                            const DlpackTensor* weights, const char* combiners);
+DLManagedTensor* LookUpAtOnce(const DLTensor& ids, const DLTensor* row_splits,
+                              const DLTensor* weights, const char* combiners);
 
 }  // namespace opwright::embedding
