@@ -18,7 +18,9 @@
 
 OPWRIGHT_EXPORT const char* opwright_isa() { return opwright::NameOf(opwright::CurrentIsa()); }
 OPWRIGHT_EXPORT bool opwright_use_isa(const char* name) { return opwright::UseIsa(name); }
-OPWRIGHT_EXPORT void opwright_use_own_threads(int threads) { opwright::UseOwnWorkers(threads); }
+OPWRIGHT_EXPORT void opwright_use_own_threads(int threads) {
+  opwright::UseDedicatedPool(threads);
+}
 OPWRIGHT_EXPORT const char* opwright_embedding_optimizers() {
   return opwright::embedding::FactsAsJson().c_str();
 }

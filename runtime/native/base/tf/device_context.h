@@ -11,7 +11,7 @@
 
 #include "base/checked.h"
 #include "base/execution_context.h"
-#include "base/helpers.h"
+#include "base/spinning_pool.h"
 #include "base/tasks.h"
 #include "base/tf/workers.h"
 #include "tensorflow/core/framework/allocator.h"
@@ -45,7 +45,8 @@ class PoolContext : public ExecutionContext {
 class DeviceContext : public PoolContext<tensorflow::thread::ThreadPool> {
  public:
   explicit DeviceContext(tensorflow::OpKernelContext* context)
-      : PoolContext(*WorkersOf(context), WorkersOf(context)->NumThreads()), context_(context) {}
+      : PoolContext(*WorkerPool(context), WorkerPool(context)->NumThreads()),
+        context_(context) {}
 
   // Small requests share a block; the first ones need none.
   void* Allocate(size_t bytes) override {
@@ -91,9 +92,9 @@ class DeviceContext : public PoolContext<tensorflow::thread::ThreadPool> {
 };
 
 // Of a call that is no op's.
-class HostContext : public PoolContext<Helpers> {
+class HostContext : public PoolContext<SpinningPool> {
  public:
-  explicit HostContext(Helpers& helpers) : PoolContext(helpers, helpers.size() + 1) {}
+  explicit HostContext(SpinningPool& pool) : PoolContext(pool, pool.size() + 1) {}
 
   void* Allocate(size_t bytes) override {
     int64_t size;

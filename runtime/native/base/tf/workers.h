@@ -3,14 +3,14 @@
 
 #include <atomic>
 
-#include "base/helpers.h"
+#include "base/spinning_pool.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/lib/core/threadpool.h"
 #include "tensorflow/core/platform/env.h"
 
 namespace opwright {
 
-inline std::atomic<tensorflow::thread::ThreadPool*>& OwnWorkers() {
+inline std::atomic<tensorflow::thread::ThreadPool*>& DedicatedPool() {
   static std::atomic<tensorflow::thread::ThreadPool*> workers{nullptr};
   return workers;
 }
@@ -20,23 +20,23 @@ inline std::atomic<tensorflow::thread::ThreadPool*>& OwnWorkers() {
 // threads have a processor each already, which theirs would be wasted on by waiting busily.
 // Like TensorFlow's pools it is never destroyed: its threads may be at work when the process
 // ends.
-inline void UseOwnWorkers(int threads) {
+inline void UseDedicatedPool(int threads) {
   static const auto workers = new tensorflow::thread::ThreadPool(
       tensorflow::Env::Default(), tensorflow::ThreadOptions(), "opwright", threads,
       /*low_latency_hint=*/false);
-  OwnWorkers() = workers;
+  DedicatedPool() = workers;
 }
 
-inline tensorflow::thread::ThreadPool* WorkersOf(tensorflow::OpKernelContext* context) {
-  const auto own = OwnWorkers().load();
+inline tensorflow::thread::ThreadPool* WorkerPool(tensorflow::OpKernelContext* context) {
+  const auto own = DedicatedPool().load();
   return own ? own : context->device()->tensorflow_cpu_worker_threads()->workers;
 }
 
 // What helps calls that are no op's, with as many threads as ops had when somebody first asked,
 // the caller's among them. Never destroyed either.
-inline Helpers& HelpersAtOnce(int threads) {
-  static Helpers* const helpers = new Helpers(threads - 1);
-  return *helpers;
+inline SpinningPool& DirectCallPool(int threads) {
+  static SpinningPool* const pool = new SpinningPool(threads - 1);
+  return *pool;
 }
 
 }  // namespace opwright

@@ -148,7 +148,7 @@ class EnqueueOp : public AsyncOpKernel {
                    to_fetch[i]->on_device = false;
                  }
                  // This may be a thread that tells of the device's work, and must not be kept.
-                 WorkersOf(context)->Schedule([=] { RunOp(context, done, enqueue); });
+                 WorkerPool(context)->Schedule([=] { RunOp(context, done, enqueue); });
                });
   }
 

@@ -137,7 +137,7 @@ DLManagedTensor* LookUpAtOnce(const DLTensor& ids, const DLTensor* row_splits,
     return nullptr;
   }
   Tensor activations;
-  HostContext exec(HelpersAtOnce(System::Get().Threads()));
+  HostContext exec(DirectCallPool(System::Get().Threads()));
   const absl::Status done =
       LookUpPacked(std::move(bags), of_ids, &exec, [&](const TensorShape& shape, float** data) {
         activations = Activations::Make(shape);

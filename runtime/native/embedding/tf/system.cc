@@ -59,7 +59,7 @@ absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::strin
     if (watch) watch_ = std::move(watch);
     before = std::exchange(engine_, *std::move(made));
     device_ = device;
-    threads_ = WorkersOf(context)->NumThreads();
+    threads_ = WorkerPool(context)->NumThreads();
     config_ = std::move(kept);
     canonical_ = std::move(canonical);
   }

@@ -108,7 +108,7 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
 
   // Runs a task in another thread, once nothing here uses the context any more.
   void Schedule(std::function<void()> task) {
-    WorkersOf(context_)->Schedule([self = shared_from_this(), task = std::move(task)] {
+    WorkerPool(context_)->Schedule([self = shared_from_this(), task = std::move(task)] {
       self->started_.WaitForNotification();
       System::Get().Run(task);
     });

@@ -22,10 +22,10 @@ namespace opwright {
 // To wake a sleeping thread takes a caller 30 us, and the thread as long again, in which
 // thousands of rows are read: before they sleep these wait busily for what the next call
 // brings, for about as long as it takes Python to make it.
-class Helpers {
+class SpinningPool {
  public:
   // As many, or as the system gives.
-  explicit Helpers(int threads) {
+  explicit SpinningPool(int threads) {
     try {
       threads_.reserve(static_cast<size_t>(std::max(threads, 0)));
       for (; size_ < threads; ++size_) {
@@ -35,7 +35,7 @@ class Helpers {
     }
   }
 
-  ~Helpers() {
+  ~SpinningPool() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       closed_ = true;

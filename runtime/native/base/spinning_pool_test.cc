@@ -1,5 +1,5 @@
-// Helpers that are awake, asleep, too few, none.
-#include "base/helpers.h"
+// SpinningPool that are awake, asleep, too few, none.
+#include "base/spinning_pool.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -16,31 +16,31 @@ namespace {
 
 constexpr int64_t kCount = 300;
 
-void DoAll(Helpers& helpers) {
+void DoAll(SpinningPool& pool) {
   std::vector<std::atomic<int>> times(kCount);
   Tasks::For(
-      kCount, [&](int64_t i) { ++times[static_cast<size_t>(i)]; }, helpers.size() + 1, helpers);
+      kCount, [&](int64_t i) { ++times[static_cast<size_t>(i)]; }, pool.size() + 1, pool);
   for (const auto& one : times) EXPECT_EQ(one.load(), 1);
 }
 
-TEST(Helpers, EachTaskIsDoneOnce) {
+TEST(SpinningPool, EachTaskIsDoneOnce) {
   for (int threads : {0, 1, 3}) {
-    Helpers helpers(threads);
-    EXPECT_EQ(helpers.size(), threads);
+    SpinningPool pool(threads);
+    EXPECT_EQ(pool.size(), threads);
     for (int64_t round = 0; round < testing::Rounds(50); ++round) {
-      DoAll(helpers);
+      DoAll(pool);
       // Sometimes they sleep by then, sometimes they are about to.
       std::this_thread::sleep_for(std::chrono::microseconds(40 * (round % 10)));
     }
   }
 }
 
-TEST(Helpers, CallersShareThem) {
-  Helpers helpers(2);
+TEST(SpinningPool, CallersShareThem) {
+  SpinningPool pool(2);
   std::vector<std::thread> callers;
   for (int i = 0; i < 4; ++i) {
     callers.emplace_back([&] {
-      for (int64_t round = 0; round < testing::Rounds(50); ++round) DoAll(helpers);
+      for (int64_t round = 0; round < testing::Rounds(50); ++round) DoAll(pool);
     });
   }
   for (std::thread& caller : callers) caller.join();
@@ -48,8 +48,8 @@ TEST(Helpers, CallersShareThem) {
 
 // Tasks that wait for each other end only if each has a helper: whoever is awake takes one, and
 // as many others are woken.
-TEST(Helpers, AsManyWorkAsThereAreTasks) {
-  constexpr int64_t kHelpers = 3;
+TEST(SpinningPool, AsManyWorkAsThereAreTasks) {
+  constexpr int64_t kThreads = 3;
   std::mutex mutex;
   std::condition_variable changed;
   int64_t met = 0;
@@ -57,32 +57,32 @@ TEST(Helpers, AsManyWorkAsThereAreTasks) {
     std::unique_lock<std::mutex> lock(mutex);
     return changed.wait_for(lock, std::chrono::seconds(60), [&] { return met >= count; });
   };
-  Helpers helpers(kHelpers);
+  SpinningPool pool(kThreads);
   for (int64_t round = 1; round <= testing::Rounds(50); ++round) {
-    for (int64_t i = 0; i < kHelpers; ++i) {
-      helpers.Schedule([&, round] {
+    for (int64_t i = 0; i < kThreads; ++i) {
+      pool.Schedule([&, round] {
         {
           std::lock_guard<std::mutex> lock(mutex);
           ++met;
         }
         changed.notify_all();
-        meet(kHelpers * round);
+        meet(kThreads * round);
       });
       // One after the other, and at once.
       std::this_thread::sleep_for(std::chrono::microseconds(100 * (round % 4)));
     }
-    EXPECT(meet(kHelpers * round));
+    EXPECT(meet(kThreads * round));
   }
 }
 
-TEST(Helpers, LeaveWhatIsTooMuch) {
+TEST(SpinningPool, LeaveWhatIsTooMuch) {
   std::atomic<int> done{0};
   {
     std::mutex busy;
-    Helpers helpers(1);
+    SpinningPool pool(1);
     std::unique_lock<std::mutex> lock(busy);
     for (int i = 0; i < 1000; ++i) {
-      helpers.Schedule([&] {
+      pool.Schedule([&] {
         std::lock_guard<std::mutex> free(busy);
         ++done;
       });
@@ -90,17 +90,17 @@ TEST(Helpers, LeaveWhatIsTooMuch) {
     lock.unlock();
   }
   EXPECT(done.load() >= 1 && done.load() < 100);
-  Helpers none(0);
+  SpinningPool none(0);
   none.Schedule([&] { done = 0; });
   EXPECT(done.load() > 0);
 }
 
 // What was scheduled is done before they go.
-TEST(Helpers, EndWhenThereIsNoTask) {
+TEST(SpinningPool, EndWhenThereIsNoTask) {
   std::atomic<int> done{0};
   {
-    Helpers helpers(2);
-    for (int i = 0; i < 20; ++i) helpers.Schedule([&] { ++done; });
+    SpinningPool pool(2);
+    for (int i = 0; i < 20; ++i) pool.Schedule([&] { ++done; });
   }
   EXPECT_EQ(done.load(), 20);
 }
