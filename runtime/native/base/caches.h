@@ -1,4 +1,4 @@
-// How large the caches of the processor are.
+// The sizes of the processor's caches.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,9 @@
 
 namespace opwright {
 
-// Bytes of the first processor's largest one, which others may share; 0 where Linux does not
-// tell. In a virtual machine sysconf may count those of processors that are somebody else's.
+// Bytes of the largest cache of the first processor, which other processors may share; 0 if
+// Linux does not say. sysconf is not used: in a virtual machine it may count the caches of
+// processors that the machine does not have.
 inline int64_t LargestCache() {
   static const int64_t largest = [] {
     int64_t bytes = 0;

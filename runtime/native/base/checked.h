@@ -1,5 +1,5 @@
-// Arithmetic on sizes that come from outside: attrs, protos, tensors. Whoever computes with
-// one uses these, and asks before the result is used.
+// Arithmetic on sizes that come from outside: attrs, protos, tensors. Code that computes with
+// such a size uses these, and checks for overflow before it uses the result.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace opwright {
 
-// A sum or a product that remembers whether it ever left int64.
+// A sum or a product that remembers whether it overflowed int64.
 class Checked {
  public:
-  Checked(int64_t value) : value_(value) {}  // NOLINT: plain numbers mix in.
+  Checked(int64_t value) : value_(value) {}  // NOLINT: plain integers convert.
 
   Checked operator+(const Checked& other) const {
     Checked sum(0);
@@ -31,12 +31,12 @@ class Checked {
   Checked& operator*=(const Checked& other) { return *this = *this * other; }
 
   bool overflowed() const { return overflowed_; }
-  // Whether nothing overflowed and the value is at most this.
+  // Whether nothing overflowed and the value is at most `most`.
   bool AtMost(int64_t most) const { return !overflowed_ && value_ <= most; }
-  // Nothing computed later from a size that fits can overflow: bytes, padding to whole
+  // Sizes that are computed later from one that fits cannot overflow: bytes, padding to
   // vectors, two directions.
   bool fits() const { return AtMost(std::numeric_limits<int64_t>::max() / 4096); }
-  // Means something only if nothing overflowed.
+  // Valid only if nothing overflowed.
   int64_t value() const { return value_; }
 
  private:
@@ -44,7 +44,7 @@ class Checked {
   bool overflowed_ = false;
 };
 
-// `from` as another integer type, if it has that value there.
+// Converts `from` to another integer type. Returns whether the value is the same there.
 template <class To, class From>
 [[nodiscard]] bool Narrow(From from, To* to) {
   static_assert(std::is_integral_v<To> && std::is_integral_v<From>);
@@ -52,19 +52,19 @@ template <class To, class From>
   return static_cast<From>(*to) == from && (*to < To{}) == (from < From{});
 }
 
-// The element of a container at an index that is computed with, and so has a sign.
+// The element of a container at a signed index.
 template <class Container>
 decltype(auto) ItemOf(Container& container, int64_t index) {
   return container[static_cast<size_t>(index)];
 }
 
-// What is written before it is read. Throws std::bad_alloc.
+// An array without initial values. Throws std::bad_alloc.
 template <class T>
 std::unique_ptr<T[]> Uninitialized(int64_t count) {
   return std::unique_ptr<T[]>(new T[static_cast<size_t>(count)]);
 }
 
-// Zeros, as many as a number that has a sign says. Throws std::bad_alloc.
+// An array of zeros with a signed size. Throws std::bad_alloc.
 template <class T>
 std::unique_ptr<T[]> Array(int64_t count) {
   return std::make_unique<T[]>(static_cast<size_t>(count));

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
-// Sums and products of two, by integers that are wide enough for them.
+// Sums and products of two numbers, against integers of 128 bits.
 TEST(Checked, OverflowIsNoticed) {
   constexpr int64_t kEdges[] = {
       kMin, kMin + 1,         -1,       0,           1, 2, 3, 4096, INT32_MAX,

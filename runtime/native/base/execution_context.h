@@ -1,4 +1,4 @@
-// What the mathematics asks of whoever runs it: threads and memory.
+// What the mathematics needs from its caller: threads and memory.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace opwright {
 
-// Tasks that other threads have begun with while the caller does something else.
+// Tasks that run on other threads while the caller does something else.
 class Background {
  public:
   virtual ~Background() = default;
 
-  // Does the tasks that nobody has begun and waits for the others; throws what they threw.
-  // False if it was stopped.
+  // Runs the tasks that have not begun and waits for the others. Throws what a task threw.
+  // Returns false if it was stopped.
   virtual bool Finish() = 0;
-  // Leaves out the tasks that nobody has begun and waits for the others.
+  // Leaves out the tasks that have not begun and waits for the others.
   virtual void Stop() = 0;
 };
 
@@ -26,21 +26,21 @@ class ExecutionContext {
  public:
   virtual ~ExecutionContext() = default;
 
-  // How many tasks can run at once, the caller's own thread included.
+  // How many tasks can run at once, the caller's thread included.
   virtual int Threads() const = 0;
 
-  // Runs task(0) ... task(count - 1) in any order, some of them at once, and returns
-  // after the last. What a task throws, it throws when no task runs any more.
+  // Runs task(0) ... task(count - 1) in any order, some of them at once, and returns after the
+  // last. If a task throws, it throws that after the last running task ends.
   virtual void For(int64_t count, const std::function<void(int64_t)>& task) = 0;
 
-  // Begins with the same on other threads and returns; null where there are none. Whoever
-  // holds it finishes or stops it before what the task works with is gone.
+  // Starts the same tasks on other threads and returns; null if there are none. The caller
+  // finishes or stops them before it frees what the task uses.
   virtual std::shared_ptr<Background> Begin(int64_t /*count*/,
                                             std::function<void(int64_t)> /*task*/) {
     return nullptr;
   }
 
-  // Memory aligned to 64 bytes that lives as long as this; throws std::bad_alloc.
+  // Memory aligned to 64 bytes that lives as long as this object. Throws std::bad_alloc.
   virtual void* Allocate(size_t bytes) = 0;
 
   template <class X>

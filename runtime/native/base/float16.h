@@ -1,4 +1,4 @@
-// Storage types of 16 bits, and the type that each storage type is computed in.
+// Storage types of 16 bits, and the type in which each storage type is computed.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct ComputeOf<double> {
 template <class T>
 using Compute = typename ComputeOf<T>::Type;
 
-// Internal linkage throughout: files compiled for one instruction set include this, and
-// the linker must not pick their copy for the others.
+// Internal linkage throughout: files that are compiled for one instruction set include this.
+// The linker must not use their copy for the other files.
 
 static inline uint32_t BitsOf(float value) {
   uint32_t bits;

@@ -10,7 +10,7 @@
 namespace opwright {
 namespace {
 
-// A type of 16 bits as its definition says: `kMantissa` bits after the point, exponents from
+// The definition of a type of 16 bits: `kMantissa` bits after the point, exponents from
 // `kMinExponent` up, subnormals below.
 template <class T>
 struct Format;
@@ -28,7 +28,7 @@ uint16_t InfinityBits() {
   return static_cast<uint16_t>(0x7fff >> Format<T>::kMantissa << Format<T>::kMantissa);
 }
 
-// What the bits say, by arithmetic alone.
+// The value of the bits, by arithmetic alone.
 template <class T>
 double ValueOf(uint16_t bits) {
   using F = Format<T>;
@@ -45,8 +45,8 @@ bool IsNan(uint16_t bits) {
   return (bits & 0x7fff) > InfinityBits<T>();
 }
 
-// The nearest value, of two that are as near the one with an even mantissa: by rounding in
-// double to a multiple of the last bit's worth.
+// The nearest value, ties to an even mantissa, by rounding in double to a multiple of the last
+// bit.
 template <class T>
 uint16_t Nearest(float value) {
   using F = Format<T>;
@@ -100,8 +100,8 @@ void EveryValueComesBack() {
 TEST(Float16, EveryHalfComesBack) { EveryValueComesBack<Half>(); }
 TEST(Float16, EveryBFloat16ComesBack) { EveryValueComesBack<BFloat16>(); }
 
-// Between each value and the next: halfway, where the even one is taken, and one float to
-// either side of it.
+// Halfway between each value and the next, where the even one is nearest, and one float to
+// either side.
 template <class T>
 void HalfwayGoesToEven() {
   for (int bits = 0; bits < InfinityBits<T>(); ++bits) {

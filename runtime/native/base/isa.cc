@@ -9,7 +9,7 @@ namespace opwright {
 
 namespace {
 
-bool Runs(Isa isa) {
+bool IsSupported(Isa isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   switch (isa) {
@@ -24,22 +24,22 @@ bool Runs(Isa isa) {
   return isa == Isa::kPortable;
 }
 
-// The best one has any name.
-std::optional<Isa> Find(const char* name) {
+// The best instruction set of this name, or of all if the name is empty.
+std::optional<Isa> FindIsa(const char* name) {
   for (const Isa isa : {Isa::kAvx512, Isa::kAvx2, Isa::kPortable}) {
-    if ((name[0] == '\0' || !std::strcmp(name, NameOf(isa))) && Runs(isa)) return isa;
+    if ((name[0] == '\0' || !std::strcmp(name, NameOf(isa))) && IsSupported(isa)) return isa;
   }
   return {};
 }
 
-Isa AtStart() {
+Isa InitialIsa() {
   const char* name = std::getenv("OPWRIGHT_ISA");
-  const std::optional<Isa> isa = Find(name ? name : "");
-  return isa ? *isa : *Find("");
+  const std::optional<Isa> isa = FindIsa(name ? name : "");
+  return isa ? *isa : *FindIsa("");
 }
 
 std::atomic<Isa>& Current() {
-  static std::atomic<Isa> current{AtStart()};
+  static std::atomic<Isa> current{InitialIsa()};
   return current;
 }
 
@@ -50,7 +50,7 @@ const char* NameOf(Isa isa) {
 }
 
 bool UseIsa(const char* name) {
-  const std::optional<Isa> isa = Find(name);
+  const std::optional<Isa> isa = FindIsa(name);
   if (isa) Current().store(*isa);
   return isa.has_value();
 }

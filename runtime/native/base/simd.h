@@ -1,6 +1,6 @@
 // Vectors of a fixed number of lanes, for inner loops that are compiled once per instruction
-// set. What is wider than the instructions is made of several: a type says no more than how
-// many values there are.
+// set. A type only gives the number of lanes: the compiler splits a vector that is wider than
+// the instructions.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace {
 
 // Internal linkage throughout, as in float16.h.
 
-// S: float or double. Each is spelt out: in a template that depends on the number of lanes, GCC
-// forgets what the unaligned type may alias, and keeps other addresses in registers.
+// S: float or double. Each type has its own specialization. In a template that depends on the
+// number of lanes, GCC drops may_alias from the unaligned type and caches values in registers.
 template <class S, int kLanes>
 struct Simd;
 #define OPWRIGHT_SIMD(S, INTEGER, LANES)                                                \
@@ -32,7 +32,7 @@ OPWRIGHT_SIMD(double, int64_t, 2);
 OPWRIGHT_SIMD(double, int64_t, 4);
 OPWRIGHT_SIMD(double, int64_t, 8);
 #undef OPWRIGHT_SIMD
-// One value is no vector.
+// A vector of one lane is a scalar.
 template <>
 struct Simd<float, 1> {
   typedef float V;
@@ -48,8 +48,8 @@ inline void Put(S* to, typename Simd<S, kLanes>::V value) {
   *reinterpret_cast<typename Simd<S, kLanes>::Unaligned*>(to) = value;
 }
 
-// Past the caches, where the processor can; `to` begins with a whole 16 bytes. Other threads
-// see it after EndStreaming.
+// A streaming (non-temporal) store where the processor has one: it bypasses the caches. `to` is
+// aligned to 16 bytes. Other threads see the values after EndStreaming.
 template <int kLanes>
 inline void Stream(float* to, typename Simd<float, kLanes>::V value) {
 #if defined(__SSE__)
@@ -76,7 +76,8 @@ inline void EndStreaming() {
 #endif
 }
 
-// The first n lanes in a storage type; the others read as zero and are not written.
+// The first n lanes in a storage type. Get reads the other lanes as zero; Put does not write
+// them.
 template <class T, int kLanes>
 inline typename Simd<Compute<T>, kLanes>::V Get(const T* from, int64_t n) {
   using S = Compute<T>;

@@ -15,7 +15,7 @@ T Stored(int64_t value) {
   return stored;
 }
 
-// From any element on, of arrays that end where the last lane does.
+// Vectors at any element of arrays that end with the last lane.
 template <class T, int kLanes>
 void CheckLanes() {
   using S = Compute<T>;

@@ -1,4 +1,4 @@
-// Threads for who calls again and again.
+// A pool of threads that spin for a while before they sleep.
 #pragma once
 
 #include <pthread.h>
@@ -19,12 +19,12 @@
 
 namespace opwright {
 
-// To wake a sleeping thread takes a caller 30 us, and the thread as long again, in which
-// thousands of rows are read: before they sleep these wait busily for what the next call
-// brings, for about as long as it takes Python to make it.
+// Waking a sleeping thread costs the caller 30 us, and the thread as long again. Thousands of
+// rows are read in that time. These threads therefore spin before they sleep, for about as long
+// as Python takes to make its next call.
 class SpinningPool {
  public:
-  // As many, or as the system gives.
+  // Starts `threads` threads, or as many as the system allows.
   explicit SpinningPool(int threads) {
     try {
       threads_.reserve(static_cast<size_t>(std::max(threads, 0)));
@@ -46,29 +46,30 @@ class SpinningPool {
 
   int size() const { return size_; }
 
-  // Has one of them do it. With too much to do, as after a fork that they did not survive, they
-  // leave it: a caller does what nobody has begun.
+  // Runs the task in one of the threads. Drops it if the queue is full, as after a fork, which
+  // leaves the child without these threads: callers run the tasks that have not begun.
   void Schedule(std::function<void()> task) {
     bool enough;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      if (tasks_.size() >= kMostTasks * threads_.size()) return;
+      if (tasks_.size() >= kMaxTasks * threads_.size()) return;
       tasks_.push_back(std::move(task));
-      enough = ++unclaimed_ <= watching_;
+      enough = ++unclaimed_ <= spinning_;
     }
     if (!enough) more_.notify_one();
   }
 
  private:
-  static constexpr std::chrono::microseconds kWatch{200};
-  static constexpr size_t kMostTasks = 16;  // For each.
+  static constexpr std::chrono::microseconds kSpin{200};
+  static constexpr size_t kMaxTasks = 16;  // Per thread.
 
   void Work() {
-    pthread_setname_np(pthread_self(), "opwright_helper");
+    pthread_setname_np(pthread_self(), "opwright_pool");
     while (true) {
-      bool claimed = Watch();
+      bool claimed = Spin();
       std::unique_lock<std::mutex> lock(mutex_);
-      // Who has stopped watching looks once more before it sleeps: none goes unseen.
+      // A thread that has stopped spinning looks once more before it sleeps, so no task is
+      // missed.
       if (!claimed) more_.wait(lock, [&] { return (claimed = Claim()) || closed_; });
       if (!claimed) return;
       const std::function<void()> task = std::move(tasks_.front());
@@ -78,17 +79,17 @@ class SpinningPool {
     }
   }
 
-  // Waits for a task for so long. Whoever else could run here, may.
-  bool Watch() {
-    const auto end = std::chrono::steady_clock::now() + kWatch;
-    ++watching_;
+  // Spins until it claims a task or kSpin is over. It yields to threads that have work.
+  bool Spin() {
+    const auto end = std::chrono::steady_clock::now() + kSpin;
+    ++spinning_;
     do {
       for (int i = 0; i < 16; ++i) {
         if (unclaimed_ > 0) {
-          // Who claims one does not watch: nobody may count on it.
-          --watching_;
+          // A thread that claims a task does not spin, so Schedule must not count it.
+          --spinning_;
           if (Claim()) return true;
-          ++watching_;
+          ++spinning_;
         }
 #if defined(__x86_64__)
         __builtin_ia32_pause();
@@ -96,7 +97,7 @@ class SpinningPool {
       }
       std::this_thread::yield();
     } while (std::chrono::steady_clock::now() < end);
-    --watching_;
+    --spinning_;
     return false;
   }
 
@@ -111,10 +112,10 @@ class SpinningPool {
   std::condition_variable more_;
   std::deque<std::function<void()>> tasks_;
   bool closed_ = false;
-  std::atomic<int64_t> unclaimed_{0};  // Tasks that are there for whoever comes first.
-  std::atomic<int64_t> watching_{0};
+  std::atomic<int64_t> unclaimed_{0};  // Tasks that no thread has claimed.
+  std::atomic<int64_t> spinning_{0};
   int size_ = 0;
-  std::vector<std::thread> threads_;  // After what they use.
+  std::vector<std::thread> threads_;  // Last: they use the members above.
 };
 
 }  // namespace opwright

@@ -1,4 +1,4 @@
-// SpinningPool that are awake, asleep, too few, none.
+// A pool whose threads spin or sleep, that has too few threads, or none.
 #include "base/spinning_pool.h"
 
 #include <chrono>
@@ -23,19 +23,19 @@ void DoAll(SpinningPool& pool) {
   for (const auto& one : times) EXPECT_EQ(one.load(), 1);
 }
 
-TEST(SpinningPool, EachTaskIsDoneOnce) {
+TEST(SpinningPool, EachTaskRunsOnce) {
   for (int threads : {0, 1, 3}) {
     SpinningPool pool(threads);
     EXPECT_EQ(pool.size(), threads);
     for (int64_t round = 0; round < testing::Rounds(50); ++round) {
       DoAll(pool);
-      // Sometimes they sleep by then, sometimes they are about to.
+      // By then the threads spin, sleep, or are about to sleep.
       std::this_thread::sleep_for(std::chrono::microseconds(40 * (round % 10)));
     }
   }
 }
 
-TEST(SpinningPool, CallersShareThem) {
+TEST(SpinningPool, CallersShareItsThreads) {
   SpinningPool pool(2);
   std::vector<std::thread> callers;
   for (int i = 0; i < 4; ++i) {
@@ -46,9 +46,9 @@ TEST(SpinningPool, CallersShareThem) {
   for (std::thread& caller : callers) caller.join();
 }
 
-// Tasks that wait for each other end only if each has a helper: whoever is awake takes one, and
-// as many others are woken.
-TEST(SpinningPool, AsManyWorkAsThereAreTasks) {
+// Tasks that wait for each other end only if each has a thread. Spinning threads take some, and
+// Schedule wakes a thread for each of the others.
+TEST(SpinningPool, EachWaitingTaskHasAThread) {
   constexpr int64_t kThreads = 3;
   std::mutex mutex;
   std::condition_variable changed;
@@ -68,14 +68,14 @@ TEST(SpinningPool, AsManyWorkAsThereAreTasks) {
         changed.notify_all();
         meet(kThreads * round);
       });
-      // One after the other, and at once.
+      // At once, and one after the other.
       std::this_thread::sleep_for(std::chrono::microseconds(100 * (round % 4)));
     }
     EXPECT(meet(kThreads * round));
   }
 }
 
-TEST(SpinningPool, LeaveWhatIsTooMuch) {
+TEST(SpinningPool, DropsTasksBeyondItsQueue) {
   std::atomic<int> done{0};
   {
     std::mutex busy;
@@ -95,8 +95,7 @@ TEST(SpinningPool, LeaveWhatIsTooMuch) {
   EXPECT(done.load() > 0);
 }
 
-// What was scheduled is done before they go.
-TEST(SpinningPool, EndWhenThereIsNoTask) {
+TEST(SpinningPool, RunsScheduledTasksBeforeItEnds) {
   std::atomic<int> done{0};
   {
     SpinningPool pool(2);

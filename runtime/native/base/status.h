@@ -1,5 +1,5 @@
-// How a call ends: well, or with a code and a message. Shaped as absl's, which this must not
-// need; base/tf/status.h makes TensorFlow's of it.
+// The result of a call: OK, or a code and a message. The interface is that of absl::Status,
+// which code without TensorFlow cannot use. base/tf/status.h converts to it.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
   const std::string& message() const { return message_; }
-  // Says first what was being done.
+  // Puts a text before the message, such as what was being done.
   void Prepend(const std::string& text) { message_ = text + message_; }
 
  private:
@@ -37,7 +37,7 @@ inline Status OkStatus() { return {}; }
 inline Status InvalidArgumentError(std::string message) {
   return {StatusCode::kInvalidArgument, std::move(message)};
 }
-// Which argument, and what is wrong with it.
+// Names the argument and what is wrong with it.
 inline Status InvalidArgumentError(const std::string& argument, const std::string& problem) {
   return InvalidArgumentError(argument + ": " + problem);
 }
@@ -54,7 +54,7 @@ inline Status InternalError(std::string message) {
   return {StatusCode::kInternal, std::move(message)};
 }
 
-// A value, or why there is none.
+// A value, or the error that took its place.
 template <class T>
 class [[nodiscard]] StatusOr {
  public:
@@ -63,7 +63,7 @@ class [[nodiscard]] StatusOr {
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
-  // All of these ask for a value.
+  // All of these require a value.
   T& operator*() & { return *value_; }
   const T& operator*() const& { return *value_; }
   T&& operator*() && { return *std::move(value_); }

@@ -1,4 +1,4 @@
-// Tasks that the threads of a pool and their caller share out among themselves.
+// Tasks that a caller shares with the threads of a pool.
 #pragma once
 
 #include <algorithm>
@@ -16,21 +16,21 @@
 
 namespace opwright {
 
-// Waits for tasks that have begun, never for a thread to become free.
+// A caller waits for tasks that have begun, never for a thread to become free.
 class Tasks : public Background {
  public:
   Tasks(int64_t count, std::function<void(int64_t)> task)
       : count_(count), task_(std::move(task)) {}
 
-  // ExecutionContext::For with the threads of a pool, the caller being one of as many. The
-  // caller does what nobody else has taken, so a pool full of callers cannot block itself. What
-  // a task throws is thrown here, once none runs any more; tasks that have not begun are left
-  // out.
+  // ExecutionContext::For on a pool, with `threads` threads, the caller's included. The caller
+  // runs every task that no thread has taken, so a pool full of callers cannot block itself.
+  // What a task throws is thrown here after the last running task ends. Tasks that have not
+  // begun are left out.
   template <class Pool>
   static void For(int64_t count, const std::function<void(int64_t)>& task, int threads,
                   Pool& pool) {
     const auto tasks = std::make_shared<Tasks>(count, std::cref(task));
-    Help(tasks, std::min<int64_t>(threads, count) - 1, pool);
+    Schedule(tasks, std::min<int64_t>(threads, count) - 1, pool);
     tasks->Finish();
   }
 
@@ -38,49 +38,50 @@ class Tasks : public Background {
   template <class Pool>
   static std::shared_ptr<Background> Begin(int64_t count, std::function<void(int64_t)> task,
                                            int threads, Pool& pool) {
-    const int64_t helpers = std::min<int64_t>(threads - 1, count);
-    if (helpers < 1) return nullptr;
+    const int64_t workers = std::min<int64_t>(threads - 1, count);
+    if (workers < 1) return nullptr;
     auto tasks = std::make_shared<Tasks>(count, std::move(task));
-    Help(tasks, helpers, pool);
+    Schedule(tasks, workers, pool);
     return tasks;
   }
 
   bool Finish() override {
-    Work();
+    RunRemaining();
     Wait();
-    // Whoever catches it lets go of it, and no thread of the pool later.
+    // The handler frees the exception, and not a thread of the pool at some later time.
     if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
     return !stopped_;
   }
 
   void Stop() override {
     stopped_ = true;
-    AreDone(count_ - std::min(count_, next_.exchange(count_)));
+    MarkDone(count_ - std::min(count_, next_.exchange(count_)));
     Wait();
   }
 
  private:
-  // Has as many threads of a pool take part as it gives.
+  // Lets up to `workers` threads of the pool take part.
   template <class Pool>
-  static void Help(const std::shared_ptr<Tasks>& tasks, int64_t helpers, Pool& pool) {
+  static void Schedule(const std::shared_ptr<Tasks>& tasks, int64_t workers, Pool& pool) {
     try {
-      for (int64_t i = 0; i < helpers; ++i) {
-        pool.Schedule([tasks] { tasks->Work(); });
+      for (int64_t i = 0; i < workers; ++i) {
+        pool.Schedule([tasks] { tasks->RunRemaining(); });
       }
-    } catch (const std::bad_alloc&) {  // Then with fewer of them.
+    } catch (const std::bad_alloc&) {  // Then fewer threads take part.
     }
   }
 
-  // Once no task is left, what they work with may be gone: only one taken before touches it.
-  void Work() {
-    int64_t did = 0;
-    for (int64_t i; (i = next_.fetch_add(1)) < count_; ++did) {
-      if (!failed_) Try(i);
+  // A thread may come here after the caller has returned. It then takes no task, and only a
+  // task that was taken reads what `task_` refers to.
+  void RunRemaining() {
+    int64_t taken = 0;
+    for (int64_t i; (i = next_.fetch_add(1)) < count_; ++taken) {
+      if (!failed_) Run(i);
     }
-    AreDone(did);
+    MarkDone(taken);
   }
 
-  void Try(int64_t i) {
+  void Run(int64_t i) {
     try {
       task_(i);
     } catch (...) {
@@ -89,7 +90,7 @@ class Tasks : public Background {
     }
   }
 
-  void AreDone(int64_t tasks) {
+  void MarkDone(int64_t tasks) {
     if (tasks > 0 && done_.fetch_add(tasks) + tasks == count_) {
       std::lock_guard<std::mutex> lock(mutex_);
       finished_.notify_all();
@@ -97,7 +98,7 @@ class Tasks : public Background {
   }
 
   void Wait() {
-    // The others finish at about the same time: look a few times before sleeping.
+    // The other threads finish at about the same time: spin before sleeping.
     for (int i = 0; i < 8000; ++i) {
       if (done_.load() == count_) return;
 #if defined(__x86_64__)

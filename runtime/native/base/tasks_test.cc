@@ -1,4 +1,4 @@
-// Tasks that are begun, finished, stopped and thrown out of.
+// Tasks that begin, finish, stop and throw.
 #include "base/tasks.h"
 
 #include <stdexcept>
@@ -32,7 +32,7 @@ TEST(Tasks, OneThreadBeginsNothing) {
   EXPECT(exec.Begin(kCount, [](int64_t) {}) == nullptr);
 }
 
-// What they work with may go once they are stopped, by whomever, before or while they run.
+// After Stop returns, the data of the tasks may be freed, whether or not they had begun.
 TEST(Tasks, NoneRunsOnceStopped) {
   Pool pool(3);
   PoolContext exec(pool);

@@ -1,5 +1,4 @@
-// What the tests of core run on: threads, memory that is exactly as long as it must be, and
-// random numbers.
+// What the tests of the mathematics run on: threads, memory without slack, and random numbers.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +18,7 @@
 
 namespace opwright {
 
-// Threads that live as long as the program, as TensorFlow's do.
+// A pool of threads that runs every scheduled task before it is destroyed.
 class Pool {
  public:
   explicit Pool(int threads) {
@@ -68,7 +67,7 @@ class Pool {
   bool closed_ = false;
 };
 
-// The caller does what the pool has not begun, and then waits for the rest.
+// The caller runs the tasks that the pool has not begun, and then waits for the others.
 class PoolContext : public ExecutionContext {
  public:
   explicit PoolContext(Pool& pool) : pool_(pool) {}

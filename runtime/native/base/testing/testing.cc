@@ -37,7 +37,7 @@ bool Passes(const Test& test) {
   return false;
 }
 
-// A whole number of at least 1.
+// An integer of at least 1.
 bool Read(const char* text, int64_t* value) {
   char* end = nullptr;
   *value = std::strtoll(text, &end, 10);

@@ -1,5 +1,5 @@
-// Tests in C++: named, and each says by itself what it expected and what came. One program
-// has the tests of a domain; which of them it runs, and for how long, its arguments say.
+// A small test framework. Each failure prints what it expected and what came. One program has
+// the tests of a domain; its arguments choose tests and the number of random rounds.
 //
 //   TEST(Gemm, OddLengths) {
 //     for (int64_t round = 0; round < testing::Rounds(50); ++round) {
@@ -7,8 +7,8 @@
 //     }
 //   }
 //
-// What fails throws, in functions that a test calls too: it ends the test, and the next one
-// runs.
+// A failed expectation throws, also in functions that a test calls. The test ends, and the next
+// one runs.
 #pragma once
 
 #include <cmath>
@@ -28,9 +28,10 @@ struct Failure {
 bool Register(const char* suite, const char* name, void (*run)());
 [[noreturn]] void Fail(const char* file, int line, const std::string& text);
 
-// How often to draw, where `few` times are enough for every day: --rounds multiplies it.
+// The number of random rounds: `few`, times the value of --rounds.
 int64_t Rounds(int64_t few);
-// Another one in each call of a test, the same in each run: --seed begins elsewhere.
+// A different seed for each call within a test, and the same ones in each run. --seed changes
+// the first.
 uint64_t Seed();
 
 template <class T>
@@ -55,7 +56,7 @@ void ExpectEqual(const char* file, int line, const char* text, const A& a, const
   Fail(file, line, std::string(text) + ": " + Print(a) + " and " + Print(b));
 }
 
-// NaN is near NaN, an infinity near itself.
+// NaN is near NaN, and an infinity is near itself.
 inline void ExpectNear(const char* file, int line, const char* text, double a, double b,
                        double tolerance) {
   if (a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= tolerance) return;
@@ -72,7 +73,7 @@ void ExpectOk(const char* file, int line, const char* text, const StatusOr<T>& r
   ExpectOk(file, line, text, result.status());
 }
 
-// Refused with this code, in words that have these among them.
+// The status has this code, and its message contains `words`.
 void ExpectError(const char* file, int line, const char* text, const Status& status,
                  StatusCode code, const std::string& words);
 template <class T>

@@ -1,5 +1,4 @@
-// The execution context of a TensorFlow op: the threads that help it and its device's
-// allocator.
+// The execution context of a TensorFlow op: a pool of threads and the allocator of its device.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@
 
 namespace opwright {
 
-// The threads alone: the caller's, and those of a pool.
+// The threads: the caller's, and those of a pool.
 template <class Pool>
 class PoolContext : public ExecutionContext {
  public:
@@ -48,7 +47,7 @@ class DeviceContext : public PoolContext<tensorflow::thread::ThreadPool> {
       : PoolContext(*WorkerPool(context), WorkerPool(context)->NumThreads()),
         context_(context) {}
 
-  // Small requests share a block; the first ones need none.
+  // Small requests share a block. The first ones take memory of this object.
   void* Allocate(size_t bytes) override {
     const size_t size = (bytes + 63) / 64 * 64;
     if (size > left_) {
@@ -77,7 +76,7 @@ class DeviceContext : public PoolContext<tensorflow::thread::ThreadPool> {
  private:
   static constexpr size_t kBlockBytes = 64 << 10;
 
-  // Of an op on a GPU too: what it does here, it does on the host.
+  // An op on a GPU runs this code on the host too.
   static tensorflow::AllocatorAttributes OnHost() {
     tensorflow::AllocatorAttributes attributes;
     attributes.set_on_host(true);
@@ -86,12 +85,12 @@ class DeviceContext : public PoolContext<tensorflow::thread::ThreadPool> {
 
   tensorflow::OpKernelContext* const context_;
   std::vector<tensorflow::Tensor> blocks_;
-  alignas(64) char first_[16 << 10];  // What a step of a small layer needs.
+  alignas(64) char first_[16 << 10];  // Enough for a step of a small layer.
   char* next_ = first_;
   size_t left_ = sizeof first_;
 };
 
-// Of a call that is no op's.
+// The context of a call without an op.
 class HostContext : public PoolContext<SpinningPool> {
  public:
   explicit HostContext(SpinningPool& pool) : PoolContext(pool, pool.size() + 1) {}

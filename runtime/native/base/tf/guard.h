@@ -1,4 +1,4 @@
-// Exceptions end at a kernel's border: what its construction or its work throws becomes a
+// Exceptions end at the boundary of a kernel: what its constructor or Compute throws becomes a
 // status.
 #pragma once
 
@@ -20,7 +20,7 @@ class XlaOpKernelContext;
 
 namespace opwright {
 
-// Of the exception that is being handled.
+// The status for the exception that is being handled.
 inline absl::Status StatusOfException(const std::string& op) {
   try {
     throw;
@@ -35,7 +35,7 @@ inline absl::Status StatusOfException(const std::string& op) {
   }
 }
 
-// A kernel as it is, but nothing is thrown out of it.
+// The kernel, which lets no exception out.
 template <class Kernel, class = void>
 class Guarded : public Kernel {
  public:
@@ -57,7 +57,7 @@ class Guarded<Kernel, std::enable_if_t<std::is_base_of_v<tensorflow::AsyncOpKern
   using Kernel::Kernel;
   using DoneCallback = tensorflow::AsyncOpKernel::DoneCallback;
 
-  // `done` is called once: by the kernel, or else here. After that the context may be gone.
+  // Calls `done` once: the kernel does, or this function. After that the context may be gone.
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) override {
     std::shared_ptr<std::atomic<bool>> called;
     try {
@@ -73,7 +73,7 @@ class Guarded<Kernel, std::enable_if_t<std::is_base_of_v<tensorflow::AsyncOpKern
   }
 };
 
-// A kernel of XLA's. Its context is a parameter, so that only those include it.
+// A kernel of XLA. The context is a template parameter, so that only XLA's kernels include it.
 template <class Kernel, class Context>
 class GuardedCompile : public Kernel {
  public:
@@ -94,7 +94,7 @@ class Guarded<Kernel, std::void_t<decltype(&Kernel::Compile)>>
   using GuardedCompile<Kernel, tensorflow::XlaOpKernelContext>::GuardedCompile;
 };
 
-// What TensorFlow calls to have a kernel; null with an error in the context is none.
+// The factory that TensorFlow calls. On failure it returns null and sets the context's status.
 template <class Kernel>
 tensorflow::OpKernel* MakeGuarded(tensorflow::OpKernelConstruction* context) {
   try {

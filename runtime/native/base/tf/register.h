@@ -1,4 +1,4 @@
-// How a kernel is registered: below any that TensorFlow has itself, and guarded.
+// Registers a kernel: guarded, and with a lower priority than TensorFlow's own kernels.
 #pragma once
 
 #include <optional>
@@ -8,11 +8,11 @@
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
-// As REGISTER_KERNEL_BUILDER, which has no place for MakeGuarded: CLAUSES are those of a
-// KernelDefBuilder, the last argument is the kernel's class.
+// Like REGISTER_KERNEL_BUILDER, which cannot use MakeGuarded. CLAUSES are those of a
+// KernelDefBuilder; the last argument is the class of the kernel.
 #define OPWRIGHT_REGISTER_KERNEL(NAME, CLAUSES, ...) \
   OPWRIGHT_REGISTER_KERNEL_IF(true, NAME, CLAUSES.Priority(::opwright::kPriority), __VA_ARGS__)
-// With a priority among its clauses.
+// The same with a condition. CLAUSES set the priority.
 #define OPWRIGHT_REGISTER_KERNEL_IF(CONDITION, NAME, CLAUSES, ...) \
   OPWRIGHT_REGISTER_NUMBERED(__COUNTER__, CONDITION, NAME, CLAUSES, __VA_ARGS__)
 #define OPWRIGHT_REGISTER_NUMBERED(NUMBER, CONDITION, NAME, CLAUSES, ...) \

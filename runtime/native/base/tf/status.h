@@ -1,4 +1,4 @@
-// What every kernel has in common: whom it steps aside for, and how it refuses a call.
+// What all kernels share: their priority, and how they refuse a call.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace opwright {
 
-// TensorFlow's own kernels, should a build have some for the CPU, come first.
+// Below 0, so that TensorFlow prefers its own kernels where a build has them.
 constexpr int kPriority = -1;
 
 inline absl::Status ToAbsl(const Status& status) {
@@ -24,6 +24,7 @@ inline absl::Status ToAbsl(const Status& status) {
   return absl::InternalError(status.message());
 }
 
+// Names the argument and what is wrong with it.
 inline absl::Status Invalid(const std::string& argument, const std::string& problem) {
   return absl::InvalidArgumentError(argument + ": " + problem);
 }

@@ -1,4 +1,4 @@
-// The threads that help the library's ops: the device's pool, or one of the library's own.
+// The thread pools of the library: of its ops, and of calls that Python makes without an op.
 #pragma once
 
 #include <atomic>
@@ -11,29 +11,29 @@
 namespace opwright {
 
 inline std::atomic<tensorflow::thread::ThreadPool*>& DedicatedPool() {
-  static std::atomic<tensorflow::thread::ThreadPool*> workers{nullptr};
-  return workers;
+  static std::atomic<tensorflow::thread::ThreadPool*> pool{nullptr};
+  return pool;
 }
 
-// From now on all ops are helped by a pool of as many threads, where TensorFlow's own ops shall
-// have one each. Of two calls the first one counts. They sleep between tasks: TensorFlow's
-// threads have a processor each already, which theirs would be wasted on by waiting busily.
-// Like TensorFlow's pools it is never destroyed: its threads may be at work when the process
-// ends.
+// Gives all ops of the library a pool of their own with so many threads, for processes where
+// TensorFlow's ops have one thread each. The first call decides. The threads sleep between
+// tasks: spinning would take processors from TensorFlow's threads. Like TensorFlow's pools it
+// is never destroyed, because its threads may still run when the process ends.
 inline void UseDedicatedPool(int threads) {
-  static const auto workers = new tensorflow::thread::ThreadPool(
+  static const auto pool = new tensorflow::thread::ThreadPool(
       tensorflow::Env::Default(), tensorflow::ThreadOptions(), "opwright", threads,
       /*low_latency_hint=*/false);
-  DedicatedPool() = workers;
+  DedicatedPool() = pool;
 }
 
+// The pool that runs the tasks of an op: the dedicated one, or that of its device.
 inline tensorflow::thread::ThreadPool* WorkerPool(tensorflow::OpKernelContext* context) {
-  const auto own = DedicatedPool().load();
-  return own ? own : context->device()->tensorflow_cpu_worker_threads()->workers;
+  const auto dedicated = DedicatedPool().load();
+  return dedicated ? dedicated : context->device()->tensorflow_cpu_worker_threads()->workers;
 }
 
-// What helps calls that are no op's, with as many threads as ops had when somebody first asked,
-// the caller's among them. Never destroyed either.
+// The pool of calls that Python makes without an op. The first call sets the number of threads,
+// the caller's included. It is never destroyed either.
 inline SpinningPool& DirectCallPool(int threads) {
   static SpinningPool* const pool = new SpinningPool(threads - 1);
   return *pool;
