@@ -13,7 +13,9 @@
 
 #include "embedding/batch.h"
 #include "embedding/spec.h"
-#include "sparsecore/formats.h"
+#include "sparsecore/coo.h"
+#include "sparsecore/csr.h"
+#include "sparsecore/sort.h"
 
 namespace {
 
@@ -235,7 +237,7 @@ void TrySort(Bytes& bytes) {
   std::vector<int32_t> counts(shards + 1), samples(size), rows(size);
   std::vector<float> gains(size);
   const int64_t own = bytes.ConsumeIntegralInRange(1, 50);
-  DealToShards(merged, own, counts.data(), samples.data(), rows.data(), gains.data());
+  PartitionByShard(merged, own, counts.data(), samples.data(), rows.data(), gains.data());
   Expect(counts.back() == static_cast<int32_t>(size), "all triples are dealt");
   for (const int32_t sample : samples) Expect(sample >= 0 && sample < own, "own samples");
 }

@@ -29,17 +29,13 @@ MAY_INCLUDE = {
         *TENSORFLOW,
     },
     "sparsecore": {"base", "embedding", "embedding/cpu"},
+    "sparsecore/testing": {"base/testing", "sparsecore"},
     "sparsecore/tf": {
         *("base", "base/tf", "embedding", "embedding/cpu", "sparsecore"),
         *TENSORFLOW,
     },
     # The C functions that Python calls.
     ".": {"base", "base/tf", "rnn", "embedding", "embedding/tf"},
-}
-# Further includes that a file may have, with the reason.
-EXCEPTIONS = {
-    ("rnn/kernels/kernels.h", "rnn/spec.h"): "kernels are of a cell",
-    ("rnn/kernels/kernels.h", "rnn/digest.h"): "and make digests of parameters",
 }
 # By target: the targets that it may link.
 MAY_LINK = {
@@ -91,19 +87,13 @@ def test_native_includes_go_down() -> None:
         else:
             room = target.split("/")[0]
         # A test may include files of other rooms.
-        allowed = (
-            own == room or room in MAY_INCLUDE[own] or (name, target) in EXCEPTIONS
-        )
+        allowed = own == room or room in MAY_INCLUDE[own]
         beside = is_test(name) and not room.startswith(
             ("base/tf", "absl", "tensorflow")
         )
         if not allowed and not beside:
             wrong.append(f"{name} includes {target}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_native_include_exceptions_are_needed() -> None:
-    assert set(EXCEPTIONS) <= set(included())
 
 
 def test_native_includes_name_the_room() -> None:

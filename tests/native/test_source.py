@@ -58,11 +58,13 @@ ALLOWED = {
             "the only place; the caller that makes bags catches the exception"
         ),
     },
-    "sparsecore/formats.cc": {
+    "sparsecore/sort.cc": {
         "const int32_t shards = static_cast<int32_t>(merged.ids.size());": (
             "the op has at most 2^20 shards"
         ),
-        "offsets[i + 1] = static_cast<int32_t>(contributions.size());": (
+    },
+    "sparsecore/update.cc": {
+        "offsets_[i + 1] = static_cast<int32_t>(contributions_.size());": (
             "triples are fewer than 2^31, as pointers to them are int32"
         ),
     },
@@ -89,7 +91,7 @@ ALLOWED = {
         "if (!training_) reserve->template scalar<T>()() = T(0);": RANK,
         "if (!lstm) input_c_backprop->template scalar<T>()() = T(0);": RANK,
     },
-    "sparsecore/tf/kernels.cc": {
+    "sparsecore/tf/update_kernels.cc": {
         "*value = tensor->scalar<float>()();": RANK,
     },
     "rnn/tf/xla_kernels.cc": {

@@ -1,0 +1,284 @@
+#include "sparsecore/csr.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "embedding/optimizers.h"
+
+namespace opwright::sparsecore {
+
+using embedding::Number;
+
+namespace {
+
+constexpr char kCapacity[] = "max_ids_per_chip_per_sample";
+constexpr char kRowPointers[] = "row_pointers";
+
+// The counts of one source must ascend and stay within its triples.
+Status CheckIdCounts(const std::string& name, const CsrSource& source) {
+  int64_t last = 0;
+  for (int64_t i = 0; i < source.id_counts_size; ++i) {
+    const int64_t count = source.id_counts[i];
+    if (count < last || count > source.triples.size) {
+      return InvalidArgumentError(
+          name, StrCat("must ascend from 0 to at most the number of triples, which is ",
+                       source.triples.size, "; number ", i, " is ", count));
+    }
+    last = count;
+  }
+  return OkStatus();
+}
+
+// Writes runs of triples and their row pointers into the buffers, one after the other.
+class CsrWriter {
+ public:
+  CsrWriter(const CsrShape& shape, bool drop, int64_t triples, CsrBuffers* out)
+      : shape_(shape), drop_(drop), triples_(triples), out_(out) {}
+
+  // `begin` and `end` are divisions of the vocabulary.
+  Status AddMinibatch(const CsrSource& source, int64_t begin, int64_t end) {
+    // Without minibatches id_counts has one division for each shard.
+    const bool divided = source.id_counts_size == shape_.shards * kDivisions + 1;
+    for (int64_t shard = 0; shard < shape_.shards; ++shard) {
+      const int32_t* const counts = source.id_counts + shard * (divided ? kDivisions : 1);
+      const int64_t first = counts[divided ? begin : 0];
+      OPWRIGHT_RETURN_IF_ERROR(
+          AddRun(source.triples, first, counts[divided ? end : 1] - first));
+    }
+    while (pointer_ % kSparseCoreAlignment != 0) AddPointer();
+    return OkStatus();
+  }
+
+  // Fills what is not in use.
+  void Finish(int64_t minibatches, int64_t pointers) {
+    out_->row_pointers_size = pointer_;
+    out_->ids_size = at_;
+    out_->minibatches = minibatches;
+    out_->dropped = triples_ - packed_;
+    while (pointer_ < pointers) AddPointer();
+    Pad(shape_.capacity);
+  }
+
+ private:
+  Status AddRun(const TriplesView& triples, int64_t first, int64_t count) {
+    if (at_ + count > shape_.capacity) {
+      if (!drop_) {
+        return InvalidArgumentError(
+            kCapacity, StrCat("makes room for ", shape_.capacity,
+                              " triples, padding included; ", triples_ - packed_, " of ",
+                              triples_, " do not fit, and allow_id_dropping is not set"));
+      }
+      count = shape_.capacity - at_;
+    }
+    std::copy_n(triples.samples + first, count, out_->samples + at_);
+    std::copy_n(triples.rows + first, count, out_->rows + at_);
+    std::copy_n(triples.gains + first, count, out_->gains + at_);
+    at_ += count;
+    packed_ += count;
+    AddPointer();
+    Pad(AlignUp(at_));
+    return OkStatus();
+  }
+
+  void AddPointer() { out_->row_pointers[pointer_++] = static_cast<int32_t>(at_); }
+
+  void Pad(int64_t end) {
+    std::fill(out_->samples + at_, out_->samples + end, kSparseCorePad);
+    std::fill(out_->rows + at_, out_->rows + end, kSparseCorePad);
+    std::fill(out_->gains + at_, out_->gains + end, static_cast<float>(kSparseCorePad));
+    at_ = end;
+  }
+
+  const CsrShape& shape_;
+  const bool drop_;
+  const int64_t triples_;
+  CsrBuffers* const out_;
+  int64_t pointer_ = 0, at_ = 0, packed_ = 0;
+};
+
+// Reads runs of triples, in the order of the buffers.
+class CsrReader {
+ public:
+  CsrReader(const CsrView& csr, int64_t samples, int64_t table_rows, Triples* triples)
+      : csr_(csr),
+        core_samples_(samples / csr.sparse_cores),
+        shard_rows_(table_rows / csr.sparse_cores),
+        triples_(triples) {}
+
+  Status ReadRun(int64_t core, int64_t shard) {
+    int64_t end = 0;
+    OPWRIGHT_RETURN_IF_ERROR(ReadPointer(shard, &end));
+    const int64_t count = end - at_;
+    if (count > csr_.limits.ids) {
+      return InvalidArgumentError("max_ids_per_sparse_core",
+                                  StrCat("is ", csr_.limits.ids, ", SparseCore ", core,
+                                         " asks shard ", shard, " for ", count, " triples"));
+    }
+    int64_t distinct = 0;
+    int32_t last_row = -1;
+    for (int64_t i = at_; i < end; ++i) {
+      const int32_t sample = csr_.triples.samples[i], row = csr_.triples.rows[i];
+      const float gain = csr_.triples.gains[i];
+      if (sample < 0 || sample >= core_samples_ || row < 0 || row >= shard_rows_ ||
+          !std::isfinite(gain)) {
+        return TripleError(i, sample, row, gain);
+      }
+      triples_->Add(static_cast<int32_t>(core * core_samples_ + sample),
+                    static_cast<int32_t>(shard * shard_rows_ + row), gain);
+      if (row != std::exchange(last_row, row)) ++distinct;
+    }
+    if (distinct > csr_.limits.distinct_rows) {
+      return InvalidArgumentError(
+          "max_unique_ids_per_sparse_core",
+          StrCat("is ", csr_.limits.distinct_rows, ", SparseCore ", core, " asks shard ", shard,
+                 " for ", distinct, " rows"));
+    }
+    at_ = AlignUp(end);
+    return OkStatus();
+  }
+
+ private:
+  // The end of the next run, which is of this shard or of padding.
+  Status ReadPointer(int64_t shard, int64_t* end) {
+    const int64_t number = next_++;
+    // Another thread may change the input, so each pointer is read once.
+    *end = csr_.row_pointers[number];
+    // A pointer of padding ends an empty run, which begins at the next multiple of 8.
+    if (*end < at_ || *end > csr_.triples.size) {
+      return InvalidArgumentError(
+          kRowPointers,
+          StrCat("must ascend from run to run, which begin at multiples of 8, to at most the "
+                 "number of triples, which is ",
+                 csr_.triples.size, "; number ", number, " is ", *end, " after ", at_));
+    }
+    if (shard >= csr_.sparse_cores && *end > at_) {
+      return InvalidArgumentError(
+          kRowPointers,
+          StrCat("number ", number, " belongs to shard ", shard, ", this device has ",
+                 csr_.sparse_cores, "; rows of other devices are out of its reach"));
+    }
+    return OkStatus();
+  }
+
+  Status TripleError(int64_t i, int32_t sample, int32_t row, float gain) const {
+    if (sample < 0 || sample >= core_samples_) {
+      return InvalidArgumentError(
+          "sorted_sample_ids", StrCat("must be at least 0 and below a SparseCore's ",
+                                      core_samples_, " samples; number ", i, " is ", sample));
+    }
+    if (row < 0 || row >= shard_rows_) {
+      return InvalidArgumentError("sorted_token_ids",
+                                  StrCat("must be at least 0 and below a shard's ", shard_rows_,
+                                         " rows; number ", i, " is ", row));
+    }
+    return InvalidArgumentError("sorted_gains",
+                                StrCat("must be finite, number ", i, " is ", Number(gain)));
+  }
+
+  const CsrView& csr_;
+  const int64_t core_samples_, shard_rows_;
+  Triples* const triples_;
+  int64_t next_ = 0;  // Row pointer.
+  int64_t at_ = 0;    // Triple.
+};
+
+}  // namespace
+
+std::vector<int64_t> MinibatchEnds(int64_t splits) {
+  std::vector<int64_t> ends;
+  // Level l of the tree has 2^l nodes; each one halves its part of the divisions.
+  int bit = 0;
+  for (int level = 0; level < kDivisionLevels; ++level) {
+    const int64_t half = kDivisions >> (level + 1);
+    for (int64_t node = 0; node < (int64_t{1} << level); ++node, ++bit) {
+      if ((splits >> bit) & 1) ends.push_back((2 * node + 1) * half);
+    }
+  }
+  ends.push_back(kDivisions);
+  std::sort(ends.begin(), ends.end());
+  return ends;
+}
+
+Status CheckCsrSources(const CsrShape& shape, int64_t splits,
+                       const std::vector<CsrSource>& sources) {
+  if (shape.capacity % kSparseCoreAlignment != 0 || shape.capacity > kMaxInt32) {
+    return InvalidArgumentError(
+        kCapacity,
+        StrCat("times sample_count_per_sc and num_sc_per_chip it must be a multiple of ",
+               kSparseCoreAlignment, " that fits in int32, is ", shape.capacity));
+  }
+  if (splits < 0) {
+    return InvalidArgumentError("splits", StrCat("must not be negative, is ", splits));
+  }
+  const int64_t minibatches = static_cast<int64_t>(MinibatchEnds(splits).size());
+  if (minibatches > shape.max_minibatches) {
+    return InvalidArgumentError(
+        "splits", StrCat("make ", minibatches, " minibatches, max_minibatches_per_sc is ",
+                         shape.max_minibatches));
+  }
+  const int64_t undivided = shape.shards + 1, divided = shape.shards * kDivisions + 1;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const std::string name = StrCat("id_counts_list[", i, "]");
+    const int64_t size = sources[i].id_counts_size;
+    if (size != undivided && size != divided) {
+      return InvalidArgumentError(name, StrCat("must have ", undivided, " elements, or ",
+                                               divided, " with minibatches, has ", size));
+    }
+    if (size != sources[0].id_counts_size) {
+      return InvalidArgumentError(
+          name, StrCat("must have as many elements as the first one, which has ",
+                       sources[0].id_counts_size, ", has ", size));
+    }
+    if (minibatches > 1 && size != divided) {
+      return InvalidArgumentError(name, StrCat("must have ", divided, " elements for ",
+                                               minibatches, " minibatches, has ", size));
+    }
+    OPWRIGHT_RETURN_IF_ERROR(CheckIdCounts(name, sources[i]));
+  }
+  return OkStatus();
+}
+
+Status PackCsr(const CsrShape& shape, int64_t splits, bool drop,
+               const std::vector<CsrSource>& sources, CsrBuffers* out) {
+  const std::vector<int64_t> ends = MinibatchEnds(splits);
+  int64_t triples = 0;
+  for (const CsrSource& source : sources)
+    triples += source.id_counts[source.id_counts_size - 1];
+  CsrWriter writer(shape, drop, triples, out);
+  for (const CsrSource& source : sources) {
+    int64_t begin = 0;
+    for (const int64_t end : ends) {
+      OPWRIGHT_RETURN_IF_ERROR(writer.AddMinibatch(source, begin, end));
+      begin = end;
+    }
+  }
+  writer.Finish(static_cast<int64_t>(ends.size()),
+                shape.max_minibatches * static_cast<int64_t>(sources.size()) * shape.stride());
+  return OkStatus();
+}
+
+Status ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows, Triples* triples) {
+  const int64_t shards = csr.sparse_cores;
+  const int64_t stride = RowPointerStride(shards);
+  const int64_t most = csr.row_pointers_size / stride / csr.sparse_cores;
+  if (csr.minibatches < 1 || csr.minibatches > most) {
+    return InvalidArgumentError("num_minibatches_per_physical_sparse_core",
+                                StrCat("must be at least 1 and at most ", most,
+                                       ", for which row_pointers has room with ", shards,
+                                       " SparseCores, is ", csr.minibatches));
+  }
+  CsrReader reader(csr, samples, table_rows, triples);
+  for (int64_t core = 0; core < csr.sparse_cores; ++core) {
+    for (int64_t batch = 0; batch < csr.minibatches; ++batch) {
+      for (int64_t shard = 0; shard < stride; ++shard) {
+        OPWRIGHT_RETURN_IF_ERROR(reader.ReadRun(core, shard));
+      }
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace opwright::sparsecore

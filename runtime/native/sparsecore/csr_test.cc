@@ -1,0 +1,175 @@
+// Buffers and their padding, minibatches, and what is refused.
+#include "sparsecore/csr.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "base/testing/testing.h"
+#include "sparsecore/testing/triples.h"
+
+namespace opwright::sparsecore {
+namespace {
+
+TEST(Csr, MinibatchesEndByTheMask) {
+  EXPECT(MinibatchEnds(0) == std::vector<int64_t>({64}));
+  EXPECT(MinibatchEnds(1) == std::vector<int64_t>({32, 64}));          // The root,
+  EXPECT(MinibatchEnds(0b110) == std::vector<int64_t>({16, 48, 64}));  // and its children.
+  EXPECT(MinibatchEnds(int64_t{1} << 62) == std::vector<int64_t>({63, 64}));
+  EXPECT_EQ(MinibatchEnds(INT64_MAX).size(), 64u);
+}
+
+// Two SparseCores of two shards, without minibatches.
+struct Packed {
+  Packed() {
+    sources = {{triples[0].view(), counts[0].data(), 3},
+               {triples[1].view(), counts[1].data(), 3}};
+  }
+  Packed(const Packed&) = delete;
+
+  Status Check() const { return CheckCsrSources(shape, splits, sources); }
+  Status Pack(bool drop) {
+    const int64_t all = 2 * shape.max_minibatches * shape.stride();
+    pointers.assign(static_cast<size_t>(all), -1);
+    samples.assign(static_cast<size_t>(shape.capacity), -1);
+    rows = samples;
+    gains.assign(static_cast<size_t>(shape.capacity), -1);
+    buffers.row_pointers = pointers.data();
+    buffers.samples = samples.data();
+    buffers.rows = rows.data();
+    buffers.gains = gains.data();
+    return PackCsr(shape, splits, drop, sources, &buffers);
+  }
+  CsrView View() const {
+    return {pointers.data(),
+            static_cast<int64_t>(pointers.size()),
+            {samples.data(), rows.data(), gains.data(), static_cast<int64_t>(rows.size())},
+            buffers.minibatches,
+            2,
+            limits};
+  }
+
+  CsrShape shape{2, 1, 32};
+  int64_t splits = 0;
+  Triples triples[2] = {Triples{{0, 1, 1}, {0, 0, 2}, {1, 2, 3}}, Triples{{1}, {1}, {4}}};
+  Ints counts[2] = {{0, 2, 3}, {0, 0, 1}};
+  std::vector<CsrSource> sources;
+  CsrBuffers buffers{};
+  CsrLimits limits;
+  Ints pointers, samples, rows;
+  Reals gains;
+};
+
+constexpr int32_t kPad = kSparseCorePad;
+
+TEST(Csr, BuffersArePadded) {
+  Packed packed;
+  EXPECT_OK(packed.Check());
+  EXPECT_OK(packed.Pack(false));
+  EXPECT(packed.pointers ==
+         Ints({2, 9, 16, 16, 16, 16, 16, 16, 16, 17, 24, 24, 24, 24, 24, 24}));
+  Ints samples(32, kPad), rows(32, kPad);
+  samples[0] = 0, samples[1] = 1, samples[8] = 1, samples[16] = 1;
+  rows[0] = 0, rows[1] = 0, rows[8] = 2, rows[16] = 1;
+  EXPECT(packed.samples == samples);
+  EXPECT(packed.rows == rows);
+  EXPECT_EQ(packed.gains[16], 4.f);
+  EXPECT_EQ(packed.gains[31], static_cast<float>(kPad));
+  EXPECT_EQ(packed.buffers.row_pointers_size, 16);
+  EXPECT_EQ(packed.buffers.ids_size, 24);
+  EXPECT_EQ(packed.buffers.minibatches, 1);
+  EXPECT_EQ(packed.buffers.dropped, 0);
+  // And read again, by device: rows of shard 1 come behind those of shard 0.
+  Triples read;
+  EXPECT_OK(ReadCsr(packed.View(), 4, 8, &read));
+  ExpectTriples(read, {0, 1, 1, 3}, {0, 0, 6, 5}, {1, 2, 3, 4});
+}
+
+TEST(Csr, TriplesBeyondTheCapacityAreDropped) {
+  Packed packed;
+  packed.shape.capacity = 16;
+  EXPECT_ERROR(packed.Pack(false), kInvalid,
+               "makes room for 16 triples, padding included; 1 of 4 do not fit");
+  EXPECT_OK(packed.Pack(true));
+  EXPECT_EQ(packed.buffers.dropped, 1);
+}
+
+// Divisions of each shard go to the minibatches that the mask makes of them.
+TEST(Csr, Minibatches) {
+  Packed packed;
+  packed.splits = 1;
+  packed.shape.max_minibatches = 3;
+  packed.shape.capacity = 48;
+  for (int core = 0; core < 2; ++core) {
+    const Ints whole = packed.counts[core];
+    Ints& divided = packed.counts[core];
+    divided.assign(2 * kDivisions + 1, whole[2]);
+    for (int64_t i = 0; i < 2 * kDivisions; ++i) {
+      // One triple of each shard lies in its first half, the others in its last division.
+      const int64_t shard = i / kDivisions, division = i % kDivisions;
+      const int32_t first = whole[shard];
+      divided[i] = division == 0 ? first : std::min(first + 1, whole[shard + 1]);
+    }
+    packed.sources[core] = {packed.triples[core].view(), divided.data(),
+                            static_cast<int64_t>(divided.size())};
+  }
+  EXPECT_OK(packed.Check());
+  EXPECT_OK(packed.Pack(false));
+  EXPECT_EQ(packed.buffers.minibatches, 2);
+  EXPECT(Ints(packed.pointers.begin(), packed.pointers.begin() + 2) == Ints({1, 9}));
+  EXPECT(Ints(packed.pointers.begin() + 8, packed.pointers.begin() + 10) == Ints({17, 24}));
+  EXPECT(Ints(packed.pointers.begin() + 16, packed.pointers.begin() + 18) == Ints({24, 25}));
+  Triples read;
+  EXPECT_OK(ReadCsr(packed.View(), 4, 8, &read));
+  ExpectTriples(read, {0, 1, 1, 3}, {0, 6, 0, 5}, {1, 3, 2, 4});
+}
+
+TEST(Csr, BrokenSourcesAreRefused) {
+  const auto refuse = [](const char* words, const auto& damage) {
+    Packed packed;
+    damage(&packed);
+    EXPECT_ERROR(packed.Check(), kInvalid, words);
+  };
+  refuse("must be a multiple of 8 that fits in int32, is 30",
+         [](Packed* p) { p->shape.capacity = 30; });
+  refuse("splits: must not be negative", [](Packed* p) { p->splits = -1; });
+  refuse("make 2 minibatches, max_minibatches_per_sc is 1", [](Packed* p) { p->splits = 1; });
+  refuse("id_counts_list[1]: must have 3 elements, or 129 with minibatches, has 2",
+         [](Packed* p) { p->sources[1].id_counts_size = 2; });
+  refuse("must have 129 elements for 2 minibatches", [](Packed* p) {
+    p->splits = 1;
+    p->shape.max_minibatches = 2;
+  });
+  refuse("number 1 is 4", [](Packed* p) { p->counts[0][1] = 4; });
+  refuse("number 2 is 1", [](Packed* p) { p->counts[0][2] = 1; });
+  refuse("number 0 is -1", [](Packed* p) { p->counts[0][0] = -1; });
+}
+
+TEST(Csr, BrokenBuffersAreRefused) {
+  const auto refuse = [](const char* words, const auto& damage) {
+    Packed packed;
+    EXPECT_OK(packed.Pack(false));
+    damage(&packed);
+    Triples read;
+    EXPECT_ERROR(ReadCsr(packed.View(), 4, 8, &read), kInvalid, words);
+  };
+  refuse("must be at least 1 and at most 1, ", [](Packed* p) { p->buffers.minibatches = 2; });
+  refuse("is 0", [](Packed* p) { p->buffers.minibatches = 0; });
+  refuse("number 1 is 7 after 8", [](Packed* p) { p->pointers[1] = 7; });
+  refuse("number 9 is 33 after 16", [](Packed* p) { p->pointers[9] = 33; });
+  refuse("number 2 belongs to shard 2, this device has 2",
+         [](Packed* p) { p->pointers[2] = 17; });
+  refuse("sorted_sample_ids: must be at least 0 and below a SparseCore's 2 samples; number 1",
+         [](Packed* p) { p->samples[1] = 2; });
+  refuse("sorted_token_ids: must be at least 0 and below a shard's 4 rows; number 16 is -1",
+         [](Packed* p) { p->rows[16] = -1; });
+  refuse("sorted_gains: must be finite, number 8", [](Packed* p) { p->gains[8] = NAN; });
+  refuse("max_ids_per_sparse_core: is 1, SparseCore 0 asks shard 0 for 2 triples",
+         [](Packed* p) { p->limits.ids = 1; });
+  refuse("max_unique_ids_per_sparse_core: is 0, SparseCore 0 asks shard 0 for 1 rows",
+         [](Packed* p) { p->limits.distinct_rows = 0; });
+}
+
+}  // namespace
+}  // namespace opwright::sparsecore

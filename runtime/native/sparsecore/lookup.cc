@@ -1,0 +1,94 @@
+#include "sparsecore/lookup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/text.h"
+#include "embedding/cpu/rows.h"
+#include "embedding/optimizers.h"
+#include "sparsecore/parallel.h"
+
+namespace opwright::sparsecore {
+
+using embedding::LookupCall;
+using embedding::Quantization;
+using embedding::RowKernels;
+
+namespace {
+
+// Triples by sample: those of a sample lie from offsets[sample] to offsets[sample + 1].
+struct SampleTriples {
+  std::vector<int64_t> offsets, rows;
+  std::vector<float> gains;
+};
+
+SampleTriples SortBySample(const Triples& triples, int64_t samples) {
+  SampleTriples sorted;
+  sorted.offsets.assign(samples + 1, 0);
+  for (const int32_t sample : triples.samples) ++sorted.offsets[sample + 1];
+  for (int64_t i = 0; i < samples; ++i) sorted.offsets[i + 1] += sorted.offsets[i];
+  sorted.rows.resize(triples.size());
+  sorted.gains.resize(triples.size());
+  std::vector<int64_t> next(sorted.offsets.begin(), sorted.offsets.end() - 1);
+  for (int64_t i = 0; i < triples.size(); ++i) {
+    const int64_t at = next[triples.samples[i]]++;
+    sorted.rows[at] = triples.rows[i];
+    sorted.gains[at] = triples.gains[i];
+  }
+  return sorted;
+}
+
+}  // namespace
+
+void SumRows(const Triples& triples, const float* table, int64_t width,
+             const Quantization& quantization, int64_t samples, float* activations,
+             ExecutionContext& exec) {
+  if (width == 0) return;
+  const SampleTriples sorted = SortBySample(triples, samples);
+  LookupCall call{};
+  call.table = table;
+  call.stride = call.dimension = call.out_stride = width;
+  call.offsets = sorted.offsets.data();
+  call.indices = sorted.rows.data();
+  call.per_sample_weights = sorted.gains.data();
+  call.quantization = quantization.enabled ? &quantization : nullptr;
+  call.out = activations;
+  const RowKernels& kernels = embedding::SelectRowKernels();
+  ParallelForGroups(sorted.offsets, width, exec, [&](int64_t first, int64_t last) {
+    LookupCall part = call;
+    part.first = first;
+    part.end = last;
+    kernels.lookup(part);
+  });
+}
+
+Status SumRows(const Triples& triples, const int32_t* table, int64_t width, int64_t samples,
+               int32_t* activations, ExecutionContext& exec) {
+  for (const float gain : triples.gains) {
+    if (gain != std::floor(gain) || std::abs(gain) > static_cast<float>(1 << 24)) {
+      return InvalidArgumentError(
+          "sorted_gains",
+          StrCat("must be integers of at most 2^24 for tables of int32, one is ",
+                 embedding::Number(gain)));
+    }
+  }
+  const SampleTriples sorted = SortBySample(triples, samples);
+  ParallelForGroups(sorted.offsets, width, exec, [&](int64_t first, int64_t last) {
+    std::fill(activations + first * width, activations + last * width, 0);
+    for (int64_t sample = first; sample < last; ++sample) {
+      int32_t* const sum = activations + sample * width;
+      for (int64_t i = sorted.offsets[sample]; i < sorted.offsets[sample + 1]; ++i) {
+        const int32_t* const row = table + sorted.rows[i] * width;
+        const uint32_t gain = static_cast<uint32_t>(static_cast<int32_t>(sorted.gains[i]));
+        for (int64_t k = 0; k < width; ++k) {
+          sum[k] = static_cast<int32_t>(static_cast<uint32_t>(sum[k]) +
+                                        gain * static_cast<uint32_t>(row[k]));
+        }
+      }
+    }
+  });
+  return OkStatus();
+}
+
+}  // namespace opwright::sparsecore

@@ -1,0 +1,21 @@
+// Lookups: the activations of triples.
+#pragma once
+
+#include <cstdint>
+
+#include "base/execution_context.h"
+#include "base/status.h"
+#include "embedding/batch.h"
+#include "sparsecore/triples.h"
+
+namespace opwright::sparsecore {
+
+// activations[sample] = sum of gain * table[row], of [samples, width].
+void SumRows(const Triples& triples, const float* table, int64_t width,
+             const embedding::Quantization& quantization, int64_t samples, float* activations,
+             ExecutionContext& exec);
+// The same for integers: gains must be integers, and sums wrap around.
+Status SumRows(const Triples& triples, const int32_t* table, int64_t width, int64_t samples,
+               int32_t* activations, ExecutionContext& exec);
+
+}  // namespace opwright::sparsecore

@@ -1,0 +1,39 @@
+// Loops over groups of rows on several threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/execution_context.h"
+
+namespace opwright::sparsecore {
+
+// Calls task(first, last) for ranges of groups, in parallel. Group i has the rows from
+// begins[i] to begins[i + 1]. The ranges have about as many rows each, of `width` elements.
+template <class Task>
+void ParallelForGroups(const std::vector<int64_t>& begins, int64_t width,
+                       ExecutionContext& exec, const Task& task) {
+  constexpr int64_t kElements = 16 << 10;  // Enough for one task.
+  const int64_t groups = static_cast<int64_t>(begins.size()) - 1;
+  // An empty group has a cost too.
+  const int64_t all = begins.back() + groups;
+  const int64_t tasks = std::min({groups, int64_t{8} * exec.Threads(),
+                                  1 + all / (1 + kElements / std::max<int64_t>(1, width))});
+  if (tasks <= 0) return;
+  const auto first = [&](int64_t task_number) {
+    int64_t low = 0, high = groups;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (begins[middle] + middle < task_number * all / tasks) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low;
+  };
+  exec.For(tasks, [&](int64_t i) { task(first(i), i + 1 == tasks ? groups : first(i + 1)); });
+}
+
+}  // namespace opwright::sparsecore

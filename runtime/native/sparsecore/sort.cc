@@ -1,0 +1,119 @@
+#include "sparsecore/sort.h"
+
+#include <map>
+#include <string>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "sparsecore/stable_sort.h"
+
+namespace opwright::sparsecore {
+namespace {
+
+// The triples of one table, feature by feature.
+class TableTriples {
+ public:
+  explicit TableTriples(int64_t vocabulary) : vocabulary_(vocabulary) {}
+
+  void Clear() {
+    items_.clear();
+    samples_.clear();
+    gains_.clear();
+  }
+
+  // Appends feature number `index`.
+  Status Append(const TriplesView& feature, size_t index) {
+    for (int64_t i = 0; i < feature.size; ++i) {
+      // Another thread may change the input, so each number is read once.
+      const int32_t sample = feature.samples[i], row = feature.rows[i];
+      if (sample < 0) {
+        return InvalidArgumentError(
+            StrCat("row_ids_list[", index, "]"),
+            StrCat("samples must not be negative, number ", i, " is ", sample));
+      }
+      if (row < 0 || row >= vocabulary_) {
+        return InvalidArgumentError(
+            StrCat("col_ids_list[", index, "]"),
+            StrCat("rows must be at least 0 and below table_vocab_size, which is ", vocabulary_,
+                   "; number ", i, " is ", row));
+      }
+      items_.push_back(KeyAndPosition(row, static_cast<int64_t>(items_.size())));
+      samples_.push_back(sample);
+    }
+    gains_.insert(gains_.end(), feature.gains, feature.gains + feature.size);
+    return OkStatus();
+  }
+
+  void SortInto(int64_t shards, ShardedTriples* merged) {
+    SortByKey(&items_);
+    Triples& triples = merged->triples;
+    int32_t last_row = -1, last_sample = -1;
+    for (const uint64_t item : items_) {
+      const int32_t row = static_cast<int32_t>(item >> 32);
+      const uint32_t position = static_cast<uint32_t>(item);
+      const int32_t sample = samples_[position];
+      if (row == last_row && sample == last_sample) {
+        triples.gains.back() += gains_[position];
+        continue;
+      }
+      triples.Add(sample, row, gains_[position]);
+      ++merged->ids[row & (shards - 1)];
+      if (row != last_row) ++merged->distinct_rows[row & (shards - 1)];
+      last_row = row;
+      last_sample = sample;
+    }
+  }
+
+ private:
+  const int64_t vocabulary_;
+  std::vector<uint64_t> items_;
+  std::vector<int32_t> samples_;
+  std::vector<float> gains_;
+};
+
+}  // namespace
+
+Status MergeFeatures(const std::vector<TriplesView>& features,
+                     const std::vector<int32_t>& col_offsets, int64_t shards,
+                     int64_t vocabulary, ShardedTriples* merged) {
+  std::map<int32_t, std::vector<size_t>> tables;
+  Checked sum = 0;
+  for (size_t i = 0; i < features.size(); ++i) {
+    tables[col_offsets[i]].push_back(i);
+    sum += features[i].size;
+  }
+  if (!sum.AtMost(kMaxInt32)) {
+    return InvalidArgumentError(
+        "row_ids_list",
+        StrCat("there are ", sum.value(), " triples, too many for int32 positions"));
+  }
+  merged->triples.Reserve(sum.value());
+  merged->ids.assign(shards, 0);
+  merged->distinct_rows.assign(shards, 0);
+  TableTriples table(vocabulary);
+  for (const auto& [offset, members] : tables) {
+    table.Clear();
+    for (const size_t member : members) {
+      OPWRIGHT_RETURN_IF_ERROR(table.Append(features[member], member));
+    }
+    table.SortInto(shards, merged);
+  }
+  return OkStatus();
+}
+
+void PartitionByShard(const ShardedTriples& merged, int64_t samples, int32_t* id_counts,
+                      int32_t* out_samples, int32_t* out_rows, float* out_gains) {
+  const int32_t shards = static_cast<int32_t>(merged.ids.size());
+  id_counts[0] = 0;
+  for (int32_t i = 0; i < shards; ++i) id_counts[i + 1] = id_counts[i] + merged.ids[i];
+  std::vector<int32_t> next(id_counts, id_counts + shards);
+  const Triples& triples = merged.triples;
+  for (int64_t i = 0; i < triples.size(); ++i) {
+    const int32_t at = next[triples.rows[i] % shards]++;
+    out_samples[at] = static_cast<int32_t>(triples.samples[i] % samples);
+    out_rows[at] = triples.rows[i] / shards;
+    out_gains[at] = triples.gains[i];
+  }
+}
+
+}  // namespace opwright::sparsecore

@@ -1,0 +1,24 @@
+// What the tests of all formats share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/testing/testing.h"
+#include "sparsecore/triples.h"
+
+namespace opwright::sparsecore {
+
+constexpr StatusCode kInvalid = StatusCode::kInvalidArgument;
+using Ints = std::vector<int32_t>;
+using Reals = std::vector<float>;
+
+inline void ExpectTriples(const Triples& triples, const Ints& samples, const Ints& rows,
+                          const Reals& gains) {
+  EXPECT(triples.samples == samples);
+  EXPECT(triples.rows == rows);
+  EXPECT_EQ(triples.gains.size(), gains.size());
+  for (size_t i = 0; i < gains.size(); ++i) EXPECT_NEAR(triples.gains[i], gains[i], 1e-6);
+}
+
+}  // namespace opwright::sparsecore

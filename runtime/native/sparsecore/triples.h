@@ -1,0 +1,45 @@
+// The sparse matrix of a batch, as SparseCores take it.
+//
+// Its entries are triples (sample, row, gain): the activations of a sample are the sum of its
+// triples' rows, each times its gain. Row r of a table lies in shard r % shards at r / shards.
+// Each SparseCore of a chip holds one shard and has a contiguous part of the chip's samples.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace opwright::sparsecore {
+
+// Samples, rows and positions of triples are int32.
+constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
+
+struct TriplesView {
+  const int32_t* samples;
+  const int32_t* rows;
+  const float* gains;
+  int64_t size;
+};
+
+struct Triples {
+  std::vector<int32_t> samples, rows;
+  std::vector<float> gains;
+
+  int64_t size() const { return static_cast<int64_t>(samples.size()); }
+  TriplesView view() const { return {samples.data(), rows.data(), gains.data(), size()}; }
+
+  void Reserve(int64_t count) {
+    const auto size = static_cast<size_t>(count);
+    samples.reserve(size);
+    rows.reserve(size);
+    gains.reserve(size);
+  }
+  void Add(int32_t sample, int32_t row, float gain) {
+    samples.push_back(sample);
+    rows.push_back(row);
+    gains.push_back(gain);
+  }
+};
+
+}  // namespace opwright::sparsecore
