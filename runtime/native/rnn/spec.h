@@ -4,10 +4,9 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "rnn/kernels/cell.h"
 
 namespace opwright::rnn {
-
-enum class Cell { kRelu, kTanh, kLstm, kGru };
 
 // The layers, whatever they run over.
 struct StackSpec {

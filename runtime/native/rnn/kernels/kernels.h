@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "base/float16.h"
-#include "rnn/digest.h"
-#include "rnn/spec.h"
+#include "rnn/kernels/cell.h"
+#include "rnn/kernels/digest.h"
 
 namespace opwright::rnn {
 

@@ -1,0 +1,8 @@
+// The cells of recurrent layers.
+#pragma once
+
+namespace opwright::rnn {
+
+enum class Cell { kRelu, kTanh, kLstm, kGru };
+
+}  // namespace opwright::rnn
