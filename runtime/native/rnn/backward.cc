@@ -257,9 +257,9 @@ class BackwardPass {
   Sequence<const T> Output(int64_t layer) const {
     const int64_t width = spec_.width();
     if (layer == spec_.layers - 1) {
-      return Sequence<const T>::Of(call_.output, spec_, spec_.time_major, width);
+      return Sequence<const T>::View(call_.output, spec_, spec_.time_major, width);
     }
-    return Sequence<const T>::Of(
+    return Sequence<const T>::View(
         call_.reserve + reserve_.hidden + layer * spec_.time * spec_.batch * width, spec_, true,
         width);
   }
@@ -290,7 +290,7 @@ class BackwardPass {
       const Dropout dropout(spec_, call_.nonce, layer);
       const Sequence<const T> from =
           layer == 0
-              ? Sequence<const T>::Of(call_.input, spec_, spec_.time_major, spec_.input_size)
+              ? Sequence<const T>::View(call_.input, spec_, spec_.time_major, spec_.input_size)
               : Output(layer - 1);
       slice.x = slice.inputs.Read(spec_, layer, spec_.drops() && layer > 0 ? &dropout : nullptr,
                                   from, chunk);
@@ -358,7 +358,7 @@ class BackwardPass {
       cell.y = y.at(t, slice.first) + offset + unit;
       cell.ldy = y.batch_stride;
       cell.preactivation_grads = PreactivationGrads(slice, panel, begin);
-      KernelsOf(kernels_, panels_, panel).cell_backward(cell);
+      PanelKernels(kernels_, panels_, panel).cell_backward(cell);
     }
     if (spec_.projection) {
       for (int64_t m = 0; m < rows; ++m)
@@ -411,7 +411,7 @@ class BackwardPass {
     const int64_t width = spec_.width();
     const bool last = layer == spec_.layers - 1;
     const Sequence<const T> dy =
-        Sequence<const T>::Of(call_.output_backprop, spec_, spec_.time_major, width);
+        Sequence<const T>::View(call_.output_backprop, spec_, spec_.time_major, width);
     for (int64_t m = begin; m < begin + rows; ++m) {
       const Chunk::Row row = slice.chunk.row[m];
       S* dh = slice.dh + slice.chunk.state_row[m] * ldh_;
@@ -481,7 +481,7 @@ class BackwardPass {
         const Chunk::Row row = chunk.row[m];
         S* const from = dx + m * ld_input_;
         if (layer == 0) {
-          T* to = Sequence<T>::Of(call_.input_backprop, spec_, spec_.time_major, in)
+          T* to = Sequence<T>::View(call_.input_backprop, spec_, spec_.time_major, in)
                       .at(row.t, row.b);
           if (spec_.bidirectional) kernels_.add(in, to, from);
           for (int64_t i = 0; i < in; ++i) Store(from[i], to + i);
@@ -519,7 +519,7 @@ class BackwardPass {
     const int64_t panel = task % panels_.count();
     const int64_t width = panels_.width_of(panel);
     const Weights& weights = weights_[dir];
-    const Kernels<S>& kernels = KernelsOf(compute_, panels_, panel);
+    const Kernels<S>& kernels = PanelKernels(compute_, panels_, panel);
     const int64_t packed = panels_.packed_width(panel);
     const int64_t in = spec_.layer_input(layer);
     const int64_t hidden = spec_.hidden();

@@ -38,7 +38,7 @@ class ForwardPass {
 
   void Run() {
     Sequence<const T> from =
-        Sequence<const T>::Of(call_.input, spec_, spec_.time_major, spec_.input_size);
+        Sequence<const T>::View(call_.input, spec_, spec_.time_major, spec_.input_size);
     for (int64_t layer = 0; layer < spec_.layers; ++layer) {
       Prepare(layer);
       const Sequence<T> to = Output(layer);
@@ -99,12 +99,12 @@ class ForwardPass {
     const int64_t after = spec_.layers - 1 - layer;
     if (after > 0 && spec_.training) {
       const ReserveLayout reserve(spec_);
-      return Sequence<T>::Of(
+      return Sequence<T>::View(
           call_.reserve + reserve.hidden + layer * spec_.time * spec_.batch * width, spec_,
           true, width);
     }
-    if (after % 2 == 1 && between_) return Sequence<T>::Of(between_, spec_, true, width);
-    return Sequence<T>::Of(call_.output, spec_, spec_.time_major, width);
+    if (after % 2 == 1 && between_) return Sequence<T>::View(between_, spec_, true, width);
+    return Sequence<T>::View(call_.output, spec_, spec_.time_major, width);
   }
 
   // Makes weights_ those of a layer, of which all before have been prepared.
@@ -172,7 +172,7 @@ class ForwardPass {
   void AddDirectly(const T* weights, int64_t columns, int first_vector, int64_t panel,
                    int64_t count, const S* const* rows, S* preactivations) {
     const int64_t lanes = panels_.lanes_of(panel);
-    const Kernels<T>& kernels = KernelsOf(kernels_, panels_, panel);
+    const Kernels<T>& kernels = PanelKernels(kernels_, panels_, panel);
     for (int vector = first_vector; vector < first_vector + panels_.vectors(); ++vector) {
       const int64_t first = panels_.row(panel, vector, 0);
       if (first < 0) continue;
@@ -192,7 +192,7 @@ class ForwardPass {
     const double operations =
         Operations(2, slice.chunk.rows, spec_.gates(), spec_.units, spec_.layer_input(layer));
     ParallelForRanges(exec_, cuts_, panels_.count(), operations, [&](int64_t panel) {
-      const Kernels<T>& kernels = KernelsOf(kernels_, panels_, panel);
+      const Kernels<T>& kernels = PanelKernels(kernels_, panels_, panel);
       S* preactivations = slice.preactivations + panel * plan_.max_chunk_rows * width;
       kernels.fill(slice.chunk.rows, weights.biases + panel * width, preactivations);
       if (direct_ && spec_.has_input_weights(layer)) {
@@ -241,7 +241,7 @@ class ForwardPass {
     const int64_t ld_state = spec_.projection ? panels_.padded_units() : ldh_;
     const double operations = Operations(2, rows, spec_.gates(), spec_.units, spec_.hidden());
     ParallelForRanges(exec_, cuts_, panels_.count(), operations, [&](int64_t panel) {
-      const Kernels<T>& kernels = KernelsOf(kernels_, panels_, panel);
+      const Kernels<T>& kernels = PanelKernels(kernels_, panels_, panel);
       S* preactivations = slice.preactivations + panel * plan_.max_chunk_rows * width +
                           begin * panels_.width_of(panel);
       if (direct_) {

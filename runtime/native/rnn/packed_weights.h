@@ -45,7 +45,7 @@ class Packing {
   int64_t LargestSize() const {
     return std::max(Size(0), Size(std::min<int64_t>(1, stack_.layers - 1)));
   }
-  int64_t WholeSize() const {
+  int64_t TotalSize() const {
     return Size(0) + (stack_.layers - 1) * Size(std::min<int64_t>(1, stack_.layers - 1));
   }
 
@@ -132,7 +132,7 @@ class Packing {
 // All layers' blocks, one after the other: those of an earlier call with such parameters, or
 // made for this one by pack(packing, blocks). `params` is where the parameters lie.
 template <class T, class Pack>
-std::shared_ptr<Compute<T>> KeptBlocks(WeightCache& cache, const StackSpec& stack,
+std::shared_ptr<Compute<T>> FindOrPack(WeightCache& cache, const StackSpec& stack,
                                        const Digest& digest, const T* params,
                                        const Pack& pack) {
   using S = Compute<T>;
@@ -141,7 +141,7 @@ std::shared_ptr<Compute<T>> KeptBlocks(WeightCache& cache, const StackSpec& stac
   if (auto found = cache.Find(key)) return std::static_pointer_cast<S>(std::move(found));
 
   const Packing<T> packing(stack, kernels, false);
-  const int64_t bytes = packing.WholeSize() * static_cast<int64_t>(sizeof(S));
+  const int64_t bytes = packing.TotalSize() * static_cast<int64_t>(sizeof(S));
   // Aligned by hand: blocks of one size take each other's places, which the library's aligned
   // ones do not always.
   constexpr size_t kAlignment = 64;
@@ -150,7 +150,7 @@ std::shared_ptr<Compute<T>> KeptBlocks(WeightCache& cache, const StackSpec& stac
   const std::shared_ptr<S> blocks(reinterpret_cast<S*>(static_cast<char*>(memory) + before),
                                   [memory](S*) { ::operator delete(memory); });
   pack(packing, blocks.get());
-  cache.Keep(key, params, blocks, bytes);
+  cache.Insert(key, params, blocks, bytes);
   return blocks;
 }
 
@@ -165,7 +165,7 @@ std::shared_ptr<Compute<T>> PackedWeights(WeightCache& cache, const StackSpec& s
       block += packing.Size(layer);
     }
   };
-  return KeptBlocks<T>(cache, stack, digest, params, pack);
+  return FindOrPack<T>(cache, stack, digest, params, pack);
 }
 
 template <class T>
@@ -184,7 +184,7 @@ std::shared_ptr<Compute<T>> PackedWeights(WeightCache& cache, const StackSpec& s
   const auto pack = [&](const Packing<T>& packing, Compute<T>* block) {
     packing.Pack(weights, block, exec);
   };
-  return KeptBlocks<T>(cache, stack, DigestOf(compress, sizeof digests, digests),
+  return FindOrPack<T>(cache, stack, DigestOf(compress, sizeof digests, digests),
                        weights.kernel, pack);
 }
 

@@ -73,10 +73,10 @@ Panels CellPanels(const Kernels<T>& kernels, const StackSpec& stack) {
 
 // The kernels of one panel.
 template <class T>
-const Kernels<T>& KernelsOf(const Kernels<T>& kernels, const Panels& panels, int64_t panel) {
-  const Kernels<T>* of = &kernels;
-  while (of->lanes > panels.lanes_of(panel)) of = of->narrower;
-  return *of;
+const Kernels<T>& PanelKernels(const Kernels<T>& kernels, const Panels& panels, int64_t panel) {
+  const Kernels<T>* fitting = &kernels;
+  while (fitting->lanes > panels.lanes_of(panel)) fitting = fitting->narrower;
+  return *fitting;
 }
 
 // Panels of the columns of a matrix that has no gates.

@@ -93,8 +93,8 @@ TEST(Packing, TheLastPanelIsNarrow) {
     EXPECT_EQ(panels.count(), 2);
     EXPECT_EQ(panels.lanes_of(0), kernels.lanes);
     EXPECT_EQ(panels.lanes_of(1), 4);
-    EXPECT_EQ(KernelsOf(kernels, panels, 0).lanes, kernels.lanes);
-    EXPECT_EQ(KernelsOf(kernels, panels, 1).lanes, 4);
+    EXPECT_EQ(PanelKernels(kernels, panels, 0).lanes, kernels.lanes);
+    EXPECT_EQ(PanelKernels(kernels, panels, 1).lanes, 4);
   });
 }
 

@@ -23,7 +23,7 @@ struct Sequence {
   int64_t time_stride = 0;
   int64_t batch_stride = 0;
 
-  static Sequence Of(T* data, const CallSpec& spec, bool time_major, int64_t width) {
+  static Sequence View(T* data, const CallSpec& spec, bool time_major, int64_t width) {
     if (time_major) return {data, spec.batch * width, width};
     return {data, width, spec.time * width};
   }

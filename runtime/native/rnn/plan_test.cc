@@ -222,8 +222,8 @@ TEST(Plan, SequencesLieInEitherLayout) {
   spec.batch = 5;
   std::vector<float> data(3 * 5 * 2);
   float* const first = data.data();
-  EXPECT(Sequence<float>::Of(first, spec, true, 2).at(1, 4) == first + (1 * 5 + 4) * 2);
-  EXPECT(Sequence<float>::Of(first, spec, false, 2).at(1, 4) == first + (4 * 3 + 1) * 2);
+  EXPECT(Sequence<float>::View(first, spec, true, 2).at(1, 4) == first + (1 * 5 + 4) * 2);
+  EXPECT(Sequence<float>::View(first, spec, false, 2).at(1, 4) == first + (4 * 3 + 1) * 2);
 }
 
 // Rows are read as they are where that is possible, and computed where it is not.
@@ -249,7 +249,7 @@ void CheckInputs(bool drops) {
   const Dropout dropout(spec, 0, 1);
   const S* const* rows =
       inputs.Read(spec, 1, drops ? &dropout : nullptr,
-                  Sequence<const T>::Of(stored.data(), spec, true, spec.width()), chunk);
+                  Sequence<const T>::View(stored.data(), spec, true, spec.width()), chunk);
   for (int64_t m = 0; m < chunk.rows; ++m) {
     const int64_t begin = (chunk.row[m].t * spec.batch + chunk.row[m].b) * spec.width();
     for (int64_t i = 0; i < spec.width(); ++i) {

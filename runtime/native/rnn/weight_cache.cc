@@ -22,7 +22,7 @@ int64_t DefaultLimit() {
 
 }  // namespace
 
-struct WeightCache::Process {
+struct WeightCache::Shared {
   std::mutex mutex;
   Entries entries;  // Of all kernels, the last one used first.
   int64_t bytes = 0;
@@ -30,91 +30,91 @@ struct WeightCache::Process {
 };
 
 // Outlives every kernel.
-WeightCache::Process& WeightCache::OfProcess() {
-  static Process& process = *new Process;
-  return process;
+WeightCache::Shared& WeightCache::SharedState() {
+  static Shared& shared = *new Shared;
+  return shared;
 }
 
 WeightCache::WeightCache() {
-  mine_.reserve(kMaxEntries);
+  entries_.reserve(kMaxEntries);
   replaced_.reserve(kMaxReplaced);
 }
 
 WeightCache::~WeightCache() {
   Entries dropped;  // Freed without the lock, here and below.
-  Process& process = OfProcess();
-  const std::lock_guard<std::mutex> lock(process.mutex);
-  while (!mine_.empty()) Drop(mine_.back(), &dropped);
+  Shared& shared = SharedState();
+  const std::lock_guard<std::mutex> lock(shared.mutex);
+  while (!entries_.empty()) Drop(entries_.back(), &dropped);
 }
 
-WeightCache::Entries::iterator* WeightCache::FindMine(const Key& key) {
-  const auto found =
-      std::find_if(mine_.begin(), mine_.end(), [&](auto entry) { return entry->key == key; });
-  return found == mine_.end() ? nullptr : &*found;
+WeightCache::Entries::iterator* WeightCache::FindEntry(const Key& key) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](auto entry) { return entry->key == key; });
+  return found == entries_.end() ? nullptr : &*found;
 }
 
 void WeightCache::Drop(Entries::iterator entry, Entries* dropped) {
-  Process& process = OfProcess();
-  std::vector<Entries::iterator>& mine = entry->owner->mine_;
-  mine.erase(std::find(mine.begin(), mine.end(), entry));
-  process.bytes -= entry->bytes;
-  dropped->splice(dropped->end(), process.entries, entry);
+  Shared& shared = SharedState();
+  std::vector<Entries::iterator>& entries = entry->owner->entries_;
+  entries.erase(std::find(entries.begin(), entries.end(), entry));
+  shared.bytes -= entry->bytes;
+  dropped->splice(dropped->end(), shared.entries, entry);
 }
 
 WeightCache::Blocks WeightCache::Find(const Key& key) {
-  Process& process = OfProcess();
-  const std::lock_guard<std::mutex> lock(process.mutex);
-  Entries::iterator* const found = FindMine(key);
+  Shared& shared = SharedState();
+  const std::lock_guard<std::mutex> lock(shared.mutex);
+  Entries::iterator* const found = FindEntry(key);
   if (!found) return nullptr;
   const Entries::iterator entry = *found;
-  std::rotate(mine_.data(), found, found + 1);
-  process.entries.splice(process.entries.begin(), process.entries, entry);
+  std::rotate(entries_.data(), found, found + 1);
+  shared.entries.splice(shared.entries.begin(), shared.entries, entry);
   return entry->blocks;
 }
 
-bool WeightCache::CameBack(const Digest& digest) const {
+bool WeightCache::WasReplaced(const Digest& digest) const {
   return std::find(replaced_.begin(), replaced_.end(), digest) != replaced_.end();
 }
 
-void WeightCache::Keep(const Key& key, const void* params, const Blocks& blocks,
-                       int64_t bytes) {
+void WeightCache::Insert(const Key& key, const void* params, const Blocks& blocks,
+                         int64_t bytes) {
   Entries made{Entry{this, key, params, blocks, bytes}}, dropped;
-  Process& process = OfProcess();
-  const std::lock_guard<std::mutex> lock(process.mutex);
-  if (FindMine(key)) return;  // Another caller was quicker.
+  Shared& shared = SharedState();
+  const std::lock_guard<std::mutex> lock(shared.mutex);
+  if (FindEntry(key)) return;  // Another caller was quicker.
   // Weights that were at this address have been changed and will hardly come back. Where they
   // do, many come and go at the same address, and only what is not used makes room.
-  moves_ = moves_ || CameBack(key.digest);
-  const auto same = std::find_if(mine_.begin(), mine_.end(),
+  address_is_reused_ = address_is_reused_ || WasReplaced(key.digest);
+  const auto same = std::find_if(entries_.begin(), entries_.end(),
                                  [&](auto entry) { return entry->params == params; });
-  if (!moves_ && same != mine_.end()) {
+  if (!address_is_reused_ && same != entries_.end()) {
     if (replaced_.size() == kMaxReplaced) replaced_.erase(replaced_.begin());
     replaced_.push_back((*same)->key.digest);
     Drop(*same, &dropped);
   }
-  if (bytes > process.limit) return;
-  if (mine_.size() == kMaxEntries) Drop(mine_.back(), &dropped);
-  while (process.bytes > process.limit - bytes) {
-    Drop(std::prev(process.entries.end()), &dropped);
+  if (bytes > shared.limit) return;
+  if (entries_.size() == kMaxEntries) Drop(entries_.back(), &dropped);
+  while (shared.bytes > shared.limit - bytes) {
+    Drop(std::prev(shared.entries.end()), &dropped);
   }
-  process.entries.splice(process.entries.begin(), made);
-  process.bytes += bytes;
-  mine_.insert(mine_.begin(), process.entries.begin());
+  shared.entries.splice(shared.entries.begin(), made);
+  shared.bytes += bytes;
+  entries_.insert(entries_.begin(), shared.entries.begin());
 }
 
 WeightCache::Usage WeightCache::InUse() {
-  Process& process = OfProcess();
-  const std::lock_guard<std::mutex> lock(process.mutex);
-  return {static_cast<int64_t>(process.entries.size()), process.bytes, process.limit};
+  Shared& shared = SharedState();
+  const std::lock_guard<std::mutex> lock(shared.mutex);
+  return {static_cast<int64_t>(shared.entries.size()), shared.bytes, shared.limit};
 }
 
 void WeightCache::SetLimit(int64_t bytes) {
   Entries dropped;
-  Process& process = OfProcess();
-  const std::lock_guard<std::mutex> lock(process.mutex);
-  process.limit = std::max<int64_t>(0, bytes);
-  while (process.bytes > process.limit) {
-    Drop(std::prev(process.entries.end()), &dropped);
+  Shared& shared = SharedState();
+  const std::lock_guard<std::mutex> lock(shared.mutex);
+  shared.limit = std::max<int64_t>(0, bytes);
+  while (shared.bytes > shared.limit) {
+    Drop(std::prev(shared.entries.end()), &dropped);
   }
 }
 

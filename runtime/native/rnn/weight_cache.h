@@ -38,7 +38,7 @@ class WeightCache {
 
   // Keeps what was made of the parameters at `params`, if the limit allows it. Throws
   // std::bad_alloc, and is then as before.
-  void Keep(const Key& key, const void* params, const Blocks& blocks, int64_t bytes);
+  void Insert(const Key& key, const void* params, const Blocks& blocks, int64_t bytes);
 
   // Of all kernels together.
   struct Usage {
@@ -59,19 +59,19 @@ class WeightCache {
     int64_t bytes;
   };
   using Entries = std::list<Entry>;
-  struct Process;
+  struct Shared;
 
-  static Process& OfProcess();
+  static Shared& SharedState();
   // All of these need the lock.
-  Entries::iterator* FindMine(const Key& key);
+  Entries::iterator* FindEntry(const Key& key);
   static void Drop(Entries::iterator entry, Entries* dropped);
-  bool CameBack(const Digest& digest) const;
+  bool WasReplaced(const Digest& digest) const;
 
   // The last one used first.
-  std::vector<Entries::iterator> mine_;
+  std::vector<Entries::iterator> entries_;
   // What gave way because other weights came to lie where they had been.
   std::vector<Digest> replaced_;
-  bool moves_ = false;
+  bool address_is_reused_ = false;
 };
 
 }  // namespace opwright::rnn

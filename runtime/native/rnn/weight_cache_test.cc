@@ -32,7 +32,7 @@ WeightCache::Key KeyOf(uint64_t which) {
 // Says whether it was there, and keeps it if it was not.
 bool FindOrKeep(WeightCache& cache, uint64_t which, const void* params, int64_t bytes = 8) {
   if (cache.Find(KeyOf(which))) return true;
-  cache.Keep(KeyOf(which), params, std::make_shared<uint64_t>(which), bytes);
+  cache.Insert(KeyOf(which), params, std::make_shared<uint64_t>(which), bytes);
   return false;
 }
 
@@ -41,7 +41,7 @@ TEST(WeightCache, FindsByStackLanesAndDigest) {
   WeightCache::Key key = KeyOf(5);
   key.lanes = 8;
   key.stack.units = 3;
-  cache.Keep(key, &key, std::make_shared<uint64_t>(5), 8);
+  cache.Insert(key, &key, std::make_shared<uint64_t>(5), 8);
   EXPECT(cache.Find(key) != nullptr);
   WeightCache::Key other = key;
   other.lanes = 4;
@@ -146,7 +146,7 @@ TEST(WeightCache, CallersAtOnceKeepTheLimit) {
                                            [](void* memory) { ::operator delete(memory); });
           *static_cast<uint64_t*>(blocks.get()) = key.digest.words[0];
           const int64_t where = key.digest.words[0] % 3 ? 0 : random.Below(9);
-          cache.Keep(key, reinterpret_cast<void*>(where), blocks, size);
+          cache.Insert(key, reinterpret_cast<void*>(where), blocks, size);
           const WeightCache::Usage usage = WeightCache::InUse();
           wrong += usage.bytes > kLimit || usage.entries > 16 * (3 + kCallers);
           if (i % 500 == 499) {

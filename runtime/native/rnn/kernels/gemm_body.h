@@ -114,7 +114,7 @@ void GemmRows(const GemmArgs<S>& p) {
 // two vectors load less for each product than those of two rows and four. Fewer rows read the
 // panel once rather than twice.
 template <class Args>
-bool InHalves(const Args& p) {
+bool SplitsPanel(const Args& p) {
   return !kManyRegisters && p.vectors == 4 && p.rows >= kMaxTileRows<2>;
 }
 
@@ -128,7 +128,7 @@ Args SecondHalf(Args p) {
 
 template <class S>
 void Gemm(const GemmArgs<S>& p) {
-  if (InHalves(p)) {
+  if (SplitsPanel(p)) {
     GemmRows<S, 2>(p);
     return GemmRows<S, 2>(SecondHalf<S>(p));
   }
@@ -153,7 +153,8 @@ constexpr int64_t kDepth = 64;
 
 template <class S>
 void GemmTransposedA(const GemmTransposedAArgs<S>& p) {
-  if (!InHalves(p)) return p.vectors == 3 ? TransposedARows<S, 3>(p) : TransposedARows<S, 4>(p);
+  if (!SplitsPanel(p))
+    return p.vectors == 3 ? TransposedARows<S, 3>(p) : TransposedARows<S, 4>(p);
   for (int64_t first = 0; first < p.depth; first += kDepth) {
     GemmTransposedAArgs<S> some = p;
     some.depth = p.depth - first < kDepth ? p.depth - first : kDepth;

@@ -4,7 +4,9 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/float16.h"
+#include "base/text.h"
 #include "base/tf/status.h"
 #include "rnn/spec.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -55,9 +57,9 @@ class RnnAttrs {
     bidirectional_ = direction == "bidirectional";
     seed_ = (static_cast<uint64_t>(seed) << 32) | (static_cast<uint64_t>(seed2) & 0xffffffffu);
     OP_REQUIRES(context, dropout_ >= 0 && dropout_ <= 1,
-                Invalid("dropout", "must lie between 0 and 1, is " + std::to_string(dropout_)));
+                Invalid("dropout", absl::StrCat("must lie between 0 and 1, is ", dropout_)));
     OP_REQUIRES(context, projection_ >= 0,
-                Invalid("num_proj", "must not be negative, is " + std::to_string(projection_)));
+                Invalid("num_proj", StrCat("must not be negative, is ", projection_)));
     OP_REQUIRES_OK(context, tensorflow::ReadBoolFromEnvVar("TF_CUDNN_RESET_RND_GEN_STATE",
                                                            false, &resets_dropout_));
   }

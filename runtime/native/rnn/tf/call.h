@@ -8,6 +8,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "base/text.h"
 #include "rnn/layout.h"
 #include "rnn/tf/params_canonical.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -34,9 +35,9 @@ inline absl::Status CheckLengths(absl::Span<const int32_t> lengths, const CallSp
   *full = true;
   for (const int32_t length : lengths) {
     if (length < 0 || length > spec.time) {
-      return Invalid("sequence_lengths", "each must lie between 0 and the number of steps, " +
-                                             std::to_string(spec.time) + "; one is " +
-                                             std::to_string(length));
+      return Invalid("sequence_lengths",
+                     StrCat("each must lie between 0 and the number of steps, ", spec.time,
+                            "; one is ", length));
     }
     *full = *full && length == spec.time;
   }
@@ -83,15 +84,14 @@ class RnnCall {
     const int64_t stacked = input_h.dim_size(time_major_ ? 0 : 1);
     if (stacked == 0 || stacked % attrs_.dirs() != 0) {
       return Invalid("input_h",
-                     "its dimension of layers * directions must be a positive "
-                     "multiple of " +
-                         std::to_string(attrs_.dirs()) + ", the shape is " +
-                         input_h.DebugString());
+                     StrCat("its dimension of layers * directions must be a positive "
+                            "multiple of ",
+                            attrs_.dirs(), ", the shape is ", input_h.DebugString()));
     }
     const int64_t projection = attrs_.projection();
     if (projection > 0 && !lstm()) {
-      return Invalid("num_proj", "only an lstm has a projection; must be 0, is " +
-                                     std::to_string(projection));
+      return Invalid("num_proj",
+                     StrCat("only an lstm has a projection; must be 0, is ", projection));
     }
     int64_t units = input_h.dim_size(2);
     if (projection > 0) {
@@ -100,8 +100,8 @@ class RnnCall {
       }
       units = input_c.dim_size(2);
       if (projection > units) {
-        return Invalid("num_proj", "must be at most num_units = " + std::to_string(units) +
-                                       ", is " + std::to_string(projection));
+        return Invalid("num_proj",
+                       StrCat("must be at most num_units = ", units, ", is ", projection));
       }
     }
     if (units == 0) {
@@ -146,9 +146,9 @@ class RnnCall {
     }
     const TensorShape reserve = shape(kReserve);
     if (reserve.dims() != 1 || reserve.dim_size(0) != reserved) {
-      return Invalid("reserve_space", "must have the shape [" + std::to_string(reserved) +
-                                          "] for these layers, has " + reserve.DebugString() +
-                                          "; take it from the forward op in training");
+      return Invalid("reserve_space", StrCat("must have the shape [", reserved,
+                                             "] for these layers, has ", reserve.DebugString(),
+                                             "; take it from the forward op in training"));
     }
     return absl::OkStatus();
   }

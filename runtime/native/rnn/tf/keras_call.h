@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/text.h"
 #include "rnn/tf/call.h"
 
 namespace opwright::rnn {
@@ -47,8 +48,8 @@ class KerasCall {
     TF_RETURN_IF_ERROR(CheckShape("kernel", kernel, {spec->input_size, rows}));
     TF_RETURN_IF_ERROR(CheckShape("recurrent_kernel", recurrent, {spec->units, rows}));
     if (bias.dims() != 2 || bias.dim_size(0) > 2 || bias.dim_size(1) != rows) {
-      return Invalid("bias", "must have the shape [0 to 2," + std::to_string(rows) + "], has " +
-                                 bias.DebugString());
+      return Invalid(
+          "bias", StrCat("must have the shape [0 to 2,", rows, "], has ", bias.DebugString()));
     }
     *biases = bias.dim_size(0);
     TF_RETURN_IF_ERROR(CheckShape("input_h", shape(kH), {spec->batch, spec->units}));

@@ -7,6 +7,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_join.h"
+#include "base/text.h"
 #include "rnn/layout.h"
 #include "rnn/tf/attrs.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -25,16 +26,16 @@ inline absl::Status CheckScalar(int i, const tensorflow::TensorShape& shape) {
 inline absl::Status CheckParams(const StackSpec& stack, const tensorflow::TensorShape& shape) {
   const int64_t size = ParamsSize(stack);
   if (shape.dims() == 1 && shape.dim_size(0) >= size) return absl::OkStatus();
-  return Invalid("params", "must have the shape [" + std::to_string(size) +
-                               "] for these layers, or be a longer vector, has " +
-                               shape.DebugString());
+  return Invalid(
+      "params", StrCat("must have the shape [", size,
+                       "] for these layers, or be a longer vector, has ", shape.DebugString()));
 }
 
 template <class S>
 absl::Status CheckFits(int64_t size) {
   if (size <= std::numeric_limits<S>::max()) return absl::OkStatus();
-  return Invalid("num_units", "there are " + std::to_string(size) +
-                                  " parameters, too many for the dtype of params_size");
+  return Invalid("num_units", StrCat("there are ", size,
+                                     " parameters, too many for the dtype of params_size"));
 }
 
 inline absl::InlinedVector<int64_t, 3> DimsOf(const CanonicalParam& param) {
@@ -46,10 +47,10 @@ inline absl::InlinedVector<int64_t, 3> DimsOf(const CanonicalParam& param) {
 inline absl::Status CheckCanonicalParam(const char* name, size_t i, const CanonicalParam& param,
                                         const tensorflow::TensorShape& shape) {
   if (shape.num_elements() == param.size()) return absl::OkStatus();
-  return Invalid(std::string(name) + "[" + std::to_string(i) + "]",
-                 "must have the " + std::to_string(param.size()) + " elements of [" +
-                     absl::StrJoin(DimsOf(param), ",") + "], has the shape " +
-                     shape.DebugString());
+  return Invalid(
+      StrCat(name, "[", i, "]"),
+      StrCat("must have the ", param.size(), " elements of [",
+             absl::StrJoin(DimsOf(param), ","), "], has the shape ", shape.DebugString()));
 }
 
 // How many tensors a conversion is told that there are: V1 has one number, V2 two.
@@ -67,14 +68,13 @@ class CanonicalCounts {
   absl::Status Validate(const StackSpec& stack) const {
     const int64_t stacked = stack.layers * stack.dirs();
     if (weights_ != stacked * WeightsPerLayer(stack)) {
-      return Invalid(weights_attr_, "these layers have " +
-                                        std::to_string(stacked * WeightsPerLayer(stack)) +
-                                        " weights, not " + std::to_string(weights_));
+      return Invalid(weights_attr_,
+                     StrCat("these layers have ", stacked * WeightsPerLayer(stack),
+                            " weights, not ", weights_));
     }
     if (biases_ != stacked * 2 * stack.gates()) {
-      return Invalid(biases_attr_, "these layers have " +
-                                       std::to_string(stacked * 2 * stack.gates()) +
-                                       " biases, not " + std::to_string(biases_));
+      return Invalid(biases_attr_, StrCat("these layers have ", stacked * 2 * stack.gates(),
+                                          " biases, not ", biases_));
     }
     return absl::OkStatus();
   }

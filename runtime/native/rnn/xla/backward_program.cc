@@ -186,7 +186,7 @@ class BackwardProgram : Program {
       const XlaOp recurrent = *given++;
       const XlaOp dout = dh + At(dy, t, dir * hidden, hidden);
       const XlaOp dfull = spec_.projection > 0 ? Gemm(dout, 1, *given++, 0) : dout;
-      const Made made = CellBack(t, dfull, dc, &given);
+      const CellGradients made = CellBack(t, dfull, dc, &given);
 
       const XlaOp dh_before = Gemm(made.of_hidden, 1, recurrent, 0);
       after.push_back(Where(valid, gru() ? dh_before + made.direct : dh_before, dh, hidden));
@@ -201,17 +201,17 @@ class BackwardProgram : Program {
     return after;
   }
 
-  struct Made {
+  struct CellGradients {
     XlaOp of_input;   // Gradients of the gates' pre-activations, by way of the input ...
     XlaOp of_hidden;  // ... and of the state, which differ for a GRU.
     XlaOp dc;         // LSTM: of the cell state before.
     XlaOp direct;     // GRU: of the state before, besides those of the pre-activations.
   };
 
-  Made CellBack(XlaOp t, XlaOp dh, XlaOp dc, const XlaOp** given) const {
+  CellGradients CellBack(XlaOp t, XlaOp dh, XlaOp dc, const XlaOp** given) const {
     const XlaOp one = xla::ScalarLike(dh, 1);
     const auto slope = [&](XlaOp sigmoid) { return sigmoid * (one - sigmoid); };
-    Made made;
+    CellGradients made;
     if (lstm()) {
       const XlaOp gates = Wide(At(*(*given)++, t, 0, saved_width()));
       const XlaOp tanh_c = xla::Tanh(Wide(At(*(*given)++, t, 0, units_)));

@@ -94,7 +94,7 @@ class ForwardProgram : Program {
       carried.push_back(StateOf(operands_.input_h, pseudo, spec_.hidden()));
       if (lstm()) carried.push_back(StateOf(operands_.input_c, pseudo, units_));
       if (SavesGates()) carried.push_back(Zeros(type_, {time_, batch_, saved_width()}));
-      if (KeepsCells()) carried.push_back(Zeros(type_, {time_, batch_, units_}));
+      if (SavesCells()) carried.push_back(Zeros(type_, {time_, batch_, units_}));
       fixed.push_back(InputPreactivations(layer, weights, x));
       fixed.push_back(Wide(weights.recurrent));
       fixed.push_back(Wide(weights.recurrent_bias));
@@ -114,13 +114,13 @@ class ForwardProgram : Program {
       if (lstm()) c_.push_back(*value++);
       const int64_t steps = time_ * batch_;
       if (SavesGates()) gates_.push_back(xla::Reshape(*value++, {steps * saved_width()}));
-      if (KeepsCells()) cells_.push_back(xla::Reshape(*value++, {steps * units_}));
+      if (SavesCells()) cells_.push_back(xla::Reshape(*value++, {steps * units_}));
     }
     return y;
   }
 
   bool SavesGates() const { return spec_.training && saved_width() > 0; }
-  bool KeepsCells() const { return spec_.training && lstm(); }
+  bool SavesCells() const { return spec_.training && lstm(); }
 
   // One step of each direction.
   Ops Step(XlaOp step, const Ops& before, const Ops& fixed) const {
@@ -137,7 +137,7 @@ class ForwardProgram : Program {
       const XlaOp of_input = At(*given++, t, 0, rows());
       const XlaOp product = Gemm(h, 1, *given++, 1);
       const XlaOp of_hidden = xla::Add(product, *given++, {1});
-      Made made = Cells(of_input, of_hidden, h, c);
+      CellStep made = Cells(of_input, of_hidden, h, c);
       if (spec_.projection > 0) made.h = Gemm(made.h, 1, *given++, 1);
 
       y = Put(y, t, dir * hidden, Narrow(Where(valid, made.h, xla::ZerosLike(h), hidden)),
@@ -152,7 +152,7 @@ class ForwardProgram : Program {
         const XlaOp saved = Where(valid, made.saved, xla::ZerosLike(made.saved), saved_width());
         after.push_back(Put(*value++, t, 0, Narrow(saved), saved_width()));
       }
-      if (KeepsCells()) {
+      if (SavesCells()) {
         const XlaOp saved = Where(valid, made.c, xla::ZerosLike(made.c), units_);
         after.push_back(Put(*value++, t, 0, Narrow(saved), units_));
       }
@@ -161,14 +161,14 @@ class ForwardProgram : Program {
     return after;
   }
 
-  struct Made {
+  struct CellStep {
     XlaOp h;      // Before its projection.
     XlaOp c;      // LSTM.
     XlaOp saved;  // As the ReserveLayout has them.
   };
 
-  Made Cells(XlaOp of_input, XlaOp of_hidden, XlaOp h, XlaOp c) const {
-    Made made;
+  CellStep Cells(XlaOp of_input, XlaOp of_hidden, XlaOp h, XlaOp c) const {
+    CellStep made;
     if (lstm()) {
       const XlaOp a = of_input + of_hidden;
       const XlaOp i = xla::Logistic(Gate(a, 0)), f = xla::Logistic(Gate(a, 1));

@@ -205,9 +205,9 @@ class Program {
         xla::Iota(builder_, xla::ShapeUtil::MakeShape(xla::U64, {time_ * batch_ * width}), 0);
     const xla::XlaOp bits = Mix(key + element * Number(kStep));
     const auto threshold = static_cast<uint64_t>(share * 4294967296.0);
-    const xla::XlaOp kept =
+    const xla::XlaOp mask =
         xla::Reshape(xla::Ge(bits, Number(threshold << 32)), {time_, batch_, width});
-    return xla::Select(kept, x * xla::ScalarLike(x, 1.0 / (1.0 - share)), xla::ZerosLike(x));
+    return xla::Select(mask, x * xla::ScalarLike(x, 1.0 / (1.0 - share)), xla::ZerosLike(x));
   }
 
   xla::XlaOp Number(uint64_t value) const { return xla::ConstantR0<uint64_t>(builder_, value); }
