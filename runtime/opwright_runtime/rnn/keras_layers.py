@@ -39,7 +39,7 @@ _FREE_STEPS = 4
 _NUMBERS_A_STEP = {False: 1 << 20, True: 1 << 19}
 
 
-class _OnKernels:
+class _KernelLayer:
     """What the layers share; it goes before Keras's class."""
 
     cell: _Keras
@@ -70,11 +70,11 @@ class _OnKernels:
     ) -> _Outputs:
         if isinstance(mask, (list, tuple)):
             mask = mask[0]
-        mode = self._mode_here()
+        mode = self._kernel_mode()
         if (
             mode is None
-            or not _fits(mode, self.cell, sequences, initial_state, mask)
-            or not _pays(self.cell, sequences.shape[1], training)
+            or not _is_supported(mode, self.cell, sequences, initial_state, mask)
+            or not _is_faster(self.cell, sequences.shape[1], training)
             or converting()
         ):
             above: _Keras = super()
@@ -109,7 +109,7 @@ class _OnKernels:
             y = steps.back(y) if self.return_sequences else y
         return last, y if self.return_sequences else tf.expand_dims(last, 1), states
 
-    def _mode_here(self) -> RnnMode | None:
+    def _kernel_mode(self) -> RnnMode | None:
         """What the kernels call such a layer; None if Keras's own loop is to run it."""
         cell = self.cell
         fits = (
@@ -121,14 +121,14 @@ class _OnKernels:
             and cell.compute_dtype in _DTYPES
         )
         mode = _mode(cell) if fits else None
-        return mode if mode is not None and _kernels_run() else None
+        return mode if mode is not None and _kernels_available() else None
 
 
 _register = keras.saving.register_keras_serializable("opwright")
 
 
 @_register
-class LSTM(_OnKernels, keras.layers.LSTM):  # type: ignore[misc]
+class LSTM(_KernelLayer, keras.layers.LSTM):  # type: ignore[misc]
     """`keras.layers.LSTM` on opwright's kernels, with the same arguments.
 
     Keras's own loop runs what they lack: activations other than tanh and sigmoid,
@@ -139,7 +139,7 @@ class LSTM(_OnKernels, keras.layers.LSTM):  # type: ignore[misc]
 
 
 @_register
-class GRU(_OnKernels, keras.layers.GRU):  # type: ignore[misc]
+class GRU(_KernelLayer, keras.layers.GRU):  # type: ignore[misc]
     """`keras.layers.GRU` on opwright's kernels, with the same arguments.
 
     Keras's own loop runs what they lack: activations other than tanh and sigmoid,
@@ -151,7 +151,7 @@ class GRU(_OnKernels, keras.layers.GRU):  # type: ignore[misc]
 
 
 @_register
-class SimpleRNN(_OnKernels, keras.layers.SimpleRNN):  # type: ignore[misc]
+class SimpleRNN(_KernelLayer, keras.layers.SimpleRNN):  # type: ignore[misc]
     """`keras.layers.SimpleRNN` on opwright's kernels, with the same arguments.
 
     Keras's own loop runs what they lack: activations other than tanh and relu,
@@ -176,7 +176,7 @@ class SimpleRNN(_OnKernels, keras.layers.SimpleRNN):  # type: ignore[misc]
 
 
 @cache
-def _kernels_run() -> bool:
+def _kernels_available() -> bool:
     """Whether the kernels compute the layers of this process; a warning if they cannot.
 
     Where Keras finds a GPU it takes cuDNN itself.
@@ -211,7 +211,7 @@ def _mode(cell: _Keras) -> RnnMode | None:
     return "gru" if cell.reset_after else None
 
 
-def _fits(
+def _is_supported(
     mode: RnnMode, cell: _Keras, x: _Tensor, states: list[_Tensor], mask: _Tensor
 ) -> bool:
     """Whether the op can be asked; Keras's loop says what is wrong with the rest."""
@@ -221,7 +221,7 @@ def _fits(
     return sizes and counts and masked
 
 
-def _pays(cell: _Keras, steps: int | None, training: bool) -> bool:
+def _is_faster(cell: _Keras, steps: int | None, training: bool) -> bool:
     """Whether a call of so many steps is faster on the kernels."""
     numbers = math.prod(cell.kernel.shape) + math.prod(cell.recurrent_kernel.shape)
     room = _NUMBERS_A_STEP[bool(training)]

@@ -18,12 +18,12 @@ from opwright_runtime.rnn.packed import (
     DIRECTIONS,
     Array,
     PackedParams,
+    Phrase,
     RnnMode,
     Sizes,
-    Words,
     check_sizes,
-    refused,
-    unbuilt,
+    input_error,
+    not_built_error,
     vector,
 )
 
@@ -60,7 +60,9 @@ def params_from_keras(layers: object) -> PackedParams:
     stack = _Stack(layers)
     for cell in stack.cells():
         if not cell.built:
-            raise unbuilt(cell.place, ": call layer.build(...) or the model first")
+            raise not_built_error(
+                cell.place, ": call layer.build(...) or the model first"
+            )
     sizes = stack.sizes(stack.layers[0][0].input_size)
     stack.check_inputs(sizes)
     cells = [cell.read() for cell in stack.cells()]
@@ -68,7 +70,9 @@ def params_from_keras(layers: object) -> PackedParams:
         str(array.dtype) for matrices, biases in cells for array in (*matrices, biases)
     }
     if len(dtypes) > 1:
-        raise refused("layers", Words(" and ".join(sorted(dtypes))), "of one dtype")
+        raise input_error(
+            "layers", Phrase(" and ".join(sorted(dtypes))), "of one dtype"
+        )
     return sizes.pack(cells)
 
 
@@ -103,7 +107,7 @@ def params_to_keras(
         input_size = first.input_size
     elif input_size is None:
         remedy = ", or input_size given, for params that are a bare vector"
-        raise unbuilt(first.place, remedy)
+        raise not_built_error(first.place, remedy)
     sizes = stack.sizes(input_size)
     check_sizes(params, packed.size, sizes)
     for cell in stack.cells():
@@ -178,7 +182,7 @@ class _Cell:
     ) -> None:
         name = _class_of(layer)
         if name not in _CLASSES:
-            raise refused(place, layer, _LAYER)
+            raise input_error(place, layer, _LAYER)
         self.place = place
         self.kind = _CLASSES[name]
         self._layer = cast(_Layer, layer)
@@ -193,7 +197,7 @@ class _Cell:
             self._check_choices()
         if self._layer.go_backwards != backwards:
             given = self._layer.go_backwards
-            raise refused(f"{place}.go_backwards", given, backwards)
+            raise input_error(f"{place}.go_backwards", given, backwards)
 
     def _check_choices(self) -> None:
         def name(attribute: str) -> str:
@@ -203,15 +207,19 @@ class _Cell:
         activation = name("activation")
         if self.kind == "SimpleRNN":
             if activation not in ("tanh", "relu"):
-                raise refused(f"{self.place}.activation", activation, ("tanh", "relu"))
+                raise input_error(
+                    f"{self.place}.activation", activation, ("tanh", "relu")
+                )
             self.mode = "rnn_tanh" if activation == "tanh" else "rnn_relu"
             return
         if activation != "tanh":
-            raise refused(f"{self.place}.activation", activation, ("tanh",))
+            raise input_error(f"{self.place}.activation", activation, ("tanh",))
         if (recurrent := name("recurrent_activation")) != "sigmoid":
-            raise refused(f"{self.place}.recurrent_activation", recurrent, ("sigmoid",))
+            raise input_error(
+                f"{self.place}.recurrent_activation", recurrent, ("sigmoid",)
+            )
         if self.kind == "GRU" and not getattr(self._layer, "reset_after", False):
-            raise refused(f"{self.place}.reset_after", False, (True,))
+            raise input_error(f"{self.place}.reset_after", False, (True,))
 
     @property
     def built(self) -> bool:
@@ -227,7 +235,7 @@ class _Cell:
         """
         if self._made_for_cudnn and not self.built:
             name = _class_of(self._layer)
-            raise unbuilt(
+            raise not_built_error(
                 self.place,
                 ": call the model first, for a wrapper that is built later makes the "
                 f"weights of a {name} anew",
@@ -291,14 +299,14 @@ class _Cell:
                 biases = biases.sum(axis=0)
             yield bias, self._fitting(bias, biases.reshape(tuple(bias.shape)))
         elif biases.any():
-            given = Words("with biases that are not zero")
-            raise refused("params", given, f"without biases: {self.place} has none")
+            given = Phrase("with biases that are not zero")
+            raise input_error("params", given, f"without biases: {self.place} has none")
 
     def _fitting(self, variable: _Variable, values: Array) -> Array:
         dtype = np.asarray(variable.numpy()).dtype
         if not np.can_cast(values.dtype, dtype, "safe"):
-            given = Words(str(values.dtype))
-            raise refused("params", given, f"{dtype}, which {self.place} has")
+            given = Phrase(str(values.dtype))
+            raise input_error("params", given, f"{dtype}, which {self.place} has")
         return values.astype(dtype)
 
 
@@ -308,7 +316,7 @@ class _Stack:
     def __init__(self, layers: object) -> None:
         one_by_one = list(layers) if isinstance(layers, Iterable) else [layers]
         if not one_by_one:
-            raise refused("layers", layers, _LAYER + ", or a sequence of such")
+            raise input_error("layers", layers, _LAYER + ", or a sequence of such")
         #: By layer, its directions.
         self.layers: list[list[_Cell]] = []
         for i, layer in enumerate(one_by_one):
@@ -319,16 +327,18 @@ class _Stack:
         direction = DIRECTIONS[len(self.layers[0]) - 1]
         for cells in self.layers:
             if len(cells) != len(self.layers[0]):
-                given = Words(DIRECTIONS[len(cells) - 1])
+                given = Phrase(DIRECTIONS[len(cells) - 1])
                 allowed = f"{direction} as the first layer is"
-                raise refused(cells[0].place, given, allowed)
+                raise input_error(cells[0].place, given, allowed)
         for cell in self.cells():
             if cell.mode != first.mode:
-                given = Words(cell.mode)
-                raise refused(cell.place, given, f"{first.mode} as {first.place} is")
+                given = Phrase(cell.mode)
+                raise input_error(
+                    cell.place, given, f"{first.mode} as {first.place} is"
+                )
             if cell.units != first.units:
                 allowed = f"{first.units} as {first.place} has"
-                raise refused(f"{cell.place}.units", cell.units, allowed)
+                raise input_error(f"{cell.place}.units", cell.units, allowed)
 
     def cells(self) -> Iterator[_Cell]:
         """In the op's order: by layer, then by direction."""
@@ -350,8 +360,8 @@ class _Stack:
             for cell in cells:
                 wanted = sizes.width if layer else sizes.input_size
                 if cell.input_size != wanted:
-                    given = Words(f"built for inputs of size {cell.input_size}")
-                    raise refused(cell.place, given, f"built for size {wanted}")
+                    given = Phrase(f"built for inputs of size {cell.input_size}")
+                    raise input_error(cell.place, given, f"built for size {wanted}")
 
 
 def _directions(layer: _Layer, place: str, last: bool) -> list[_Cell]:
@@ -361,7 +371,7 @@ def _directions(layer: _Layer, place: str, last: bool) -> list[_Cell]:
         sequences = last or layer.return_sequences
     else:
         if layer.merge_mode != "concat":
-            raise refused(f"{place}.merge_mode", layer.merge_mode, ("concat",))
+            raise input_error(f"{place}.merge_mode", layer.merge_mode, ("concat",))
         cells = [
             _Cell(layer.forward_layer, f"{place}.forward_layer", layer),
             _Cell(layer.backward_layer, f"{place}.backward_layer", layer, True),
@@ -370,5 +380,5 @@ def _directions(layer: _Layer, place: str, last: bool) -> list[_Cell]:
         sequences = last or forward.return_sequences
     if not sequences:
         allowed = "True, for a layer follows"
-        raise refused(f"{place}.return_sequences", False, allowed)
+        raise input_error(f"{place}.return_sequences", False, allowed)
     return cells

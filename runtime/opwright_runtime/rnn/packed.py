@@ -189,7 +189,7 @@ class PackedParams:
         return tf.convert_to_tensor(self.params, dtype=dtype, name=name)
 
 
-class Words:
+class Phrase:
     """A phrase that an error shows as it is."""
 
     def __init__(self, words: str) -> None:
@@ -199,13 +199,13 @@ class Words:
         return self._words
 
 
-def refused(argument: str, given: object, allowed: object) -> OpError:
+def input_error(argument: str, given: object, allowed: object) -> OpError:
     return bad_argument(OpInputError, _OP, argument, given, allowed)
 
 
-def unbuilt(layer: str, remedy: str) -> OpError:
+def not_built_error(layer: str, remedy: str) -> OpError:
     """The error of a layer that has no weights yet."""
-    given, allowed = Words("not built"), f"built{remedy}"
+    given, allowed = Phrase("not built"), f"built{remedy}"
     message = f"{_OP}: {layer} must be {allowed}"
     return make(
         OpInputError, _OP, message, argument=layer, given=given, allowed=allowed
@@ -220,7 +220,9 @@ def vector(params: ArrayLike | PackedParams) -> Array:
     """
     packed: Array = np.asarray(params)
     if packed.ndim != 1:
-        raise refused("params", Words(f"of shape {list(packed.shape)}"), "a vector")
+        raise input_error(
+            "params", Phrase(f"of shape {list(packed.shape)}"), "a vector"
+        )
     return packed
 
 
@@ -235,13 +237,15 @@ def check_sizes(params: ArrayLike | PackedParams, length: int, sizes: Sizes) -> 
         of_params, of_layers = vars(params.sizes), vars(sizes)
         differing = [name for name in of_layers if of_params[name] != of_layers[name]]
 
-        def said(of: dict[str, object]) -> str:
+        def describe(of: dict[str, object]) -> str:
             return ", ".join(f"{name} {of[name]}" for name in differing)
 
-        given = Words(f"packed from layers with {said(of_params)}")
-        raise refused("params", given, f"those of layers with {said(of_layers)}")
+        given = Phrase(f"packed from layers with {describe(of_params)}")
+        raise input_error(
+            "params", given, f"those of layers with {describe(of_layers)}"
+        )
     if length != sizes.params_size:
-        given = Words(f"of length {length}")
-        raise refused(
+        given = Phrase(f"of length {length}")
+        raise input_error(
             "params", given, f"of length {sizes.params_size} for these layers"
         )

@@ -19,11 +19,11 @@ from opwright_runtime.rnn.packed import (
     GATES,
     Array,
     PackedParams,
+    Phrase,
     RnnMode,
     Sizes,
-    Words,
     check_sizes,
-    refused,
+    input_error,
     vector,
 )
 
@@ -54,11 +54,13 @@ def params_from_torch(
     weights = _Weights(module, prefix, rnn_mode)
     sizes = weights.sizes
     if rnn_mode not in (None, sizes.rnn_mode):
-        raise refused("rnn_mode", rnn_mode, (sizes.rnn_mode,))
+        raise input_error("rnn_mode", rnn_mode, (sizes.rnn_mode,))
     arrays = {name: _array(value) for name, value in weights.tensors.items()}
     dtypes = {str(array.dtype) for array in arrays.values()}
     if len(dtypes) > 1:
-        raise refused("module", Words(" and ".join(sorted(dtypes))), "of one dtype")
+        raise input_error(
+            "module", Phrase(" and ".join(sorted(dtypes))), "of one dtype"
+        )
     first = next(iter(arrays.values()))
     zeros = np.zeros(sizes.gates * sizes.num_units, first.dtype)
     return sizes.pack(
@@ -106,8 +108,8 @@ def params_to_torch(
         if tensor is not None:
             _check_fits(name, tensor, value)
         elif value.any():
-            given = Words("with biases that are not zero")
-            raise refused("params", given, "without biases: the module has none")
+            given = Phrase("with biases that are not zero")
+            raise input_error("params", given, "without biases: the module has none")
     for name, tensor in weights.tensors.items():
         if isinstance(tensor, np.ndarray):
             tensor[...] = values[name]
@@ -148,10 +150,10 @@ class _Weights:
             state = cast(_Tensors, module)
         elif callable(state_dict) and not isinstance(module, type):
             state = cast(_Tensors, state_dict())
-            said = str(getattr(module, "mode", "")).lower()
-            plain = said if said in GATES else plain
+            mode_name = str(getattr(module, "mode", "")).lower()
+            plain = mode_name if mode_name in GATES else plain
         else:
-            raise refused("module", module, _MODULE)
+            raise input_error("module", module, _MODULE)
         self.tensors: _Tensors = {
             name.removeprefix(prefix): value
             for name, value in state.items()
@@ -171,7 +173,7 @@ class _Weights:
         end = needed[0]
         prefixes = [repr(name[: -len(end)]) for name in state if name.endswith(end)]
         more = f", of which prefix tells: {', '.join(prefixes)}" if prefixes else ""
-        raise refused("module", Words(given), _MODULE + more)
+        raise input_error("module", Phrase(given), _MODULE + more)
 
     def _shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name].shape)
@@ -180,8 +182,8 @@ class _Weights:
         for name in self.tensors:
             rank = 1 if name.startswith("bias") else 2
             if len(self._shape(name)) != rank:
-                given = Words(f"of shape {list(self._shape(name))}")
-                raise refused(name, given, f"of rank {rank}")
+                given = Phrase(f"of shape {list(self._shape(name))}")
+                raise input_error(name, given, f"of rank {rank}")
         rows, input_size = self._shape("weight_ih_l0")
         num_units, num_proj = self._shape("weight_hh_l0")[1], 0
         if "weight_hr_l0" in self.tensors:
@@ -192,11 +194,11 @@ class _Weights:
             shapes = [
                 list(self._shape(name)) for name in ("weight_ih_l0", "weight_hh_l0")
             ]
-            given = Words(f"one with weights of shape {shapes[0]} and {shapes[1]}")
-            raise refused("module", given, _MODULE)
+            given = Phrase(f"one with weights of shape {shapes[0]} and {shapes[1]}")
+            raise input_error("module", given, _MODULE)
         mode = modes[gates]
         if mode is None or GATES[mode] != gates:
-            raise refused("rnn_mode", mode, ("rnn_tanh", "rnn_relu"))
+            raise input_error("rnn_mode", mode, ("rnn_tanh", "rnn_relu"))
         found = [_NAME.fullmatch(name) for name in self.tensors]
         layers = {int(match[4]) for match in found if match}
         backwards = any(match[5] for match in found if match)
@@ -220,13 +222,13 @@ class _Weights:
                 wanted.update(dict.fromkeys(biases, (rows,)))
         for name in {**wanted, **self.tensors}:
             if name not in self.tensors:
-                given = Words(f"one without {name!r}")
-                raise refused("module", given, _MODULE)
+                given = Phrase(f"one without {name!r}")
+                raise input_error("module", given, _MODULE)
             if name not in wanted:
-                raise refused("module", Words(f"one with {name!r}"), _MODULE)
+                raise input_error("module", Phrase(f"one with {name!r}"), _MODULE)
             if self._shape(name) != wanted[name]:
-                given = Words(f"of shape {list(self._shape(name))}")
-                raise refused(name, given, f"of shape {list(wanted[name])}")
+                given = Phrase(f"of shape {list(self._shape(name))}")
+                raise input_error(name, given, f"of shape {list(wanted[name])}")
 
 
 def _names(sizes: Sizes) -> Iterator[tuple[list[str], list[str]]]:
@@ -253,8 +255,10 @@ def _array(tensor: _Tensor | Array) -> Array:
 def _check_fits(name: str, tensor: _Tensor | Array, value: Array) -> None:
     dtype = _array(tensor).dtype
     if not np.can_cast(value.dtype, dtype, "safe"):
-        raise refused("params", Words(str(value.dtype)), f"{dtype}, which {name} has")
+        raise input_error(
+            "params", Phrase(str(value.dtype)), f"{dtype}, which {name} has"
+        )
     writable = isinstance(tensor, np.ndarray) and tensor.flags.writeable
     if not writable and not hasattr(tensor, "copy_"):
         allowed = "a tensor of torch, or a NumPy array that can be written"
-        raise refused(name, Words(type(tensor).__name__), allowed)
+        raise input_error(name, Phrase(type(tensor).__name__), allowed)
