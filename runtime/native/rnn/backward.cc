@@ -7,8 +7,8 @@
 namespace opwright::rnn {
 namespace {
 
-// Rows that one product for the gradient of the weights adds up: enough to pay for
-// reading and writing that gradient.
+// The number of rows that one product adds to the gradient of the weights: enough to outweigh
+// the cost of reading and writing that gradient.
 constexpr int64_t kChunkRows = 384;
 
 template <class T>
@@ -63,8 +63,8 @@ class BackwardPass {
         Operations(2, spec_.batch, plan_.chunk_steps, spec_.dirs(), spec_.gates(), spec_.units);
     ParallelFor(exec_, plan_.slices, operations * Operations(spec_.hidden()),
                 [&](int64_t i) { RunSlice(layer, i, chunk * plan_.chunk_steps); });
-    // The input's gradient by part of the batch, which keeps the two directions out of
-    // each other's way; the weights' by panel.
+    // Tasks for the input's gradient are parts of the batch, so that the two directions do not
+    // write to the same rows. Tasks for the weights' gradient are panels.
     const int64_t weights = spec_.dirs() * panels_.count();
     const int64_t projections = spec_.dirs() * projected_.count();
     ParallelFor(exec_, plan_.parts + weights + projections,
@@ -80,7 +80,7 @@ class BackwardPass {
                 });
   }
 
-  // Makes what belongs to a layer the present one's.
+  // Selects the weights and states of a layer.
   void Enter(int64_t layer) {
     const int64_t at = together_ ? layer : 0;
     for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
@@ -115,10 +115,10 @@ class BackwardPass {
     S* preactivation_grads;  // [panel][row of the chunk][panel width]
     const S* const* x;       // By row of the chunk: what the layer reads.
     const S** h;             // By row of the chunk: the hidden state before the step.
-    S* h_copies;             // Where these are computed copies.
+    S* h_copies;             // Used if the rows of `h` are converted copies.
     S* full;                 // [row of the chunk][unit], before the projection.
     S* dprojected;           // [panel of the projection][row of the chunk][panel width]
-    S* dh;                   // The present layer's.
+    S* dh;                   // Of the current layer.
     S* dc;
     S* dfull;            // [sequence][padded units], before the projection.
     const T** h_before;  // By row of the chunk.
@@ -130,7 +130,7 @@ class BackwardPass {
   void Allocate() {
     widest_ = spec_.layers > 1 ? std::max(spec_.input_size, spec_.width()) : spec_.input_size;
     const int64_t width = panels_.width();
-    // What the columns of a product are padded to.
+    // The padded number of columns of a product.
     const auto padded = [&](int64_t columns) { return (columns + width - 1) / width * width; };
     const int64_t inner = panels_.packed_rows();
     const int64_t live = together_ ? spec_.layers : 1;
@@ -182,7 +182,7 @@ class BackwardPass {
         exec_.Allocate<const S*>(spec_.dirs() * projected_.count() * plan_.max_chunk_rows);
     if (spec_.layers > 1 && !together_) {
       const int64_t size = spec_.time * spec_.batch * spec_.width();
-      // Two directions cannot write over what both still read.
+      // Separate buffers, because both directions still read the gradients of the outputs.
       for (S*& between : between_) between = exec_.Allocate<S>(size);
     }
   }
@@ -219,7 +219,7 @@ class BackwardPass {
     }
   }
 
-  // Gradients begin at those of the final states, or at zero.
+  // Starts from the gradients of the final states, or from zero.
   void Clear(int64_t layer) {
     const int64_t inner = panels_.packed_rows();
     const int64_t in = spec_.has_input_weights(layer) ? spec_.layer_input(layer) : 0;
@@ -244,7 +244,7 @@ class BackwardPass {
                      slice.dc + b * panels_.padded_units());
       }
     }
-    // Padding gets no gradient; two directions add theirs up.
+    // Padding gets no gradient. The gradients of two directions are added.
     if (layer == 0) {
       if (!call_.lengths && !spec_.bidirectional) return;
       std::memset(static_cast<void*>(call_.input_backprop), 0,
@@ -264,8 +264,8 @@ class BackwardPass {
         width);
   }
 
-  // A chunk's steps, last to first: the gradients of its preactivations, and of the states
-  // before it.
+  // Runs the steps of a chunk from last to first. Computes the gradients of its pre-activations
+  // and of the states before it.
   void RunSlice(int64_t layer, int64_t index, int64_t step) {
     Slice& slice = slice_[index];
     Chunk& chunk = slice.chunk;
@@ -369,13 +369,13 @@ class BackwardPass {
                                cuts_);
   }
 
-  // The gradients of a chunk's preactivations, from one row on.
+  // The gradients of a chunk's pre-activations, from one row on.
   S* PreactivationGrads(const Slice& slice, int64_t panel, int64_t row) const {
     return slice.preactivation_grads + panel * plan_.max_chunk_rows * panels_.width() +
            row * panels_.width_of(panel);
   }
 
-  // out += the gradients of preactivations times packed weights.
+  // out += the gradients of pre-activations times packed weights.
   void MultiplyPreactivationGrads(Slice& slice, int64_t begin, int64_t rows, int first_vector,
                                   const S* weights, int64_t columns, S* out, int64_t ld,
                                   const int32_t* state_rows, int64_t cuts) {
@@ -427,7 +427,7 @@ class BackwardPass {
     }
   }
 
-  // From the gradient of the projected state to that of the full one.
+  // Computes the gradient of the full state from that of the projected state.
   void Unproject(Slice& slice, int64_t pseudo, int64_t begin, int64_t rows,
                  const int32_t* state_rows) {
     const int64_t width = projected_.width();
@@ -460,7 +460,7 @@ class BackwardPass {
     }
   }
 
-  // Of one part of the batch, from both directions.
+  // The input's gradient of one part of the batch, from both directions.
   void InputGradient(int64_t layer, int64_t part) {
     const Dropout dropout(spec_, call_.nonce, layer);
     const int64_t in = spec_.layer_input(layer);
@@ -496,7 +496,7 @@ class BackwardPass {
     }
   }
 
-  // Without weights the input is part of every gate's sum.
+  // Without input weights, the input is added to every gate.
   void AddSkipped(const Slice& slice, S* dx) const {
     for (int64_t panel = 0; panel < panels_.count(); ++panel) {
       const int64_t lanes = panels_.lanes_of(panel);
@@ -513,7 +513,7 @@ class BackwardPass {
     }
   }
 
-  // Of one panel of one direction, from all parts of the batch.
+  // The gradient of one panel of weights, from all parts of the batch.
   void WeightGradient(int64_t layer, int64_t task) {
     const int64_t dir = task / panels_.count();
     const int64_t panel = task % panels_.count();
@@ -612,11 +612,12 @@ class BackwardPass {
   const Panels& projected_;
   const int64_t cuts_;  // Of the panels of a step's product.
   int64_t widest_, ldh_, ld_full_, ld_input_;
-  // Layers go through the steps together, chunk by chunk, so that what passes from one to
-  // the next is as short as a chunk. Two directions run against each other: theirs cannot.
+  // If true, all layers process one chunk before the next chunk, so that gradients between
+  // layers take the memory of one chunk. Bidirectional layers cannot: their directions run in
+  // opposite order.
   const bool together_;
-  Weights weights_[2];                // The present layer's, by direction.
-  std::vector<Weights> all_weights_;  // By layer and direction; one layer's if not together.
+  Weights weights_[2];                // Of the current layer, by direction.
+  std::vector<Weights> all_weights_;  // By layer and direction; of one layer if not together_.
   std::vector<States> states_;        // By layer and slice, likewise.
   std::vector<Slice> slice_;
   std::vector<S*> dx_;                  // By part: [row of the chunk][ld_input]

@@ -9,7 +9,7 @@ namespace opwright::rnn {
 namespace {
 
 constexpr int64_t kBlockBytes = kDigestBlock * 8;
-// Digests that make a block.
+// The number of digests in a block.
 constexpr int64_t kFan = kBlockBytes / static_cast<int64_t>(sizeof(Digest));
 
 std::vector<DigestKey> DrawKeys() {
@@ -32,7 +32,7 @@ const DigestKey* DigestKeys() {
 
 Digest DigestOf(CompressBlocks compress, int64_t bytes, const void* from) {
   const DigestKey* const keys = DigestKeys();
-  // The block of each level that is not full yet; at level 0 it is the caller's memory.
+  // The unfinished block of each level. Level 0 is the memory of the caller.
   Digest block[kDigestLevels][kFan];
   int64_t filled[kDigestLevels] = {};
   const auto raise = [&](int level) {

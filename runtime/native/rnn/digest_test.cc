@@ -17,13 +17,13 @@ std::vector<unsigned char> DrawBytes(Random& random, int64_t size) {
   return bytes;
 }
 
-// Of the instruction set in use.
+// The compression of the current instruction set.
 Digest DigestOfBytes(const std::vector<unsigned char>& bytes) {
   return DigestOf(SelectKernels<float>().compress, static_cast<int64_t>(bytes.size()),
                   bytes.data());
 }
 
-// Sizes that fill levels of the tree or not.
+// Sizes that fill a level of the tree, and sizes around them.
 constexpr int64_t kSizes[] = {0, 1, 7, 8, 1023, 1024, 1025, 65535, 65536, 65537, 66560, 300001};
 
 TEST(Digest, ChangesAnywhereAreNoticed) {
@@ -46,7 +46,7 @@ TEST(Digest, ChangesAnywhereAreNoticed) {
   }
 }
 
-// Each byte of one that fills no block, and of one that does.
+// Changes each byte of contents that fill a block, and of contents that do not.
 TEST(Digest, EveryByteCounts) {
   Random random{testing::Seed()};
   for (const int64_t size : {int64_t{13}, int64_t{1024}, int64_t{2055}}) {
@@ -86,7 +86,7 @@ TEST(Digest, InstructionSetsAgree) {
   }
 }
 
-// By the definition, from numbers that are wide enough, aligned or not.
+// Against the definition, in integers of 128 bits, aligned or not.
 TEST(Digest, CompressionIsASumOfProducts) {
   Random random{testing::Seed()};
   const std::vector<unsigned char> bytes = DrawBytes(random, 3 * kDigestBlock * 8 + 3);
@@ -112,7 +112,7 @@ TEST(Digest, CompressionIsASumOfProducts) {
   }
 }
 
-// By the definition, level by level, of blocks that zeros fill up.
+// Against the definition, level by level, with blocks padded with zeros.
 TEST(Digest, EachLevelHasItsOwnKey) {
   Random random{testing::Seed()};
   constexpr size_t kBytes = kDigestBlock * 8;

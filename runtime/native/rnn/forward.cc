@@ -8,12 +8,12 @@
 namespace opwright::rnn {
 namespace {
 
-// Rows that one pass over the input's weights serves: enough to hide fetching the
-// weights, few enough that their pre-activations stay in the cache.
+// The number of rows that one pass over the input's weights processes: enough to hide the time
+// to load the weights, and few enough that the pre-activations stay in the cache.
 constexpr int64_t kChunkRows = 64;
 
-// Up to so many rows in the whole call, weights are read where they are: to pack them would
-// cost as much as using them.
+// A call with at most this many rows reads the weights without packing: packing would cost as
+// much as the products.
 constexpr int64_t kDirectRows = 2;
 
 template <class T>
@@ -88,7 +88,7 @@ class ForwardPass {
       slice.c = exec_.Allocate<S>(plan_.max_sequences * panels_.padded_units());
       slice.h_rows = exec_.Allocate<const S*>(plan_.max_sequences);
     }
-    // Two directions cannot write over what both still read.
+    // A separate buffer, because both directions still read the input of the layer.
     if (!spec_.training && spec_.bidirectional && spec_.layers > 1) {
       between_ = exec_.Allocate<T>(spec_.time * spec_.batch * spec_.width());
     }
@@ -107,7 +107,7 @@ class ForwardPass {
     return Sequence<T>::View(call_.output, spec_, spec_.time_major, width);
   }
 
-  // Makes weights_ those of a layer, of which all before have been prepared.
+  // Sets weights_ to those of a layer. Requires that all layers before it are prepared.
   void Prepare(int64_t layer) {
     if (!cached_) {
       packing_.Pack(layer, call_.params, block_, exec_);
@@ -128,7 +128,8 @@ class ForwardPass {
     const int64_t offset = slice.dir * hidden;
     const bool lstm = spec_.cell == Cell::kLstm;
 
-    // Padding stays zero, or whatever a panel without weights makes of zero.
+    // Padding starts at zero. It stays zero, or has the value that a cell without weights
+    // computes.
     std::fill_n(slice.h, count * ldh_, S(0));
     std::fill_n(slice.h_next, count * ldh_, S(0));
     std::fill_n(slice.c, count * panels_.padded_units(), S(0));
@@ -168,7 +169,7 @@ class ForwardPass {
     }
   }
 
-  // preactivations += weights times rows for one panel, from the weights as they are.
+  // preactivations += weights times rows for one panel, from weights that are not packed.
   void AddDirectly(const T* weights, int64_t columns, int first_vector, int64_t panel,
                    int64_t count, const S* const* rows, S* preactivations) {
     const int64_t lanes = panels_.lanes_of(panel);
@@ -185,7 +186,7 @@ class ForwardPass {
     }
   }
 
-  // The part of a chunk's pre-activations that does not wait for the step before.
+  // The part of a chunk's pre-activations that does not depend on the previous step.
   void InputPreactivations(int64_t layer, Slice& slice, const S* const* rows) {
     const int64_t width = panels_.width();
     const Weights<S>& weights = weights_[slice.dir];
@@ -285,14 +286,14 @@ class ForwardPass {
     T* cells = nullptr;
   };
 
-  // Sequences that have ended, or in reverse not begun, put out zeros and keep their state.
+  // A sequence that has ended, or in reverse not begun, outputs zeros and keeps its state.
   void Pad(Slice& slice, int64_t t, const Sequence<T>& to, int64_t offset,
            const SavedActivations& saved) {
     for (int64_t b = slice.first; b < slice.end; ++b) {
       if (t < call_.lengths[b]) continue;
       std::memset(static_cast<void*>(to.at(t, b) + offset), 0, spec_.hidden() * sizeof(T));
       const int64_t state_row = b - slice.first;
-      // Never read; the same call keeps the same.
+      // Not read, but equal calls must save equal bytes.
       if (saved.gates) {
         std::memset(static_cast<void*>(saved.gates + state_row * 4 * spec_.units), 0,
                     4 * spec_.units * sizeof(T));
@@ -344,12 +345,12 @@ class ForwardPass {
   const Plan plan_;
   const Panels& panels_;
   const Panels& projected_;
-  const int64_t cuts_;  // Of a step's panels.
-  const bool direct_;   // Weights stay as they are.
+  const int64_t cuts_;  // The number of ranges of a step's panels.
+  const bool direct_;   // Weights are not packed.
   const Packing<T> packing_;
   int64_t ldh_;
   std::shared_ptr<S> cached_;
-  S* block_ = nullptr;  // The present layer's.
+  S* block_ = nullptr;  // Of the current layer.
   Weights<S> weights_[2];
   std::vector<Slice> slice_;
   T* between_ = nullptr;

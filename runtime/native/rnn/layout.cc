@@ -11,7 +11,7 @@ uint64_t Mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 33);
 }
 
-// Of this layout of the reserve.
+// Identifies this layout of the reserve.
 constexpr uint64_t kMagic = 0x324e4e5250574f21u;
 
 // One byte of a word, as an element of the header.

@@ -1,4 +1,4 @@
-// How the parameters of an RNN and its reserve lie in memory.
+// The memory layouts of an RNN's parameters and of its reserve.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,15 @@ struct LayerParams {
   int64_t recurrent_bias;     // [gates, units]
 };
 
-// Overflows for a stack that is refused for it.
+// The result has overflowed for a stack that Validate refuses.
 Checked CheckedParamsSize(const StackSpec& stack);
-// All of these need a stack that passed Validate.
+// All of these require a stack that passed Validate.
 int64_t ParamsSize(const StackSpec& stack);
 // By pseudo-layer: layer * dirs + direction.
 std::vector<LayerParams> ParamsLayout(const StackSpec& stack);
 
-// The packed vector's canonical tensors: the matrices and vectors that it consists of, one for
-// each gate, as the CudnnRNN ops have them and in their order, which is that of cuDNN's linear
-// layers.
+// A canonical tensor of the packed vector: the matrix or the bias of one gate. The CudnnRNN ops
+// list them in the order of cuDNN's linear layers.
 struct CanonicalParam {
   int64_t at;  // Where it begins in the packed vector.
   int64_t rows;
@@ -42,12 +41,12 @@ inline int64_t WeightsPerLayer(const StackSpec& stack) {
   return 2 * stack.gates() + (stack.projection > 0 ? 1 : 0);
 }
 
-// With skip_input, the first layer's input weights are there, without columns.
+// With skip_input the list has the input weights of the first layer, without columns.
 std::vector<CanonicalParam> CanonicalWeights(const StackSpec& stack);
 std::vector<CanonicalParam> CanonicalBiases(const StackSpec& stack);
 
-// One layer and direction as Keras has it: matrices lie by what they are multiplied with, so
-// that a row holds all gates of all units. Its GRU's gates are z, r, h, this library's r, z, n.
+// The weights of one layer and direction in Keras's layout: a row of a matrix holds all gates
+// of all units. Keras orders the gates of a GRU z, r, h; this library orders them r, z, n.
 template <class T>
 struct KerasWeights {
   const T* kernel;            // [layer_input, gates, units]
@@ -56,29 +55,29 @@ struct KerasWeights {
   int64_t biases;             // 0: none. 1: the sum of both. 2: the input's, the recurrent one.
 };
 
-// Where Keras has a gate.
+// The position of a gate in Keras's order.
 inline int64_t KerasGate(Cell cell, int64_t gate) {
   return cell == Cell::kGru && gate < 2 ? 1 - gate : gate;
 }
 
-// What training keeps for the backward pass: a header, then arrays, all of the element type and
-// all of it written. Kernels of every device keep the same, so that one may go on where another
-// began.
+// The reserve is what training saves for the backward pass: a header and arrays, all of the
+// element type. Every element is written. All devices use the same layout, so that one device
+// can run the backward pass of another.
 //   gates  [pseudo-layer][time, batch, saved_gates, units]  after their activation
 //   cells  [pseudo-layer][time, batch, units]              LSTM only
 //   hidden [layer but the last][time, batch, width]        outputs between layers
-// Gates: LSTM i, f, g, o; GRU n, r, z and R_n h + b_Rn; plain cells keep none. Steps past a
+// Gates: LSTM i, f, g, o; GRU n, r, z and R_n h + b_Rn; plain cells save none. Steps past a
 // sequence's length are zeros.
 struct ReserveLayout {
-  // The fingerprint of the configuration and the call's nonce, for dropout, in bytes from the
-  // lowest on: every type holds whole numbers below 256, and takes none for NaN or infinity.
+  // The header: the fingerprint of the configuration and the call's nonce, for dropout. Each is
+  // one element per byte, the lowest first, because every type holds the integers below 256.
   static constexpr int64_t kWordElements = 8;
   static constexpr int64_t kHeaderElements = 2 * kWordElements;
 
   int64_t gates = 0;  // Offset of the first array, in elements.
   int64_t cells = 0;
   int64_t hidden = 0;
-  int64_t size = 0;  // Of everything, in elements.
+  int64_t size = 0;  // In elements, of the header and all arrays.
   int64_t saved_gates = 0;
 
   explicit ReserveLayout(const CallSpec& spec);
@@ -88,7 +87,7 @@ uint64_t Fingerprint(const CallSpec& spec, int64_t element_bytes);
 // T: float, double, Half, BFloat16.
 template <class T>
 void WriteHeader(const CallSpec& spec, uint64_t nonce, T* reserve);
-// The call's nonce, or nothing if the reserve is another configuration's.
+// The nonce of the call, or nothing if the reserve is that of another configuration.
 template <class T>
 std::optional<uint64_t> ReadHeader(const CallSpec& spec, const T* reserve);
 

@@ -27,8 +27,8 @@ StackSpec DrawStack(Random& random) {
   return stack;
 }
 
-// All weights of all layers and directions, then all biases, without gaps; a weight's
-// canonical matrices are its gates', one after the other.
+// All weights of all layers and directions come first, then all biases, without gaps. The
+// canonical matrices of a weight are those of its gates, in order.
 TEST(Layout, CanonicalParamsCoverTheVectorInOrder) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(200); ++round) {
@@ -67,7 +67,7 @@ TEST(Layout, ParamsOfAnLstmWithProjection) {
   EXPECT_EQ(layout[0].recurrent_weights, 60);
   EXPECT_EQ(layout[0].projection, 84);
   EXPECT_EQ(layout[1].input_weights, 90);
-  // The second layer reads what both directions put out: [12, 4].
+  // The second layer reads the outputs of both directions: [12, 4].
   EXPECT_EQ(layout[2].input_weights, 180);
   EXPECT_EQ(layout[2].recurrent_weights, 228);
   EXPECT_EQ(layout[3].input_weights, 258);

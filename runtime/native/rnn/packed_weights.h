@@ -1,5 +1,5 @@
-// The weights of a stack as the forward pass reads them: in panels, all directions of a layer
-// in one block. Where nothing trains, a call finds those of the call before.
+// Packed weights of a stack, as the forward pass reads them: in panels, all directions of a
+// layer in one block. In inference a call finds the packed weights of earlier calls.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace opwright::rnn {
 
-// Where the weights of one layer and direction are.
+// The packed weights of one layer and direction.
 template <class S>
 struct Weights {
   S* input;       // [panel][layer_input][vectors * lanes]
@@ -33,7 +33,7 @@ class Packing {
  public:
   using S = Compute<T>;
 
-  // With `only_biases` the products read the weights where they are.
+  // With `only_biases` the products read the weights without packing.
   Packing(const StackSpec& stack, const Kernels<T>& kernels, bool only_biases)
       : stack_(stack),
         layout_(ParamsLayout(stack)),
@@ -49,7 +49,7 @@ class Packing {
     return Size(0) + (stack_.layers - 1) * Size(std::min<int64_t>(1, stack_.layers - 1));
   }
 
-  // What lies where in a layer's block.
+  // The parts of a layer's block.
   Weights<S> At(S* block, int64_t layer, int64_t dir) const {
     S* const input = block + dir * DirSize(layer);
     S* const recurrent = input + InputSize(layer);
@@ -82,7 +82,7 @@ class Packing {
     }
   }
 
-  // Of the only layer, in one direction.
+  // Packs a stack of one layer and one direction.
   void Pack(const KerasWeights<T>& weights, S* block, ExecutionContext& exec) const {
     const Weights<S> to = At(block, 0, 0);
     ParallelFor(exec, panels_.count(), Operations(0), [&](int64_t panel) {
@@ -129,8 +129,8 @@ class Packing {
   const bool packs_;
 };
 
-// All layers' blocks, one after the other: those of an earlier call with such parameters, or
-// made for this one by pack(packing, blocks). `params` is where the parameters lie.
+// The contiguous blocks of all layers: from the cache, or made by pack(packing, blocks) and
+// then inserted. `params` is the address of the parameters.
 template <class T, class Pack>
 std::shared_ptr<Compute<T>> FindOrPack(WeightCache& cache, const StackSpec& stack,
                                        const Digest& digest, const T* params,
@@ -142,8 +142,8 @@ std::shared_ptr<Compute<T>> FindOrPack(WeightCache& cache, const StackSpec& stac
 
   const Packing<T> packing(stack, kernels, false);
   const int64_t bytes = packing.TotalSize() * static_cast<int64_t>(sizeof(S));
-  // Aligned by hand: blocks of one size take each other's places, which the library's aligned
-  // ones do not always.
+  // Aligned by hand, because the allocator does not always reuse the memory of a freed aligned
+  // block for one of equal size.
   constexpr size_t kAlignment = 64;
   void* const memory = ::operator new(static_cast<size_t>(bytes) + kAlignment);
   const size_t before = kAlignment - reinterpret_cast<uintptr_t>(memory) % kAlignment;
@@ -176,7 +176,7 @@ std::shared_ptr<Compute<T>> PackedWeights(WeightCache& cache, const StackSpec& s
   const int64_t rows = stack.gates() * stack.units;
   const T* const arrays[] = {weights.kernel, weights.recurrent_kernel, weights.bias};
   const int64_t sizes[] = {stack.input_size * rows, stack.units * rows, weights.biases * rows};
-  // Of each array, and how many biases there are.
+  // The digest of each array, and the number of biases.
   Digest digests[4] = {{}, {}, {}, {{static_cast<uint64_t>(weights.biases), 0}}};
   ParallelFor(exec, 3, static_cast<double>(sizes[0] + sizes[1]), [&](int64_t i) {
     digests[i] = DigestOf(compress, sizes[i] * static_cast<int64_t>(sizeof(T)), arrays[i]);

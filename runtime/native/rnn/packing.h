@@ -1,5 +1,5 @@
-// How a layer's weights are laid out for the kernels: in panels of columns, one after the
-// other, so that a product reads them straight through.
+// The layout of a layer's weights for the kernels: contiguous panels of columns, so that a
+// product reads them sequentially.
 #pragma once
 
 #include <algorithm>
@@ -31,19 +31,20 @@ struct Panels {
     if (units == 0) return 0;
     return (count() - 1) * panel_units() + (plain() ? 4 : 1) * last_lanes;
   }
-  // Panels of full width.
+  // The number of panels of full width.
   int64_t full() const { return last_lanes < lanes ? count() - 1 : count(); }
 
-  // Vectors of a panel that the input's weights fill, from the first on; the hidden
-  // state's fill as many, up to the last. A GRU's candidate keeps the two apart.
+  // The input's weights fill this many vectors of a panel, from the first on. The weights of
+  // the hidden state fill as many, up to the last. They differ for a GRU, whose candidate needs
+  // the two sums separately.
   int vectors() const { return cell == Cell::kGru ? 3 : 4; }
   int recurrent_vector() const { return cell == Cell::kGru ? 1 : 0; }
-  // What the weights of one panel are packed to, and those of all panels.
+  // The packed width of one panel, and the total packed width.
   int64_t packed_width(int64_t panel) const { return vectors() * lanes_of(panel); }
   int64_t packed_rows() const {
     return units == 0 ? 0 : vectors() * ((count() - 1) * lanes + last_lanes);
   }
-  // Vectors that hold some unit, of a panel without gates.
+  // The number of vectors that hold a unit, in a panel without gates.
   int vectors_of(int64_t panel) const {
     return static_cast<int>((units_of(panel) + lanes - 1) / lanes);
   }
@@ -59,7 +60,7 @@ struct Panels {
   }
 };
 
-// Panels for a cell's kernels, of which the narrower ones serve the last panel.
+// Panels for the kernels of a cell. Narrower kernels process the last panel.
 template <class T>
 Panels CellPanels(const Kernels<T>& kernels, const StackSpec& stack) {
   Panels panels{stack.cell, kernels.lanes, stack.units, kernels.lanes};
@@ -84,7 +85,7 @@ inline Panels PlainPanels(int64_t lanes, int64_t columns) {
   return {Cell::kTanh, lanes, columns, lanes};
 }
 
-// One panel of the weights' rows, out[k][vector][lane] = weights[row][k].
+// Packs one panel of the weights' rows: out[k][vector][lane] = weights[row][k].
 template <class T>
 void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* weights,
               int64_t columns, Compute<T>* out) {
@@ -102,7 +103,7 @@ void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* we
           continue;
         }
         const T* const from = weights + row * columns + block;
-        // So many rows at once are more than a processor foresees.
+        // The hardware prefetcher does not follow so many rows at once.
         __builtin_prefetch(from + std::min(columns - block - 1, kBlock));
         for (int64_t k = 0; k < count; ++k) to[k * width] = Load(from[k]);
       }
@@ -110,7 +111,7 @@ void PackRows(const Panels& panels, int first_vector, int64_t panel, const T* we
   }
 }
 
-// The same of a matrix as Keras has it: out[k][vector][lane] = weights[k][row].
+// The same for a matrix in Keras's layout: out[k][vector][lane] = weights[k][row].
 template <class T>
 void PackKerasRows(const Panels& panels, int first_vector, int64_t panel, const T* weights,
                    int64_t columns, Compute<T>* out) {
@@ -134,7 +135,7 @@ void PackKerasRows(const Panels& panels, int first_vector, int64_t panel, const 
   }
 }
 
-// The inverse, from all panels.
+// The inverse of PackRows.
 template <class T>
 void UnpackRows(const Panels& panels, int first_vector, int64_t panel, const Compute<T>* packed,
                 int64_t columns, T* weights) {
@@ -156,7 +157,7 @@ void UnpackRows(const Panels& panels, int first_vector, int64_t panel, const Com
   }
 }
 
-// One panel of the weights' columns, out[panel, vector, lane of row][column].
+// Packs one panel of the weights' columns: out[panel, vector, lane of row][column].
 template <class T>
 void PackColumns(const Panels& panels, int first_vector, int64_t column_panel, const T* weights,
                  int64_t columns, Compute<T>* out) {
@@ -176,7 +177,8 @@ void PackColumns(const Panels& panels, int first_vector, int64_t column_panel, c
   }
 }
 
-// What every pre-activation begins with: both biases, apart where a GRU keeps them apart.
+// Packs the initial value of each pre-activation: the sum of both biases, or each of them where
+// a GRU needs them separately.
 template <class T>
 void PackBiases(const Panels& panels, const T* input, const T* recurrent, Compute<T>* out) {
   for (int64_t panel = 0; panel < panels.count(); ++panel) {

@@ -30,8 +30,8 @@ void ForEachPanels(const Visit& visit) {
   });
 }
 
-// Each row of [gates, units] has one lane among those that the input's weights fill, and one
-// among the hidden state's; all other lanes are padding.
+// Each row of [gates, units] has one lane for the input's weights, and one for those of the
+// hidden state. All other lanes are padding.
 TEST(Packing, EachRowHasOneLane) {
   ForEachPanels<float>([](const Panels& panels, int64_t gates) {
     for (const int first_vector : {0, panels.recurrent_vector()}) {
@@ -52,8 +52,8 @@ TEST(Packing, EachRowHasOneLane) {
   });
 }
 
-// In the order of cuDNN's gates: LSTM i, f, g, o; GRU r, z, n, of which the candidate comes
-// first in a panel, by its input, and last, by its hidden state.
+// The order of gates in a panel, for cuDNN's gates: LSTM i, f, g, o; GRU r, z, n. The candidate
+// of a GRU comes first for its input, and last for its hidden state.
 TEST(Packing, GatesHaveTheirVectors) {
   ForEachPanels<float>([](const Panels& panels, int64_t gates) {
     constexpr int64_t kLstm[] = {0, 1, 2, 3}, kGru[] = {2, 0, 1, 2};
@@ -83,7 +83,7 @@ TEST(Packing, PanelsHoldAllUnits) {
   });
 }
 
-// The last panel is as narrow as there are lanes for what is left.
+// The last panel has the narrowest kernels that fit the remaining units.
 TEST(Packing, TheLastPanelIsNarrow) {
   ForEachIsa([](const char*) {
     const Kernels<float>& kernels = SelectKernels<float>();
@@ -101,7 +101,7 @@ TEST(Packing, TheLastPanelIsNarrow) {
 template <class T>
 std::vector<T> Numbered(int64_t size) {
   std::vector<T> values(static_cast<size_t>(size));
-  // Whole numbers that every type holds, and hardly two neighbours alike.
+  // Integers that every type holds. Neighbours rarely have equal values.
   for (int64_t i = 0; i < size; ++i) {
     Store(static_cast<Compute<T>>(1 + i * 37 % 127), &values[static_cast<size_t>(i)]);
   }
@@ -174,8 +174,8 @@ void CheckColumns() {
 TEST(Packing, ColumnsOfFloat) { CheckColumns<float>(); }
 TEST(Packing, ColumnsOfBFloat16) { CheckColumns<BFloat16>(); }
 
-// Both biases of a gate are added before the step, but those of a GRU's candidate; their
-// gradients come back to each.
+// Both biases of a gate are added before the step, except for a GRU's candidate. Each bias gets
+// its gradient.
 TEST(Packing, BiasesAreAddedAndTakenApart) {
   ForEachPanels<float>([](const Panels& panels, int64_t gates) {
     const int64_t rows = gates * panels.units;

@@ -1,5 +1,5 @@
-// What the forward and the backward pass share: how work is cut up, which rows a step has, and
-// what a layer reads.
+// What the forward and the backward pass share: the partition of the work, the rows of a step,
+// and the input of a layer.
 #pragma once
 
 #include <algorithm>
@@ -30,17 +30,17 @@ struct Sequence {
   T* at(int64_t t, int64_t b) const { return data + t * time_stride + b * batch_stride; }
 };
 
-// Which elements dropout keeps: a function of the call, the layer and the element, so that
-// the backward pass finds the same ones.
+// The dropout mask. It is a function of the call, the layer and the element, so that the
+// backward pass computes the same mask.
 class Dropout {
  public:
   Dropout(const CallSpec& spec, uint64_t nonce, int64_t layer)
       : key_(Mix(Mix(spec.seed) + nonce * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(layer))),
-        // A probability of 1 drops everything; below it, one in 2^32 is the grain.
+        // A probability of 1 drops all elements. Smaller ones are multiples of 2^-32.
         threshold_(static_cast<uint64_t>(static_cast<double>(spec.dropout) * 4294967296.0)),
         scale_(spec.dropout < 1 ? 1.0 / (1.0 - spec.dropout) : 0.0) {}
 
-  // What to multiply element i of the layer's input by.
+  // The factor for element i of the layer's input.
   double Factor(uint64_t i) const {
     return (Mix(key_ + i * 0x9e3779b97f4a7c15u) >> 32) < threshold_ ? 0.0 : scale_;
   }
@@ -58,13 +58,13 @@ class Dropout {
   double scale_;
 };
 
-// How much there is to do: the product of counts, about.
+// The approximate number of operations: the product of the counts.
 template <class... N>
 double Operations(int64_t factor, N... counts) {
   return (static_cast<double>(factor) * ... * static_cast<double>(counts));
 }
 
-// Runs tasks at once if they are worth it: waking a thread costs microseconds.
+// Runs tasks in parallel if they are large enough, because waking a thread costs microseconds.
 template <class Task>
 void ParallelFor(ExecutionContext& exec, int64_t count, double operations, const Task& task) {
   if (count == 1 || exec.Threads() == 1 || operations < 1e6) {
@@ -74,7 +74,7 @@ void ParallelFor(ExecutionContext& exec, int64_t count, double operations, const
   }
 }
 
-// Runs task(i) for every i below count, in `cuts` runs of them.
+// Runs task(i) for every i below count, in `cuts` contiguous ranges.
 template <class Task>
 void ParallelForRanges(ExecutionContext& exec, int64_t cuts, int64_t count, double operations,
                        const Task& task) {
@@ -83,8 +83,8 @@ void ParallelForRanges(ExecutionContext& exec, int64_t cuts, int64_t count, doub
   });
 }
 
-// One direction of one part of the batch: sequences are independent, so it runs through all
-// steps without waiting for another.
+// One direction of one part of the batch. Sequences are independent, so a slice runs all steps
+// without waiting for another slice.
 struct SliceRange {
   int64_t dir;
   int64_t first, end;  // Its sequences.
@@ -92,18 +92,18 @@ struct SliceRange {
   int64_t sequences() const { return end - first; }
 };
 
-// How one pass over a call is cut up: the units into panels, the batch into parts for the
+// The partition of one pass over a call: the units into panels, the batch into parts for the
 // threads, the steps into chunks.
 struct Plan {
   Panels panels;          // Of the cell's units.
-  Panels projected;       // Of what it projects to, if it does.
+  Panels projected;       // Of the projection, if there is one.
   int64_t parts;          // Of the batch.
   int64_t slices;         // Parts times directions.
   int64_t max_sequences;  // Of a slice.
   int64_t chunk_steps;
   int64_t max_chunk_rows;
 
-  // Chunks have up to `chunk_rows` rows, or a step's if that has more.
+  // Chunks have up to `chunk_rows` rows, or one step if that has more rows.
   template <class T>
   Plan(const CallSpec& spec, const Kernels<T>& kernels, const ExecutionContext& exec,
        int64_t chunk_rows)
@@ -122,8 +122,8 @@ struct Plan {
     return {i % dirs_, batch_ * part / parts, batch_ * (part + 1) / parts};
   }
 
-  // How many threads share the panels of one step's product, where batch and directions leave
-  // some idle.
+  // The number of threads that share the panels of one step's product. It is above 1 if the
+  // batch and the directions leave threads idle.
   int64_t PanelCuts(const ExecutionContext& exec, int64_t panel_count) const {
     return std::max<int64_t>(1, std::min<int64_t>(exec.Threads() / slices, panel_count));
   }
@@ -140,7 +140,7 @@ struct Plan {
   int64_t dirs_, batch_;
 };
 
-// Some steps of some sequences in the order of processing, without those past a length.
+// Some steps of some sequences, in the order of processing. It leaves out steps past a length.
 struct Chunk {
   struct Row {
     int32_t t;
@@ -178,8 +178,8 @@ struct Chunk {
   }
 };
 
-// What a layer reads: rows of the storage type as they are, or a computed copy where
-// dropout or the type asks for one.
+// The input of a layer: rows of the storage type, or a converted copy where dropout or the type
+// requires one.
 template <class T>
 class LayerInputs {
  public:

@@ -12,7 +12,7 @@
 namespace opwright::rnn {
 namespace {
 
-// Says that it has so many threads, and runs everything on the caller's.
+// A context that reports so many threads and runs all tasks in the caller's thread.
 class CountedThreads : public ExecutionContext {
  public:
   explicit CountedThreads(int threads) : threads_(threads) {}
@@ -49,7 +49,8 @@ Plan PlanOf(const CallSpec& spec, const ExecutionContext& exec, int64_t chunk_ro
   return Plan(spec, SelectKernels<float>(), exec, chunk_rows);
 }
 
-// Each sequence in each direction belongs to one slice, and parts are as even as can be.
+// Each sequence in each direction belongs to one slice, and the sizes of parts differ by one at
+// most.
 TEST(Plan, SlicesCoverTheBatchOnce) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(500); ++round) {
@@ -114,8 +115,8 @@ TEST(Plan, ChunksHaveTheRowsAskedFor) {
   EXPECT_EQ(PlanOf(spec, exec, 64).chunk_steps, 3);
 }
 
-// The rows of each step are the sequences that have it, and a direction that runs backwards
-// meets the last step first.
+// The rows of a step are the sequences that have it. A reverse direction starts with the last
+// step.
 TEST(Plan, ChunksHoldTheStepsWithinLengths) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(200); ++round) {
@@ -196,7 +197,7 @@ TEST(Plan, DropoutIsAFunctionOfTheElement) {
   for (const int64_t count : differ) EXPECT(count > 800 && count < 1200);
 }
 
-// As many as asked for are dropped, and what is left is scaled up by what is lost.
+// The share of dropped elements is the configured one, and the others are scaled up.
 TEST(Plan, DropoutKeepsTheMean) {
   for (const float share : {0.1f, 0.5f, 0.9f}) {
     const Dropout dropout(DroppingSpec(share), 0, 1);
@@ -226,7 +227,7 @@ TEST(Plan, SequencesLieInEitherLayout) {
   EXPECT(Sequence<float>::View(first, spec, false, 2).at(1, 4) == first + (4 * 3 + 1) * 2);
 }
 
-// Rows are read as they are where that is possible, and computed where it is not.
+// Rows are read in place where possible, and converted otherwise.
 template <class T>
 void CheckInputs(bool drops) {
   using S = Compute<T>;

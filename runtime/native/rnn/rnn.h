@@ -1,8 +1,8 @@
-// A stack of recurrent layers over whole sequences, forwards and backwards.
+// A stack of recurrent layers over complete sequences: the forward and the backward pass.
 //
-// Both functions need a CallSpec that passed Validate, arrays of the sizes it implies, and
+// Both functions require a CallSpec that passed Validate, arrays of the sizes it implies, and
 // lengths between 0 and time (null: all are `time`). The states are [layer, direction, batch,
-// size] whatever time_major says. They throw std::bad_alloc and nothing else.
+// size] for both values of time_major. They throw std::bad_alloc and nothing else.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct ForwardCall {
   T* reserve;   // Training only: ReserveLayout::size elements.
   uint64_t nonce;
   WeightCache* cache;  // Used in inference; null for none.
-  // In place of params, of one layer and direction, in inference, with a cache.
+  // Used in place of `params` for one layer and direction, in inference, with a cache.
   const KerasWeights<T>* keras;
 };
 

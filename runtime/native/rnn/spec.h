@@ -1,4 +1,4 @@
-// What an RNN is, and which sizes it may have.
+// The configuration of an RNN, and its valid sizes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace opwright::rnn {
 
-// The layers, whatever they run over.
+// The layers, without the sequences.
 struct StackSpec {
   Cell cell = Cell::kLstm;
   bool skip_input = false;
@@ -22,7 +22,7 @@ struct StackSpec {
   int64_t gates() const { return cell == Cell::kLstm ? 4 : cell == Cell::kGru ? 3 : 1; }
   // Size of a hidden state, which differs from a cell state's under projection.
   int64_t hidden() const { return projection > 0 ? projection : units; }
-  // Size of what a layer puts out at each step, and so of what the next one reads.
+  // Size of a layer's output at each step, which is the input size of the next layer.
   int64_t width() const { return dirs() * hidden(); }
   int64_t layer_input(int64_t layer) const { return layer == 0 ? input_size : width(); }
   bool has_input_weights(int64_t layer) const { return layer > 0 || !skip_input; }
@@ -34,7 +34,7 @@ inline bool SameStack(const StackSpec& a, const StackSpec& b) {
          a.input_size == b.input_size && a.projection == b.projection;
 }
 
-// One call.
+// One call: the layers and the sequences.
 struct CallSpec : StackSpec {
   int64_t time = 0;
   int64_t batch = 0;

@@ -60,7 +60,7 @@ TEST(Spec, WhatIsWrongIsNamed) {
           [](CallSpec& spec) { spec.time = spec.batch = spec.layers = 1 << 22; });
 }
 
-// Any sizes at all: they are refused, or what is computed from them does not overflow.
+// Arbitrary sizes are refused, or the sizes computed from them do not overflow.
 TEST(Spec, SizesAreChecked) {
   constexpr int64_t kSizes[] = {INT64_MIN,
                                 -1,

@@ -1,6 +1,6 @@
-// Whole stacks, forwards and backwards: every cell, type and instruction set, on a pool of
-// threads that several callers use at once. Arrays are exactly as long as they must be, so that
-// a sanitizer sees a step outside.
+// Complete stacks, forward and backward: every cell, type and instruction set, on a pool of
+// threads that several callers use at once. Arrays have no slack, so that a sanitizer sees an
+// access outside.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/text.h"
 #include "rnn/layout.h"
 #include "rnn/rnn.h"
 #include "rnn/testing/kernel_sets.h"
@@ -16,7 +17,7 @@
 namespace opwright::rnn {
 namespace {
 
-// What a call reads; gradients of its outputs with it.
+// The inputs of a call, and the gradients of its outputs.
 template <class T>
 struct Given {
   std::vector<T> x, h, c, params, dy, dhn, dcn;
@@ -108,7 +109,7 @@ Gradients<T> RunBackward(const CallSpec& spec, const Given<T>& given, const Outp
   return gradients;
 }
 
-// All outputs and gradients, in a row.
+// All outputs and gradients in one vector.
 template <class T>
 std::vector<double> RunAll(const CallSpec& spec, uint64_t seed, Pool& pool,
                            WeightCache* cache = nullptr) {
@@ -136,13 +137,12 @@ void ExpectClose(const std::string& who, const std::vector<double>& found,
   for (const double value : wanted) scale = std::max(scale, std::abs(value));
   EXPECT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < found.size(); ++i) {
-    // Not a number is never close.
+    // A NaN fails this comparison.
     if (std::abs(wanted[i] - found[i]) <= tolerance * scale) continue;
     testing::Fail(__FILE__, __LINE__,
-                  who + ": element " + std::to_string(i) + " of " +
-                      std::to_string(found.size()) + " is " + testing::Print(found[i]) +
-                      ", not " + testing::Print(wanted[i]) + "; the largest is " +
-                      testing::Print(scale));
+                  StrCat(who, ": element ", i, " of ", found.size(), " is ",
+                         testing::Print(found[i]), ", not ", testing::Print(wanted[i]),
+                         "; the largest is ", testing::Print(scale)));
   }
 }
 
@@ -167,8 +167,8 @@ CallSpec DrawCall(Random& random, int64_t round) {
   return spec;
 }
 
-// How many calls to draw where they may be large. ThreadSanitizer stops at every access of a
-// product, some thirty times as long: it sees a tenth of them, as large.
+// The number of random calls of any size. ThreadSanitizer checks every access of a product and
+// takes some thirty times as long, so it gets a tenth of them, of equal size.
 int64_t LargeRounds(int64_t few) {
 #ifdef __SANITIZE_THREAD__
   return (testing::Rounds(few) + 9) / 10;
@@ -185,7 +185,7 @@ void CheckAgreement(double tolerance) {
   for (int64_t round = 0; round < LargeRounds(100); ++round) {
     const CallSpec spec = DrawCall(random, round);
     const uint64_t seed = testing::Seed();
-    // A ReLU beside zero may go either way in few bits; nothing to compare there.
+    // Near zero a ReLU may go either way in few bits, so the results cannot be compared.
     const bool smooth = spec.cell != Cell::kRelu || sizeof(T) > 2;
     std::vector<double> first;
     ForEachIsa([&](const char* isa) {
@@ -211,7 +211,7 @@ TEST(Stack, InstructionSetsAgreeInDouble) { CheckAgreement<double>(1e-9); }
 TEST(Stack, InstructionSetsAgreeInHalf) { CheckAgreement<Half>(0.1); }
 TEST(Stack, InstructionSetsAgreeInBFloat16) { CheckAgreement<BFloat16>(0.3); }
 
-// A layer's parameters as Keras has them.
+// The parameters of a layer in Keras's layout.
 struct OfKeras {
   std::vector<float> kernel, recurrent, bias;
   int64_t biases;
@@ -274,7 +274,7 @@ TEST(Stack, TakesWeightsOfKeras) {
       };
       agree(given);
       agree(given);  // From what was kept.
-      // A change in place of each array is noticed.
+      // The cache notices a change of each array in place.
       Given<float> changed = given;
       const auto change = [&](std::vector<float>& array, int64_t at, int64_t gate_size) {
         if (array.empty()) return;
@@ -290,8 +290,8 @@ TEST(Stack, TakesWeightsOfKeras) {
   }
 }
 
-// The gradients say how the loss moves with everything that a call reads: along one direction
-// in all of it at once, by differences in double. Dropout's masks stay, as the nonce does.
+// Gradients against finite differences of the loss in double, along one random direction in all
+// inputs at once. The nonce is fixed, so dropout masks are the same.
 void CheckGradients(Cell cell) {
   Random random{testing::Seed()};
   Pool pool(2);
@@ -340,8 +340,8 @@ TEST(Stack, GradientsOfTanhAreDerivatives) { CheckGradients(Cell::kTanh); }
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// The output of a stack over whole sequences, time-major, from the formulas: one step of one
-// sequence and direction at a time, one unit at a time.
+// The output of a stack over complete sequences, time-major, from the formulas: for each unit
+// of each step of each sequence and direction.
 std::vector<double> OutputByFormulas(const CallSpec& spec, const Given<double>& given) {
   const std::vector<CanonicalParam> weights = CanonicalWeights(spec),
                                     biases = CanonicalBiases(spec);
@@ -433,7 +433,7 @@ TEST(Stack, OutputsFollowTheFormulas) {
   }
 }
 
-// Threads cut the batch and the panels of a step; what comes out is the same.
+// Threads share the batch and the panels of a step. The results are the same.
 TEST(Stack, CutsAgreeWithOneThread) {
   Random random{testing::Seed()};
   Pool one(1), many(5);
@@ -468,7 +468,7 @@ TEST(Stack, ThreadsShareThePanelsOfAStep) {
   }
 }
 
-// One or two rows are multiplied with the weights as they are: the same as with packed ones.
+// One or two rows use weights that are not packed, with the same results.
 TEST(Stack, WeightsAreReadWhereTheyAre) {
   Random random{testing::Seed()};
   Pool pool(2);
@@ -503,7 +503,7 @@ TEST(Stack, WeightsAreReadWhereTheyAre) {
   }
 }
 
-// Steps past a length put out zeros, and the state stays where it was.
+// Steps past a length output zeros and leave the state as it was.
 TEST(Stack, StepsPastALengthAreZeros) {
   Pool pool(2);
   for (const Cell cell : {Cell::kLstm, Cell::kGru, Cell::kTanh}) {
@@ -551,7 +551,7 @@ TEST(Stack, DropoutFollowsTheNonce) {
   EXPECT(RunForward(spec, given, 2, pool).y != first);
 }
 
-// Inference finds packed weights again; changed in place they are packed anew.
+// Inference finds packed weights in the cache, and packs weights again that change in place.
 TEST(Stack, WeightsThatChangeInPlaceAreNoticed) {
   Pool pool(2);
   CallSpec spec;

@@ -8,11 +8,11 @@
 namespace opwright::rnn {
 namespace {
 
-// Of one kernel: as many layers may share it, or as many copies be stale, as there are.
+// Limits of one kernel: of entries, which several layers may share, and of evicted digests.
 constexpr size_t kMaxEntries = 16;
 constexpr size_t kMaxReplaced = 16;
 
-// A share of the memory that there is, and no more than most models need.
+// A share of the physical memory, and no more than most models need.
 int64_t DefaultLimit() {
   constexpr int64_t kMax = int64_t{512} << 20;
   const int64_t pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
@@ -24,12 +24,12 @@ int64_t DefaultLimit() {
 
 struct WeightCache::Shared {
   std::mutex mutex;
-  Entries entries;  // Of all kernels, the last one used first.
+  Entries entries;  // Of all kernels; the most recently used comes first.
   int64_t bytes = 0;
   int64_t limit = DefaultLimit();
 };
 
-// Outlives every kernel.
+// It outlives every kernel.
 WeightCache::Shared& WeightCache::SharedState() {
   static Shared& shared = *new Shared;
   return shared;
@@ -41,7 +41,7 @@ WeightCache::WeightCache() {
 }
 
 WeightCache::~WeightCache() {
-  Entries dropped;  // Freed without the lock, here and below.
+  Entries dropped;  // Freed after the lock is released, here and below.
   Shared& shared = SharedState();
   const std::lock_guard<std::mutex> lock(shared.mutex);
   while (!entries_.empty()) Drop(entries_.back(), &dropped);
@@ -81,9 +81,10 @@ void WeightCache::Insert(const Key& key, const void* params, const Blocks& block
   Entries made{Entry{this, key, params, blocks, bytes}}, dropped;
   Shared& shared = SharedState();
   const std::lock_guard<std::mutex> lock(shared.mutex);
-  if (FindEntry(key)) return;  // Another caller was quicker.
-  // Weights that were at this address have been changed and will hardly come back. Where they
-  // do, many come and go at the same address, and only what is not used makes room.
+  if (FindEntry(key)) return;  // Another thread has inserted it.
+  // Other weights at this address are usually stale, so their entry is evicted. If evicted
+  // weights come back, many weights share the address, and only the least recently used are
+  // evicted.
   address_is_reused_ = address_is_reused_ || WasReplaced(key.digest);
   const auto same = std::find_if(entries_.begin(), entries_.end(),
                                  [&](auto entry) { return entry->params == params; });

@@ -1,5 +1,5 @@
-// Packed weights of earlier calls, found again by what the parameters are, not by where they
-// lie: whoever changes them in place is noticed. All kernels share one bound on their bytes.
+// A cache of packed weights. Its key is a digest of the parameters and not their address, so a
+// call finds out when parameters change in place. All kernels share one limit on the bytes.
 #pragma once
 
 #include <cstdint>
@@ -12,42 +12,42 @@
 
 namespace opwright::rnn {
 
-// What one kernel keeps, of one element type. Safe for callers at once; none of them may be
-// left when it is destroyed.
+// The entries of one kernel, of one element type. Threads may use it concurrently, but not
+// while it is destroyed.
 class WeightCache {
  public:
   struct Key {
     StackSpec stack;
-    int lanes;      // How they are packed.
+    int lanes;      // The width for which they are packed.
     Digest digest;  // Of the parameters.
 
     bool operator==(const Key& other) const {
       return digest == other.digest && lanes == other.lanes && SameStack(stack, other.stack);
     }
   };
-  // Packed weights live for as long as somebody holds them, kept or not.
+  // Packed weights live while a caller uses them, also after they are evicted.
   using Blocks = std::shared_ptr<void>;
 
   WeightCache();
-  ~WeightCache();  // What it keeps goes with it.
+  ~WeightCache();  // Evicts its entries.
   WeightCache(const WeightCache&) = delete;
   WeightCache& operator=(const WeightCache&) = delete;
 
   // Null if there are none.
   Blocks Find(const Key& key);
 
-  // Keeps what was made of the parameters at `params`, if the limit allows it. Throws
-  // std::bad_alloc, and is then as before.
+  // Inserts the packed form of the parameters at `params`, if the limit allows it. If it throws
+  // std::bad_alloc, the cache is unchanged.
   void Insert(const Key& key, const void* params, const Blocks& blocks, int64_t bytes);
 
-  // Of all kernels together.
+  // Totals over all kernels.
   struct Usage {
     int64_t entries;
     int64_t bytes;
     int64_t limit;
   };
   static Usage InUse();
-  // Weights that were not used for longest go first.
+  // Evicts the least recently used weights first.
   static void SetLimit(int64_t bytes);
 
  private:
@@ -62,14 +62,14 @@ class WeightCache {
   struct Shared;
 
   static Shared& SharedState();
-  // All of these need the lock.
+  // All of these require the lock.
   Entries::iterator* FindEntry(const Key& key);
   static void Drop(Entries::iterator entry, Entries* dropped);
   bool WasReplaced(const Digest& digest) const;
 
-  // The last one used first.
+  // The most recently used entry comes first.
   std::vector<Entries::iterator> entries_;
-  // What gave way because other weights came to lie where they had been.
+  // Digests of entries that were evicted because other weights came to lie at their address.
   std::vector<Digest> replaced_;
   bool address_is_reused_ = false;
 };

@@ -13,7 +13,7 @@
 namespace opwright::rnn {
 namespace {
 
-// Another limit for as long as it lives.
+// Sets a limit for its lifetime.
 class Limit {
  public:
   explicit Limit(int64_t bytes) { WeightCache::SetLimit(bytes); }
@@ -29,7 +29,7 @@ WeightCache::Key KeyOf(uint64_t which) {
   return key;
 }
 
-// Says whether it was there, and keeps it if it was not.
+// Returns whether the cache has the entry, and inserts it otherwise.
 bool FindOrKeep(WeightCache& cache, uint64_t which, const void* params, int64_t bytes = 8) {
   if (cache.Find(KeyOf(which))) return true;
   cache.Insert(KeyOf(which), params, std::make_shared<uint64_t>(which), bytes);
@@ -64,7 +64,7 @@ TEST(WeightCache, AChangeInPlaceLeavesOneEntry) {
   }
 }
 
-// Many weights that pass through one address are kept once that has been noticed.
+// Once evicted weights come back, many weights of one address stay in the cache.
 TEST(WeightCache, WeightsThatComeBackByTurnsAreKept) {
   WeightCache cache;
   int variable;
@@ -101,7 +101,7 @@ TEST(WeightCache, WhatWasNotUsedForLongestGoesFirst) {
   WeightCache::SetLimit(10);
   EXPECT(cache.Find(KeyOf(3)) != nullptr);
   EXPECT_EQ(WeightCache::InUse().bytes, 10);
-  // More than there may be at all is not kept, and drives out nothing.
+  // An entry above the limit is not inserted and evicts nothing.
   FindOrKeep(cache, 5, reinterpret_cast<void*>(5), 11);
   EXPECT(cache.Find(KeyOf(5)) == nullptr);
   EXPECT(cache.Find(KeyOf(3)) != nullptr);
@@ -119,8 +119,8 @@ TEST(WeightCache, AnEntryInUseOutlivesItsKernel) {
   EXPECT_EQ(*static_cast<uint64_t*>(held.get()), uint64_t{77});
 }
 
-// What is kept is what was asked for, and never more than the limit, whatever callers do at
-// once, while kernels come and go.
+// With concurrent callers, and kernels that come and go, Find returns the requested weights and
+// the cache never exceeds its limit.
 TEST(WeightCache, CallersAtOnceKeepTheLimit) {
   constexpr int64_t kLimit = 64 << 10;
   constexpr int kCallers = 4;

@@ -1,14 +1,14 @@
-// Activations: a few units in the last place, NaN stays NaN.
+// Activations, with an error of a few units in the last place. NaN stays NaN.
 // Part of kernels_body.h, which says how it is compiled.
 
 template <class S>
 struct Reduced {
-  V<S> expm1;  // e^r - 1, for the rest r of x after whole powers of two.
+  V<S> expm1;  // e^r - 1, for the remainder r of x after integer powers of two.
   V<S> scale;  // Those powers.
 };
 
 inline Reduced<float> Reduce(V<float> x) {
-  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number.
+  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer.
   const V<float> shifted = x * 1.44269504088896341f + magic;
   const V<float> n = shifted - magic;
   const V<float> r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -59,7 +59,7 @@ inline V<S> Sigmoid(V<S> x) {
   return S(1) / (S(1) + (e.scale + e.scale * e.expm1));
 }
 
-// By e^2x - 1, so that small values keep their relative precision.
+// Computed from e^2x - 1, so that small values keep their relative precision.
 template <class S>
 inline V<S> Tanh(V<S> x) {
   const S limit = sizeof(S) == 4 ? S(20) : S(40);

@@ -1,5 +1,5 @@
-// Through the cells that have nothing beside them: what a GRU saves of r is a sigmoid, what a
-// tanh cell puts out is a tanh, both in the type that they are computed in.
+// Activations through cells that show them without other operations. A GRU saves r, which is a
+// sigmoid. A tanh cell outputs a tanh. Both are in the type of computation.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -46,12 +46,12 @@ std::vector<S> Apply(const Kernels<S>& kernels, Function function, std::vector<S
 
 double Exact(Function function, double x) {
   if (function == Function::kTanh) return std::tanh(x);
-  // e^x / (1 + e^x) keeps what 1 / (1 + e^-x) loses where e^-x overflows.
+  // e^x / (1 + e^x) is exact where e^-x overflows in 1 / (1 + e^-x).
   return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x));
 }
 
-// In units in the last place of the exact value; subnormal results count as the smallest
-// normal number.
+// The error in units in the last place of the exact value. Subnormal results count as the
+// smallest normal number.
 template <class S>
 double UlpsFrom(S found, double exact) {
   const double size =
@@ -60,7 +60,7 @@ double UlpsFrom(S found, double exact) {
   return std::abs(static_cast<double>(found) - exact) / ulp;
 }
 
-// Evenly over the range where the function moves, and over all sizes of numbers.
+// Values evenly over the range where the function changes, and over all exponents.
 template <class S>
 std::vector<S> Arguments(double limit) {
   Random random{testing::Seed()};
@@ -92,7 +92,7 @@ void CheckUlps(Function function, double limit, double bound) {
   });
 }
 
-// double's reference is itself rounded: a bit of what is found is the reference's.
+// The reference for double is rounded too, which is one bit of the error.
 TEST(Activations, SigmoidOfFloatInUlps) { CheckUlps<float>(Function::kSigmoid, 80, 3); }
 TEST(Activations, SigmoidOfDoubleInUlps) { CheckUlps<double>(Function::kSigmoid, 700, 4); }
 TEST(Activations, TanhOfFloatInUlps) { CheckUlps<float>(Function::kTanh, 15, 3); }

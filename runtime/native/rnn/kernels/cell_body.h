@@ -1,4 +1,4 @@
-// One step of each cell, forwards and backwards.
+// One step of each cell: the forward and the backward pass.
 // Part of kernels_body.h, which says how it is compiled.
 
 template <class T>
@@ -78,7 +78,7 @@ void CellForward(const CellForwardArgs<T>& p) {
   }
 }
 
-// Padding has gates of zero, so every gradient there is zero or multiplied by a weight of
+// Padding has gates of zero. Its gradients are therefore zero, or are multiplied by a weight of
 // zero later.
 template <class T>
 void BackwardLstm(const CellBackwardArgs<T>& p) {

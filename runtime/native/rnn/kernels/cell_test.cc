@@ -10,8 +10,8 @@ namespace {
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-// One unit's step, from the formulas, in double. Pre-activations are in the order of a panel's
-// vectors: LSTM i, f, g, o; GRU W_n x, r, z, R_n h; plain cells have one.
+// A step of one unit, from the formulas, in double. Pre-activations are in the order of a
+// panel's vectors: LSTM i, f, g, o; GRU W_n x, r, z, R_n h; plain cells have one.
 struct Unit {
   double a[4] = {};
   double h_before = 0, c_before = 0;
@@ -33,7 +33,7 @@ struct Unit {
     }
   }
 
-  // By the definition of a derivative: how h and c weigh into the loss are given.
+  // The derivative of the loss, which has given weights for h and c, by finite differences.
   double Loss(Cell cell, double dh, double dc) const {
     Unit moved = *this;
     moved.Forward(cell);
@@ -53,7 +53,7 @@ struct Unit {
       member(unit) += by;
       return unit.Loss(cell, dh, dc);
     };
-    // Of fourth order: what is left out is below 1e-14.
+    // Of fourth order, with an error below 1e-14.
     return (8 * (loss(kStep) - loss(-kStep)) - (loss(2 * kStep) - loss(-2 * kStep))) /
            (12 * kStep);
   }
@@ -64,8 +64,8 @@ double Wide(T value) {
   return static_cast<double>(Load(value));
 }
 
-// A panel of one step with units that exist and padding, rows in another order than their
-// states, and everything that is not the panel's filled with a number that must stay.
+// A panel of one step with units and padding, and rows in another order than their states. All
+// elements outside the panel have a value that must stay.
 template <class T>
 struct Panel {
   using S = Compute<T>;
@@ -104,7 +104,7 @@ struct Panel {
   }
 
   bool gated() const { return cell == Cell::kLstm || cell == Cell::kGru; }
-  // Row r's element of an array whose rows are found by state_row.
+  // The element of row r in an array with rows by state_row.
   template <class X>
   X& At(std::vector<X>& array, int64_t r, int64_t unit) {
     return array[static_cast<size_t>(state_row[static_cast<size_t>(r)] * ld + unit)];
@@ -187,7 +187,7 @@ void CheckForward(Cell cell) {
             EXPECT_NEAR(Wide(panel.At(panel.cells, r, unit)), wanted.c, 2 * stored);
           }
         }
-        // Past the units that exist, what is stored is another's.
+        // Elements past the units belong to another panel.
         for (int64_t unit = panel.units; unit < panel.ld; ++unit) {
           EXPECT_EQ(Wide(panel.At(panel.y, r, unit)), panel.kUntouched);
           EXPECT_EQ(Wide(panel.At(panel.cells, r, unit)), panel.kUntouched);
@@ -206,15 +206,15 @@ TEST(Cell, GruForward) { CheckForward(Cell::kGru); }
 TEST(Cell, TanhForward) { CheckForward(Cell::kTanh); }
 TEST(Cell, ReluForward) { CheckForward(Cell::kRelu); }
 
-// Against differences of the forward formulas: nothing here knows a derivative.
+// Against finite differences of the forward formulas, so no derivative is written here.
 void CheckBackward(Cell cell) {
   ForEachPanel(cell, [&](auto& panel, Random& random) {
     using T = std::decay_t<decltype(panel.y[0])>;
     using S = Compute<T>;
-    // From what was saved in T: a few of its roundings, of values up to 2 or so.
+    // A few roundings of the saved values in T, which are at most about 2.
     const double tolerance = 1e-8 + 32 * EpsilonOf<S>() + 16 * EpsilonOf<T>();
     const auto at = [](int64_t i) { return static_cast<size_t>(i); };
-    // A ReLU has no derivative at zero, where a difference would see one.
+    // A ReLU has no derivative at zero, but a finite difference has a value there.
     for (S& a : panel.preactivations) {
       if (std::abs(a) < S(0.01)) a = S(0.25);
     }
@@ -225,7 +225,7 @@ void CheckBackward(Cell cell) {
     std::vector<S> dh_before(dh.size(), S(panel.kUntouched));
     std::vector<S> grads(at(panel.rows * 4 * panel.lanes));
 
-    // States before are found by row, from a layer's first unit on.
+    // Pointers to previous states are by row and begin at the first unit of the layer.
     const auto rows_of = [&](const std::vector<S>& from) {
       std::vector<std::vector<T>> made(at(panel.rows));
       for (int64_t r = 0; r < panel.rows; ++r) {
@@ -271,7 +271,7 @@ void CheckBackward(Cell cell) {
           EXPECT_NEAR(panel.Preactivation(grads, r, v, unit),
                       wanted.GateDerivative(cell, of_h, of_c, v), tolerance);
         }
-        // What does not go through the gates.
+        // The part that does not pass through the gates.
         EXPECT_NEAR(dh_before[state], wanted.Derivative(cell, of_h, of_c, &Unit::h_before),
                     tolerance);
         if (cell == Cell::kLstm) {

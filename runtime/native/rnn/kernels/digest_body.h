@@ -4,11 +4,11 @@
 typedef uint64_t Words __attribute__((vector_size(kBytes)));
 typedef uint32_t HalfWords __attribute__((vector_size(kBytes)));
 
-// The low half of each word times the high one.
+// The low half of each word times its high half.
 template <class W>
 inline W MultiplyHalves(W x) {
 #if defined(__x86_64__)
-  // One instruction, which GCC does not find by itself.
+  // One instruction, which GCC does not generate from the general expression.
   const W high = x >> 32;
   if constexpr (sizeof(W) == 16) {
     return (W)_mm_mul_epu32((__m128i)x, (__m128i)high);

@@ -69,7 +69,7 @@ void TransposedATile(const GemmTransposedAArgs<S>& p, int64_t first) {
   }
 }
 
-// Rows of accumulators that fit beside so many vectors of columns.
+// The number of rows of accumulators that fit into registers with so many vectors of columns.
 template <int kVectors>
 constexpr int kMaxTileRows = kManyRegisters  ? (kVectors == 4 ? 6 : 8)
                              : kVectors == 4 ? 2
@@ -82,7 +82,7 @@ struct Number {
   static constexpr int value = kValue;
 };
 
-// Cuts rows into tiles as even as can be: a last one of one row would waste most of its loads.
+// Divides rows into tiles of nearly equal size: a last tile of one row would waste its loads.
 // Calls tile(number of rows, first row).
 template <int kMax, class Tile>
 inline void ForEachTile(int64_t all, const Tile& tile) {
@@ -110,15 +110,15 @@ void GemmRows(const GemmArgs<S>& p) {
   });
 }
 
-// Whether a panel of four vectors is two of two: where registers are few, tiles of six rows and
-// two vectors load less for each product than those of two rows and four. Fewer rows read the
-// panel once rather than twice.
+// Whether to process a panel of four vectors as two halves. With few registers, tiles of six
+// rows and two vectors load less for each product than tiles of two rows and four vectors. With
+// few rows the panel is not split, so that it is read once.
 template <class Args>
 bool SplitsPanel(const Args& p) {
   return !kManyRegisters && p.vectors == 4 && p.rows >= kMaxTileRows<2>;
 }
 
-// The other half of the panel.
+// The second half of a split panel.
 template <class S, class Args>
 Args SecondHalf(Args p) {
   p.b += 2 * kLanes<S>;
@@ -147,8 +147,8 @@ void TransposedARows(const GemmTransposedAArgs<S>& p) {
   });
 }
 
-// So many rows of A and B stay in the first cache, of each row of A a line that may be in a
-// page of its own, until every tile of C has read them.
+// So many rows of A and B stay in the L1 cache until every tile of C has read them. Of each row
+// of A that is one cache line, which may be in a separate page.
 constexpr int64_t kDepth = 64;
 
 template <class S>

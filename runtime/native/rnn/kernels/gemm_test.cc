@@ -9,8 +9,8 @@
 namespace opwright::rnn {
 namespace {
 
-// A sum in double, and how far from it one in the type S may end: each of its products and
-// sums rounds once, in whatever order.
+// A sum in double, and the largest error of the same sum in S, in any order: each product and
+// each addition rounds once.
 template <class S>
 struct Sum {
   double value = 0;
@@ -25,8 +25,8 @@ struct Sum {
   double tolerance() const { return static_cast<double>(terms + 1) * sizes * EpsilonOf<S>(); }
 };
 
-// C += A B by a kernel of `vectors` vectors and by the definition. Rows of A and C are found
-// by pointers, or by numbers in any order; columns beside the panel stay as they are.
+// C += A B by a kernel of `vectors` vectors and by the definition. Rows of A are pointers, and
+// rows of C may have indices in any order. Columns next to the panel must not change.
 template <class T>
 void CheckGemm(const Kernels<T>& kernels, int64_t rows, int64_t runs, int64_t run, int vectors,
                bool scattered, int64_t offset, Random& random) {
@@ -81,7 +81,7 @@ void CheckGemm(const Kernels<T>& kernels, int64_t rows, int64_t runs, int64_t ru
   }
 }
 
-// C += A^T B likewise.
+// The same for C += A^T B.
 template <class T>
 void CheckGemmTransposedA(const Kernels<T>& kernels, int64_t rows, int64_t depth, int vectors,
                           int64_t offset, Random& random) {
@@ -126,7 +126,7 @@ void CheckGemmTransposedA(const Kernels<T>& kernels, int64_t rows, int64_t depth
   }
 }
 
-// Every number of rows that cuts into other tiles, at every number of vectors.
+// Every number of rows with a different division into tiles, for every number of vectors.
 TEST(Gemm, EveryTileAtEveryWidth) {
   ForEachType([](auto type) {
     using T = decltype(type);
@@ -155,7 +155,7 @@ TEST(Gemm, OddDepthsAndMisalignedRows) {
   });
 }
 
-// Rows of A whose parts lie apart, as panels of gradients do.
+// Rows of A in parts that are not contiguous, like panels of gradients.
 TEST(Gemm, RowsInRuns) {
   ForEachType([](auto type) {
     using T = decltype(type);
@@ -197,7 +197,7 @@ TEST(Gemm, TransposedAOddDepths) {
   });
 }
 
-// Depths that are cut into several blocks, of tiles that are.
+// Depths of several blocks, with panels that are split.
 TEST(Gemm, TransposedADepthsInBlocks) {
   ForEachType([](auto type) {
     using T = decltype(type);
@@ -210,7 +210,7 @@ TEST(Gemm, TransposedADepthsInBlocks) {
   });
 }
 
-// What a gradient of a bias adds up, and what a product begins with.
+// The sum for a gradient of a bias, and the initial value of a product.
 TEST(Gemm, RowsAreFilledAndSummed) {
   ForEachType([](auto type) {
     using T = decltype(type);

@@ -1,4 +1,4 @@
-// out += W x, from weights in the storage type, row by row.
+// out += W x, row by row, from weights in the storage type.
 // Part of kernels_body.h, which says how it is compiled.
 
 // One half of each block of kBlock lanes of (a, b), or the other half.
@@ -15,7 +15,7 @@ inline V<S> HalfBlocks(V<S> a, V<S> b, std::index_sequence<kLane...>) {
 #endif
 }
 
-// Lane i becomes the sum over the lanes of sum[i].
+// Returns a vector whose lane i is the sum over the lanes of sum[i].
 template <class S, int kBlock = kLanes<S>>
 inline V<S> SumAcross(V<S>* sum) {
   using Lanes = std::make_index_sequence<kLanes<S>>;

@@ -47,7 +47,7 @@ TEST(Gemv, OddColumns) {
   });
 }
 
-// Up to as many as lanes at once, and more than that.
+// Fewer rows than lanes, as many, and more.
 TEST(Gemv, OddRows) {
   ForEachGemv([](const auto& kernels, Random& random) {
     for (int64_t rows = 0; rows <= 35; ++rows) {

@@ -1,8 +1,8 @@
-// The inner loops, compiled once per instruction set and chosen at run time.
+// The inner loops. They are compiled once per instruction set and chosen at run time.
 //
-// A panel is four vectors of `lanes` values. The gates of an LSTM's `lanes` units fill
-// one (i, f, g, o), so do those of a GRU's (W_n x, r, z, R_n h); a plain cell puts four
-// runs of units into one. The last panel is narrower where fewer lanes hold what is left.
+// A panel is four vectors of `lanes` values. It holds the gates of `lanes` units of an LSTM
+// (i, f, g, o) or of a GRU (W_n x, r, z, R_n h). A plain cell puts four runs of units into one
+// panel. The last panel is narrower if fewer lanes suffice.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct GemmTransposedAArgs {
   int vectors;  // Columns, in vectors: 3 or 4.
 };
 
-// One step of one panel's units, from the gates' pre-activations to the new states.
+// One step of one panel's units: computes the new states from the gates' pre-activations.
 template <class T>
 struct CellForwardArgs {
   using S = Compute<T>;
@@ -61,8 +61,8 @@ struct CellForwardArgs {
   int64_t ld_cells;
 };
 
-// The same step backwards: from the gradients of the new states to those of
-// the pre-activations.
+// The backward pass of the same step: computes the gradients of the pre-activations from those
+// of the new states.
 template <class T>
 struct CellBackwardArgs {
   using S = Compute<T>;
@@ -73,7 +73,7 @@ struct CellBackwardArgs {
   const int32_t* state_row;
   const S* dh;  // Of the new hidden state, rows ld_dh apart.
   int64_t ld_dh;
-  S* dh_before;  // What reaches the old one directly, not through the gates.
+  S* dh_before;  // The part for the old state that does not pass through the gates.
   int64_t ld_before;
   S* dc;  // Of the new cell state; replaced by that of the old one.
   int64_t ld_dc;
@@ -95,11 +95,11 @@ struct Kernels {
   const Kernels* narrower;  // The same with half the lanes, or null.
   void (*gemm)(const GemmArgs<S>&);
   void (*gemm_transposed_a)(const GemmTransposedAArgs<S>&);
-  // out[i] += row i of [rows, columns] times x: for weights as they are, used once.
+  // out[i] += row i of [rows, columns] times x, for weights that are not packed.
   void (*gemv)(int64_t rows, int64_t columns, const T* weights, const S* x, S* out);
   void (*cell_forward)(const CellForwardArgs<T>&);
   void (*cell_backward)(const CellBackwardArgs<T>&);
-  // Every row of [rows, panel] becomes `panel`.
+  // Sets every row of [rows, panel] to `panel`.
   void (*fill)(int64_t rows, const S* panel, S* out);
   // panel += the sum of rows of [rows, panel].
   void (*sum_rows)(int64_t rows, const S* in, S* panel);
@@ -116,7 +116,8 @@ struct KernelSet {
   Kernels<BFloat16> for_bfloat16;
 };
 
-// Of the instruction set in use (see isa.h). T: float, double, Half, BFloat16.
+// Returns the kernels of the current instruction set (see base/isa.h). T: float, double, Half,
+// BFloat16.
 template <class T>
 const Kernels<T>& SelectKernels();
 

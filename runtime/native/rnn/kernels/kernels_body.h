@@ -1,8 +1,9 @@
-// The bodies of Kernels<T>. Included by one file per instruction set, which is compiled with
-// its flags, once for each width of vectors: OPWRIGHT_KERNELS names what is defined,
-// OPWRIGHT_NARROWER the set of half the width. All of it has internal linkage, and nothing
-// inline from a library is called: the linker would merge such a function over all
-// instruction sets. Intrinsics never are functions that could be merged.
+// The bodies of Kernels<T>. One file per instruction set includes this, once for each width of
+// vectors, and is compiled with the flags of that set. OPWRIGHT_KERNELS is the namespace to
+// define; OPWRIGHT_NARROWER is the set of half the width.
+//
+// All functions have internal linkage and call no inline function of a library. The linker
+// would merge such a function over all instruction sets. It cannot merge intrinsics.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -17,7 +18,7 @@ namespace {
 namespace OPWRIGHT_KERNELS {
 
 constexpr int kBytes = OPWRIGHT_VECTOR_BYTES;
-// 32 registers, or 16: what they leave beside a panel and a broadcast are accumulators.
+// Whether there are 32 registers or 16. Those without a panel or a broadcast are accumulators.
 constexpr bool kManyRegisters = OPWRIGHT_REGISTERS == 32;
 
 template <class S>

@@ -1,4 +1,4 @@
-// What every processor has: vectors of 16 bytes, whatever they are made of.
+// Every processor: vectors of 16 bytes, which the compiler maps to what there is.
 #define OPWRIGHT_REGISTERS 16
 
 #define OPWRIGHT_KERNELS of16

@@ -1,4 +1,4 @@
-// Rows that are filled, summed and added.
+// Fills, sums and adds rows.
 // Part of kernels_body.h, which says how it is compiled.
 
 template <class S>

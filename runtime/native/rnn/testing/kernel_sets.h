@@ -1,5 +1,5 @@
-// What the tests of inner loops share: every set of them that this processor runs, at every
-// width, and arrays that are exactly as long as they must be, aligned to an element only.
+// What the tests of inner loops share: every kernel set that this processor supports, at every
+// width, and arrays without slack that are only aligned to an element.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,14 @@
 #include "base/isa.h"
 #include "base/testing/pool.h"
 #include "base/testing/testing.h"
+#include "base/text.h"
 #include "rnn/kernels/kernels.h"
 
 namespace opwright::rnn {
 
 constexpr const char* kIsas[] = {"portable", "avx2", "avx512"};
 
-// Calls visit(name) with each instruction set in use that this processor has.
+// Calls visit(name) for each instruction set of this processor, while it is the current one.
 template <class Visit>
 void ForEachIsa(const Visit& visit) {
   struct Restore {
@@ -29,8 +30,8 @@ void ForEachIsa(const Visit& visit) {
   }
 }
 
-// Calls visit(kernels) for each instruction set and each width of its vectors; what fails
-// says which.
+// Calls visit(kernels) for each instruction set and each width of its vectors. A failure names
+// both.
 template <class T, class Visit>
 void ForEachKernels(const Visit& visit) {
   ForEachIsa([&](const char* isa) {
@@ -39,16 +40,15 @@ void ForEachKernels(const Visit& visit) {
       try {
         visit(*kernels);
       } catch (const testing::Failure& failure) {
-        throw testing::Failure{failure.text + " (" + isa + ", " +
-                               std::to_string(kernels->lanes) + " lanes of " +
-                               std::to_string(sizeof(Compute<T>)) + " bytes, stored in " +
-                               std::to_string(sizeof(T)) + ")"};
+        throw testing::Failure{StrCat(failure.text, " (", isa, ", ", kernels->lanes,
+                                      " lanes of ", sizeof(Compute<T>), " bytes, stored in ",
+                                      sizeof(T), ")")};
       }
     }
   });
 }
 
-// Calls visit(T()) with each type that is stored.
+// Calls visit(T()) for each type of storage.
 template <class Visit>
 void ForEachType(const Visit& visit) {
   visit(float());
@@ -74,7 +74,7 @@ std::vector<T> Draw(Random& random, int64_t size, double scale = 1) {
   return values;
 }
 
-// An array that begins some elements after an aligned address and ends where its memory does.
+// An array that begins some elements after an aligned address and ends with its memory.
 template <class T>
 class Misaligned {
  public:

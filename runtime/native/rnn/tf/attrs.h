@@ -1,5 +1,5 @@
-// What the kernels of the CudnnRNN ops have in common: their attrs, and base's type for
-// each of TensorFlow's.
+// What the kernels of the CudnnRNN ops share: their attrs, and the base type for each of
+// TensorFlow's element types.
 #pragma once
 
 #include <string>
@@ -36,7 +36,7 @@ inline Cell CellOf(const std::string& rnn_mode) {
                                   : Cell::kLstm;
 }
 
-// The attrs that say what the layers are.
+// The attrs that configure the layers.
 class RnnAttrs {
  public:
   explicit RnnAttrs(tensorflow::OpKernelConstruction* context) {
@@ -69,8 +69,8 @@ class RnnAttrs {
   int64_t dirs() const { return bidirectional_ ? 2 : 1; }
   float dropout() const { return dropout_; }
   uint64_t seed() const { return seed_; }
-  // Whether each call draws the dropout masks of the first: TensorFlow's variable, which asks
-  // its kernels for GPUs the same.
+  // Whether each call draws the dropout masks of the first call. The environment variable is
+  // TensorFlow's, whose GPU kernels read it too.
   bool resets_dropout() const { return resets_dropout_; }
 
   StackSpec MakeStack(int64_t layers, int64_t units, int64_t input_size) const {

@@ -1,5 +1,5 @@
-// How a call of the CudnnRNN ops is read and checked: from shapes alone, so that kernels of
-// every device say the same.
+// Reads and checks a call of the CudnnRNN ops, from shapes alone, so that the kernels of all
+// devices give the same errors.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace opwright::rnn {
 
-// Of a shape that is wanted: any numbers, which need not make a tensor that can be.
+// An expected shape. It may be larger than any tensor.
 using Dims = absl::InlinedVector<int64_t, 3>;
 
 inline absl::Status CheckShape(const char* name, const tensorflow::TensorShape& given,
@@ -29,7 +29,7 @@ inline absl::Status CheckShape(const char* name, const tensorflow::TensorShape& 
                            given.DebugString());
 }
 
-// Whether every sequence has all steps comes back in `full`.
+// Sets `full` to whether every sequence has all steps.
 inline absl::Status CheckLengths(absl::Span<const int32_t> lengths, const CallSpec& spec,
                                  bool* full) {
   *full = true;
@@ -51,8 +51,8 @@ class RnnCall {
   using TensorShape = tensorflow::TensorShape;
 
   static constexpr int kLengths = 4;  // The input, in version 3.
-  // The first of the inputs that only the backward op has: output, output_h, output_c, their
-  // three gradients, reserve_space.
+  // The first of the inputs that only the backward op has: output, output_h, output_c, the
+  // gradients of these three, reserve_space.
   static constexpr int kOutput = kVersion == 3 ? 5 : 4;
   static constexpr int kReserve = kOutput + 6;
 
@@ -65,7 +65,7 @@ class RnnCall {
   bool lstm() const { return attrs_.cell() == Cell::kLstm; }
   bool resets_dropout() const { return attrs_.resets_dropout(); }
 
-  // Reads the first inputs, which forward and backward ops share, into a configuration.
+  // Reads the inputs that forward and backward ops share into a configuration.
   template <class Shape>
   absl::Status Configure(const Shape& shape, bool training, CallSpec* spec) const {
     const TensorShape input = shape(0), input_h = shape(1), input_c = shape(2);
@@ -129,7 +129,7 @@ class RnnCall {
     return CheckShape("sequence_lengths", shape(kLengths), {spec.batch});
   }
 
-  // The backward op's other inputs; its kernel keeps `reserved` elements.
+  // Checks the other inputs of the backward op. The reserve has `reserved` elements.
   template <class Shape>
   absl::Status CheckBackward(const Shape& shape, const CallSpec& spec, int64_t reserved) const {
     static constexpr const char* kNames[] = {
@@ -153,7 +153,7 @@ class RnnCall {
     return absl::OkStatus();
   }
 
-  // The shape that callers see; the elements lie as [layers * dirs, batch, size] always.
+  // The shape of a state tensor. The elements always lie as [layers * dirs, batch, size].
   Dims StateDims(int64_t stacked, int64_t batch, int64_t size) const {
     return time_major_ ? Dims{stacked, batch, size} : Dims{batch, stacked, size};
   }
@@ -161,7 +161,7 @@ class RnnCall {
     return time_major_ ? Dims{spec.time, spec.batch, spec.width()}
                        : Dims{spec.batch, spec.time, spec.width()};
   }
-  // Of the dummy that versions 2 and 3 have.
+  // The shape of the unused output host_reserved of versions 2 and 3.
   TensorShape HostReservedShape(bool training) const {
     return kVersion == 2 && training ? TensorShape({2}) : TensorShape({});
   }

@@ -1,4 +1,4 @@
-// A call of OpwrightKerasRNN, read and checked from shapes alone.
+// Reads and checks a call of OpwrightKerasRNN, from shapes alone.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,8 @@ class KerasCall {
 
   bool lstm() const { return cell_ == Cell::kLstm; }
 
-  // An empty batch is left to the caller, whose `spec` is fine but for that.
+  // Accepts an empty batch, which the caller has to handle. All other fields of `spec` are
+  // valid.
   template <class Shape>
   absl::Status Configure(const Shape& shape, CallSpec* spec, int64_t* biases) const {
     const TensorShape input = shape(kX), kernel = shape(kKernel);

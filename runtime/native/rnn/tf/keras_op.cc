@@ -1,6 +1,6 @@
-// OpwrightKerasRNN: a layer of Keras in inference, from Keras's own weights. The CudnnRNN ops
-// want them as one vector, which to make takes as long as the layer does where it is large;
-// this one finds them packed, as what they were when it last ran.
+// OpwrightKerasRNN: a layer of Keras in inference, with Keras's own weights. The CudnnRNN ops
+// take weights as one vector. For a large layer, making that vector takes as long as the layer
+// itself. This op finds the packed weights of its last call in the cache.
 #include <vector>
 
 #include "base/tf/device_context.h"
@@ -37,7 +37,7 @@ absl::Status InferShapes(InferenceContext* context) {
   return absl::OkStatus();
 }
 
-// input_c is anything, and output_c 0, but for an lstm.
+// Only an lstm uses input_c and output_c. For others input_c is ignored, and output_c is 0.
 REGISTER_OP("OpwrightKerasRNN")
     .Input("input: T")             // [batch, time, size]
     .Input("input_h: T")           // [batch, units]
@@ -63,7 +63,7 @@ class KerasOp : public OpKernel {
     KerasWeights<Core<T>> weights;
     OP_REQUIRES_OK(context, call_.Configure([&](int i) { return context->input(i).shape(); },
                                             &spec, &weights.biases));
-    // Copied, so that nobody changes them after the check.
+    // Copied, so that no other thread can change them after the check.
     const auto given = context->input(kSequenceLengths).template flat<int32_t>();
     std::vector<int32_t> lengths(given.data(), given.data() + given.size());
     bool full;

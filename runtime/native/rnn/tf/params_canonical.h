@@ -1,4 +1,4 @@
-// What the ops about parameters share: the shapes of canonical tensors, and how many there are.
+// What the parameter ops share: the shapes of canonical tensors, and their number.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace opwright::rnn {
 
-// The inputs that say what the layers are.
+// The inputs that give the sizes of the layers.
 constexpr const char* kSizeNames[] = {"num_layers", "num_units", "input_size"};
 
 inline absl::Status CheckScalar(int i, const tensorflow::TensorShape& shape) {
@@ -22,7 +22,7 @@ inline absl::Status CheckScalar(int i, const tensorflow::TensorShape& shape) {
   return Invalid(kSizeNames[i], "must be a scalar, has the shape " + shape.DebugString());
 }
 
-// A vector may be longer, as on a GPU: nobody reads what is left.
+// A vector may be longer than the parameters, as on a GPU. The rest is not read.
 inline absl::Status CheckParams(const StackSpec& stack, const tensorflow::TensorShape& shape) {
   const int64_t size = ParamsSize(stack);
   if (shape.dims() == 1 && shape.dim_size(0) >= size) return absl::OkStatus();
@@ -43,7 +43,8 @@ inline absl::InlinedVector<int64_t, 3> DimsOf(const CanonicalParam& param) {
   return {param.rows, param.columns};
 }
 
-// Of any shape, as on a GPU: TensorFlow 1's layers restore flat ones.
+// A tensor of any shape with the right number of elements, as on a GPU: the layers of
+// TensorFlow 1 restore flat tensors.
 inline absl::Status CheckCanonicalParam(const char* name, size_t i, const CanonicalParam& param,
                                         const tensorflow::TensorShape& shape) {
   if (shape.num_elements() == param.size()) return absl::OkStatus();
@@ -53,7 +54,7 @@ inline absl::Status CheckCanonicalParam(const char* name, size_t i, const Canoni
              absl::StrJoin(DimsOf(param), ","), "], has the shape ", shape.DebugString()));
 }
 
-// How many tensors a conversion is told that there are: V1 has one number, V2 two.
+// The numbers of tensors that a conversion has as attrs: V1 has one number, V2 has two.
 class CanonicalCounts {
  public:
   explicit CanonicalCounts(tensorflow::OpKernelConstruction* context) {
@@ -64,7 +65,7 @@ class CanonicalCounts {
     OP_REQUIRES_OK(context, context->GetAttr(biases_attr_, &biases_));
   }
 
-  // Before any layout is made: so many layers have so many tensors.
+  // Called before a layout is made, because the number of layers bounds its size.
   absl::Status Validate(const StackSpec& stack) const {
     const int64_t stacked = stack.layers * stack.dirs();
     if (weights_ != stacked * WeightsPerLayer(stack)) {

@@ -1,5 +1,5 @@
-// The CudnnRNN ops about parameters on the CPU: their number, and the packed vector's
-// conversion from and to single matrices.
+// The CudnnRNN parameter ops on the CPU: the number of parameters, and the conversion between
+// the packed vector and canonical tensors.
 #include <cstring>
 #include <vector>
 
@@ -53,7 +53,7 @@ class ParamsSizeOp : public ParamsOp {
   }
 };
 
-// Both directions of the conversion.
+// Base class of both directions of the conversion.
 class CanonicalOp : public ParamsOp {
  public:
   explicit CanonicalOp(OpKernelConstruction* context) : ParamsOp(context), counts_(context) {}
@@ -74,7 +74,8 @@ class CanonicalToParamsOp : public CanonicalOp {
     StackSpec stack;
     OP_REQUIRES_OK(context, ReadStack(context, &stack));
     OP_REQUIRES_OK(context, CheckCounts(stack));
-    // All of them before the vector is made: sizes may ask for any amount of memory.
+    // All tensors are checked before the vector is allocated, because sizes may be arbitrarily
+    // large.
     const std::vector<CanonicalParam> weights = CanonicalWeights(stack),
                                       biases = CanonicalBiases(stack);
     OP_REQUIRES_OK(context, CheckShapes(context, "weights", weights));

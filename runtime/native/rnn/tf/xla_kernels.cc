@@ -1,5 +1,5 @@
-// The CudnnRNN ops for XLA, which compiles them under jit_compile and for TPUs: arguments are
-// checked and the programs of xla/program.h are built.
+// The CudnnRNN ops for XLA, which compiles them under jit_compile and for TPUs. The kernels
+// check arguments and build the programs of xla/program.h.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -25,7 +25,7 @@ using tensorflow::TensorShape;
 using tensorflow::XlaOpKernel;
 using tensorflow::XlaOpKernelContext;
 
-// Of input i; inputs that are lists come last and need no more than their common name.
+// The name of input i. Lists come last, and their elements share the name of the list.
 std::string NameOf(XlaOpKernelContext* context, int i) {
   const tensorflow::OpDef* def;
   const std::string& op = context->op_kernel().type_string();
@@ -33,8 +33,8 @@ std::string NameOf(XlaOpKernelContext* context, int i) {
   return def->input_arg(std::min(i, def->input_arg_size() - 1)).name();
 }
 
-// Shapes of all inputs. Those that XLA only knows a bound of are not implemented: so says the
-// status that makes TensorFlow run without XLA what it chose to compile by itself.
+// Reads the shapes of all inputs. A shape of which XLA knows only a bound is Unimplemented:
+// with that status TensorFlow runs without XLA a node that auto-clustering chose.
 absl::Status ReadShapes(XlaOpKernelContext* context, std::vector<TensorShape>* shapes) {
   shapes->resize(context->num_inputs());
   for (int i = 0; i < context->num_inputs(); ++i) {
@@ -49,8 +49,8 @@ absl::Status ReadShapes(XlaOpKernelContext* context, std::vector<TensorShape>* s
   return absl::OkStatus();
 }
 
-// Known lengths are checked; a program cannot refuse what it only gets to know when it runs, so
-// it cuts those to what there is. None if all are full.
+// Checks lengths that are compile-time constants. A program cannot refuse lengths while it
+// runs, so it clamps them to the range. Sets nothing if all sequences have all steps.
 absl::Status ReadLengths(XlaOpKernelContext* context, int i, const CallSpec& spec,
                          std::optional<xla::XlaOp>* lengths) {
   std::vector<int64_t> known;
@@ -93,7 +93,7 @@ class XlaRnnOp : public XlaOpKernel {
     return ReadLengths(context, Call::kLengths, *spec, &operands->lengths);
   }
 
-  // As the program wants states, whatever shape callers see.
+  // A state in the shape of the program, which does not depend on time_major.
   static xla::XlaOp State(XlaOpKernelContext* context, int i, const CallSpec& spec,
                           int64_t size) {
     return xla::Reshape(context->Input(i), {spec.layers * spec.dirs(), spec.batch, size});
@@ -161,7 +161,7 @@ class XlaBackwardOp : public XlaRnnOp<kVersion> {
     context->SetOutput(1, xla::Reshape(made->input_h, shapes[1].dim_sizes()));
     context->SetOutput(2, this->lstm() ? xla::Reshape(made->input_c, shapes[2].dim_sizes())
                                        : xla::Zero(context->builder(), operands.type));
-    // What nobody reads has no influence.
+    // Elements past the parameters have no influence, so their gradient is zero.
     const int64_t rest = shapes[3].dim_size(0) - ParamsSize(spec);
     const xla::XlaOp zero = xla::Zero(context->builder(), operands.type);
     context->SetOutput(
@@ -206,7 +206,7 @@ class XlaKerasOp : public XlaOpKernel {
  private:
   static xla::XlaOp Params(XlaOpKernelContext* context, const CallSpec& spec, int64_t biases) {
     std::vector<xla::XlaOp> flat;
-    // One gate after the other of a matrix that has all of them in its rows.
+    // Splits a matrix with all gates in each row into its gates.
     const auto append = [&](xla::XlaOp matrix, int64_t columns) {
       for (int64_t i = 0; i < spec.gates(); ++i) {
         const int64_t first = KerasGate(spec.cell, i) * spec.units;
@@ -229,7 +229,7 @@ class XlaKerasOp : public XlaOpKernel {
   const KerasCall call_;
 };
 
-// The ops about parameters: the sizes of the layers are constants of the program.
+// The parameter ops. The sizes of the layers are constants of the program.
 class XlaParamsOp : public XlaOpKernel {
  public:
   explicit XlaParamsOp(OpKernelConstruction* context) : XlaOpKernel(context), attrs_(context) {}
@@ -291,7 +291,7 @@ class XlaCanonicalToParamsOp : public XlaCanonicalOp {
     StackSpec stack;
     OP_REQUIRES_OK(context, ReadStack(context, &shapes, &stack));
     OP_REQUIRES_OK(context, counts_.Validate(stack));
-    // In this order, tensors lie one after the other in the packed vector.
+    // The packed vector has the tensors in this order.
     std::vector<xla::XlaOp> flat;
     OP_REQUIRES_OK(context, Append(context, "weights", CanonicalWeights(stack), &flat));
     OP_REQUIRES_OK(context, Append(context, "biases", CanonicalBiases(stack), &flat));
@@ -334,9 +334,9 @@ class XlaParamsToCanonicalOp : public XlaCanonicalOp {
   }
 };
 
-// Kernels are registered one by one and not with REGISTER_XLA_OP: so they have a priority, and
-// a library that is loaded after XLA first compiled is not too late. There are none for GPUs:
-// TensorFlow, where it chooses what XLA compiles, would take nodes away from cuDNN.
+// Kernels are registered one by one and not with REGISTER_XLA_OP. They then have a priority,
+// and they also register after XLA's first compilation. There are none for GPUs:
+// auto-clustering would take nodes away from cuDNN.
 #define REGISTER_ON(DEVICE, NAME, OP) \
   OPWRIGHT_REGISTER_KERNEL(NAME, .Device(DEVICE).TypeConstraint("T", kTypes), OP)
 #define REGISTER(NAME, OP)              \
@@ -359,8 +359,8 @@ REGISTER("CudnnRNNCanonicalToParamsV2", XlaCanonicalToParamsOp);
 REGISTER("CudnnRNNParamsToCanonical", XlaParamsToCanonicalOp);
 REGISTER("CudnnRNNParamsToCanonicalV2", XlaParamsToCanonicalOp);
 
-// XLA's registry alone tells it which inputs are constants. What is added there is for a
-// device that does not exist, so that it makes no second kernels of it.
+// XLA reads only from its own registry which inputs are compile-time constants. The entries are
+// for a device that does not exist, so that XLA makes no second kernels from them.
 const bool kConstantsRegistered = [] {
   const std::vector<std::string> known = tensorflow::XlaOpRegistry::GetAllRegisteredOps();
   for (const char* name :

@@ -66,8 +66,8 @@ class BackwardProgram : Program {
     return Saved(reserve_.hidden + layer * time_ * batch_ * spec_.width(), spec_.width());
   }
 
-  // What each step of a direction found: the state before a sequence's first step is `first`,
-  // later ones are those that the step before left in `states`.
+  // The state before each step of a direction: `first` before the first step of a sequence, and
+  // the state of the previous step in `states` before later steps.
   XlaOp Before(int64_t dir, XlaOp states, XlaOp first, int64_t width) const {
     const XlaOp end = xla::Reshape(first, {1, batch_, width});
     if (time_ == 1) return end;
@@ -77,7 +77,7 @@ class BackwardProgram : Program {
     const XlaOp before = Join({rest, end}, 0);
     return operands_.lengths ? BeginAtLengths(before, first, width) : before;
   }
-  // In reverse, sequences begin at their lengths, where the state before is padding.
+  // In reverse, sequences begin at their lengths, where the previous state is padding.
   XlaOp BeginAtLengths(XlaOp before, XlaOp first, int64_t width) const {
     const XlaOp t =
         xla::Iota(builder_, xla::ShapeUtil::MakeShape(xla::S32, {time_, batch_}), 0);
@@ -87,7 +87,7 @@ class BackwardProgram : Program {
                        xla::BroadcastInDim(first, dims, {1, 2}), before);
   }
 
-  // What is known of one direction before its loop.
+  // The constants of one direction's loop.
   struct Direction {
     LayerWeights weights;
     XlaOp y;         // [time, batch, hidden], in the type of storage.
@@ -115,8 +115,8 @@ class BackwardProgram : Program {
   absl::StatusOr<XlaOp> Layer(int64_t layer, XlaOp dy) {
     const XlaOp output = Output(layer);
     std::vector<Direction> directions;
-    // Carried, of each direction: dh, dc, the gradients of its pre-activations, and of what
-    // projection puts out. Fixed: dy; of each direction its weights and what its cell saved.
+    // The loop carries dh, dc and the gradients of the pre-activations and of the projection's
+    // output, for each direction. Fixed are dy, and each direction's weights and saved values.
     Ops carried, fixed{dy};
     for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
       const int64_t pseudo = layer * spec_.dirs() + dir;
@@ -170,7 +170,7 @@ class BackwardProgram : Program {
     return spec_.drops() ? Drop(x, nonce_, layer) : x;
   }
 
-  // One step back of each direction.
+  // The backward pass of one step, for each direction.
   Ops Step(XlaOp step, const Ops& before, const Ops& fixed) const {
     const XlaOp* value = before.data();
     const XlaOp* given = fixed.data();
@@ -202,10 +202,10 @@ class BackwardProgram : Program {
   }
 
   struct CellGradients {
-    XlaOp of_input;   // Gradients of the gates' pre-activations, by way of the input ...
-    XlaOp of_hidden;  // ... and of the state, which differ for a GRU.
-    XlaOp dc;         // LSTM: of the cell state before.
-    XlaOp direct;     // GRU: of the state before, besides those of the pre-activations.
+    XlaOp of_input;   // Of the input's part of the gates' pre-activations.
+    XlaOp of_hidden;  // Of the hidden state's part, which differs for a GRU.
+    XlaOp dc;         // LSTM: of the previous cell state.
+    XlaOp direct;     // GRU: of the previous state, without the part through the gates.
   };
 
   CellGradients CellBack(XlaOp t, XlaOp dh, XlaOp dc, const XlaOp** given) const {
@@ -243,8 +243,8 @@ class BackwardProgram : Program {
     return made;
   }
 
-  // What needs no order of steps, in single products: the gradients of a direction's
-  // parameters, which are carried, and of its input.
+  // Computes the gradients that do not depend on the order of steps, in single products: those
+  // of a direction's parameters, which it appends to weights_ and biases_, and of its input.
   XlaOp Finish(int64_t layer, int64_t pseudo, const Direction& direction, XlaOp x,
                XlaOp preactivation_grads, XlaOp dprojected) {
     const int64_t in = spec_.layer_input(layer);

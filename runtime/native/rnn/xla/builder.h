@@ -1,5 +1,5 @@
-// XLA's builder of programs, which TensorFlow has had in another folder since 2.19. No other
-// header differs in place from one TensorFlow to another.
+// XLA's builder of programs. TensorFlow 2.18 has it in another folder than later versions. It
+// is the only header of XLA whose place differs between the supported versions.
 #pragma once
 
 #if __has_include("xla/hlo/builder/xla_builder.h")

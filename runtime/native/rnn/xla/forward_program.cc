@@ -70,7 +70,7 @@ class ForwardProgram : Program {
     return Join(arrays, 0);
   }
 
-  // The part of the gates' pre-activations that does not wait for the step before, for all
+  // The part of the gates' pre-activations that does not depend on the previous step, for all
   // steps.
   XlaOp InputPreactivations(int64_t layer, const LayerWeights& weights, XlaOp x) const {
     XlaOp preactivations;
@@ -86,7 +86,8 @@ class ForwardProgram : Program {
 
   absl::StatusOr<XlaOp> Layer(int64_t layer, XlaOp x) {
     if (spec_.drops() && layer > 0) x = Drop(Wide(x), nonce_, layer);
-    // Carried: y, then of each direction h, c, gates and cells, as far as there are such.
+    // The loop carries y, and for each direction h, c, gates and cells, as far as the cell has
+    // them.
     Ops carried{Zeros(type_, {time_, batch_, spec_.width()})}, fixed;
     for (int64_t dir = 0; dir < spec_.dirs(); ++dir) {
       const int64_t pseudo = layer * spec_.dirs() + dir;
@@ -147,7 +148,7 @@ class ForwardProgram : Program {
         made.c = Where(valid, made.c, c, units_);
         after.push_back(made.c);
       }
-      // What padding holds is cleared, lest it meet a zero in a product.
+      // Padding is cleared, because a NaN in it times zero would be NaN.
       if (SavesGates()) {
         const XlaOp saved = Where(valid, made.saved, xla::ZerosLike(made.saved), saved_width());
         after.push_back(Put(*value++, t, 0, Narrow(saved), saved_width()));

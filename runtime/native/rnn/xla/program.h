@@ -1,11 +1,9 @@
-// A stack of recurrent layers as an XLA program: what rnn/rnn.h computes, for whatever XLA
-// compiles for.
+// A stack of recurrent layers as an XLA program, which computes what rnn/rnn.h computes.
 //
-// Both functions ask for a CallSpec that passed Validate, operands of the shapes it implies
-// (the states' as [layers * directions, batch, size]) and lengths between 0 and time. Layers,
-// units and sizes are constants of the program; what an array holds never is. What is kept for
-// the backward pass lies as the ReserveLayout says, and where a nonce is the same, so are
-// dropout's masks.
+// Both functions require a CallSpec that passed Validate, operands of the shapes it implies,
+// and lengths between 0 and time. The states are [layers * directions, batch, size]. Layers,
+// units and sizes are constants of the program; the values of arrays never are. The reserve has
+// the ReserveLayout. Dropout masks are those of the CPU for the same nonce.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +44,8 @@ struct XlaGradients {
 absl::StatusOr<XlaResults> BuildForward(const CallSpec& spec, const XlaOperands& operands,
                                         xla::XlaBuilder* builder);
 
-// `results` are the forward call's; `backprops` the gradients of its outputs, with nothing in
-// place of the reserve's.
+// `results` are those of the forward pass. `backprops` are the gradients of its outputs; their
+// `reserve` is not used.
 absl::StatusOr<XlaGradients> BuildBackward(const CallSpec& spec, const XlaOperands& operands,
                                            const XlaResults& results,
                                            const XlaResults& backprops,

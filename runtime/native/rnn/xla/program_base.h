@@ -19,7 +19,7 @@ namespace opwright::rnn {
 
 using Ops = std::vector<xla::XlaOp>;
 
-// One layer and direction, in the type of storage.
+// The weights of one layer and direction, in the type of storage.
 struct LayerWeights {
   xla::XlaOp input;           // [gates * units, layer_input], unless skipped.
   xla::XlaOp recurrent;       // [gates * units, hidden]
@@ -28,7 +28,7 @@ struct LayerWeights {
   xla::XlaOp recurrent_bias;  // [gates * units]
 };
 
-// What both passes need. Sequences are [time, batch, width] inside.
+// Base class of both passes. Its sequences are [time, batch, width].
 class Program {
  public:
   Program(const CallSpec& spec, const XlaOperands& operands, xla::XlaBuilder* builder)
@@ -55,7 +55,7 @@ class Program {
     return xla::Broadcast(xla::Zero(builder_, type), dims);
   }
 
-  // Between the caller's layout and [time, batch, width], either way.
+  // Converts the caller's layout to [time, batch, width], or back.
   xla::XlaOp Sequence(xla::XlaOp x) const {
     return spec_.time_major ? x : xla::Transpose(x, {1, 0, 2});
   }
@@ -92,8 +92,8 @@ class Program {
     return weights;
   }
 
-  // a and b multiplied and summed over a dimension of each. Processors with matrix units round
-  // the operands to bfloat16 unless told not to; `exact` ones are bfloat16 already.
+  // The product of a and b, summed over a dimension of each. Devices with matrix units round
+  // operands to bfloat16 at the default precision, which `exact` operands already are.
   xla::XlaOp Gemm(xla::XlaOp a, int64_t a_dim, xla::XlaOp b, int64_t b_dim,
                   bool exact = false) const {
     xla::DotDimensionNumbers dims;
@@ -114,7 +114,7 @@ class Program {
     return xla::Reshape(x, {time_, batch_, width});
   }
 
-  // One step of a sequence: read, and written at a column.
+  // Reads or writes one step of a sequence, from a column on.
   xla::XlaOp At(xla::XlaOp sequence, xla::XlaOp t, int64_t column, int64_t width) const {
     const xla::XlaOp zero = xla::ZerosLike(t);
     const xla::XlaOp from = xla::ScalarLike(t, column);
@@ -139,7 +139,7 @@ class Program {
     return gates.size() == 1 ? gates[0] : xla::ConcatInDim(gates[0].builder(), gates, dim);
   }
 
-  // Where sequences have step t, `yes`; elsewhere `no`. Both are [batch, width].
+  // Selects `yes` for sequences that have step t, and `no` for others. Both are [batch, width].
   static xla::XlaOp Where(const std::optional<xla::XlaOp>& valid, xla::XlaOp yes, xla::XlaOp no,
                           int64_t batch, int64_t width) {
     if (!valid) return yes;
@@ -149,7 +149,7 @@ class Program {
                    int64_t width) const {
     return Where(valid, yes, no, batch_, width);
   }
-  // The same for whole sequences, with zeros elsewhere.
+  // Sets the steps past each length to zero.
   xla::XlaOp ClearPadding(xla::XlaOp sequence, int64_t width) const {
     if (!operands_.lengths) return sequence;
     const xla::XlaOp t =
@@ -159,8 +159,8 @@ class Program {
                        xla::ZerosLike(sequence));
   }
 
-  // Calls `body` with each number from 0 to time - 1, with what it made the time before, and
-  // with what never changes.
+  // Calls `body` for each step from 0 to time - 1 with the values that it returned for the
+  // previous step, and with the fixed values.
   using Body = std::function<Ops(xla::XlaOp step, const Ops& carried, const Ops& fixed)>;
   absl::StatusOr<Ops> Loop(const char* name, const Ops& initial, const Ops& fixed,
                            const Body& body) const {
@@ -182,7 +182,7 @@ class Program {
     return made;
   }
 
-  // The step's place in time, in the order in which a direction goes forwards.
+  // The time of a step, in the order of a direction's forward pass.
   xla::XlaOp TimeOf(int64_t dir, xla::XlaOp step) const {
     return dir == 0 ? step : xla::ScalarLike(step, time_ - 1) - step;
   }
@@ -191,8 +191,8 @@ class Program {
     return xla::Gt(fixed.back(), t);  // Lengths come last.
   }
 
-  // Which elements of a layer's input dropout keeps: a function of the call, the layer and the
-  // element, so that the backward pass finds the same ones.
+  // Applies dropout to a layer's input. The mask is a function of the call, the layer and the
+  // element, so that the backward pass computes the same mask.
   xla::XlaOp Drop(xla::XlaOp x, xla::XlaOp nonce, int64_t layer) const {
     const double share = static_cast<double>(spec_.dropout);
     if (share >= 1) return xla::ZerosLike(x);
