@@ -1,4 +1,4 @@
-"""Whether a graph is traced for another runtime, which lacks opwright's ops."""
+"""Detects that a graph is traced for another runtime, which lacks opwright's ops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-#: What reads a graph for a runtime of its own: packages, and TFLite's module.
+#: Packages and modules that convert a graph for another runtime.
 _CONVERTERS = ("openvino", "tensorflow.lite", "tf2onnx")
 _SAVED_MODEL = "tf_saved_model"
 _export: Any = inspect.unwrap(keras.Model.export)

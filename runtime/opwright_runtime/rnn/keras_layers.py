@@ -32,15 +32,15 @@ _SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.sigmoid)
 _RELU = (keras.activations.relu, keras.ops.relu, tf.nn.relu)
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
-# A call in training packs its weights anew, one in inference reads them to see whether
-# they are those that were packed before. That takes as long as the kernels save in some
-# steps: in four, and in one more for so many numbers, in inference and in training.
-_FREE_STEPS = 4
-_NUMBERS_A_STEP = {False: 1 << 20, True: 1 << 19}
+# A call in training packs its weights. A call in inference reads them to find packed
+# ones in the cache. That takes as long as the kernels save in some steps: in four, and
+# in one more for so many weights. The key is whether the call trains.
+_FIXED_STEPS = 4
+_WEIGHTS_PER_STEP = {False: 1 << 20, True: 1 << 19}
 
 
 class _KernelLayer:
-    """What the layers share; it goes before Keras's class."""
+    """What the layers share. It comes before Keras's class in their bases."""
 
     cell: _Keras
     go_backwards: bool
@@ -49,8 +49,8 @@ class _KernelLayer:
     zero_output_for_mask: bool
 
     def get_config(self) -> dict[str, Any]:
-        """Keras's, with the arguments that it leaves out, unless they are defaults."""
-        above: _Keras = super()
+        """Adds the arguments that Keras's own leaves out, unless they are defaults."""
+        base: _Keras = super()
         left_out = {
             "implementation": (getattr(self.cell, "implementation", 2), 2),
             "seed": (getattr(self.cell, "seed", None), None),
@@ -59,7 +59,7 @@ class _KernelLayer:
         given = {
             name: value for name, (value, usual) in left_out.items() if value != usual
         }
-        return {**given, **above.get_config()}
+        return {**given, **base.get_config()}
 
     def inner_loop(
         self,
@@ -77,8 +77,8 @@ class _KernelLayer:
             or not _is_faster(self.cell, sequences.shape[1], training)
             or converting()
         ):
-            above: _Keras = super()
-            outputs: _Outputs = above.inner_loop(
+            base: _Keras = super()
+            outputs: _Outputs = base.inner_loop(
                 sequences, initial_state, mask, training=training
             )
             return outputs
@@ -110,13 +110,13 @@ class _KernelLayer:
         return last, y if self.return_sequences else tf.expand_dims(last, 1), states
 
     def _kernel_mode(self) -> RnnMode | None:
-        """What the kernels call such a layer; None if Keras's own loop is to run it."""
+        """The kernels' mode for this layer; None if Keras's loop has to run it."""
         cell = self.cell
         fits = (
             self.use_cudnn
             and not cell.recurrent_dropout
             and cell.dropout < 1
-            # A mask for each gate.
+            # Implementation 1 has a dropout mask for each gate.
             and not (cell.dropout and getattr(cell, "implementation", 2) == 1)
             and cell.compute_dtype in _DTYPES
         )
@@ -177,9 +177,9 @@ class SimpleRNN(_KernelLayer, keras.layers.SimpleRNN):  # type: ignore[misc]
 
 @cache
 def _kernels_available() -> bool:
-    """Whether the kernels compute the layers of this process; a warning if they cannot.
+    """Whether the kernels run the layers of this process. Warns if they cannot.
 
-    Where Keras finds a GPU it takes cuDNN itself.
+    If Keras finds a GPU, it uses cuDNN itself.
     """
     try:
         if keras.backend.backend() != "tensorflow":
@@ -196,7 +196,7 @@ def _kernels_available() -> bool:
 
 
 def _mode(cell: _Keras) -> RnnMode | None:
-    """What the ops call a cell; None if they have none like it."""
+    """The mode of the ops for a cell; None if they have no such cell."""
     kind, activation = type(cell), cell.activation
     if kind is keras.layers.SimpleRNNCell:
         if activation in _TANH:
@@ -214,7 +214,7 @@ def _mode(cell: _Keras) -> RnnMode | None:
 def _is_supported(
     mode: RnnMode, cell: _Keras, x: _Tensor, states: list[_Tensor], mask: _Tensor
 ) -> bool:
-    """Whether the op can be asked; Keras's loop says what is wrong with the rest."""
+    """Whether the op takes these inputs. Keras's loop reports errors in the others."""
     sizes = x.shape[2] == cell.kernel.shape[0] > 0
     counts = len(states) == (2 if mode == "lstm" else 1)
     masked = mask is None or tf.TensorShape(x.shape[:2]).is_compatible_with(mask.shape)
@@ -223,9 +223,9 @@ def _is_supported(
 
 def _is_faster(cell: _Keras, steps: int | None, training: bool) -> bool:
     """Whether a call of so many steps is faster on the kernels."""
-    numbers = math.prod(cell.kernel.shape) + math.prod(cell.recurrent_kernel.shape)
-    room = _NUMBERS_A_STEP[bool(training)]
-    return steps is None or numbers <= (steps - _FREE_STEPS) * room
+    weights = math.prod(cell.kernel.shape) + math.prod(cell.recurrent_kernel.shape)
+    per_step = _WEIGHTS_PER_STEP[bool(training)]
+    return steps is None or weights <= (steps - _FIXED_STEPS) * per_step
 
 
 def _run(
@@ -236,12 +236,12 @@ def _run(
     lengths: _Tensor,
     training: bool,
 ) -> tuple[_Tensor, list[_Tensor]]:
-    """All outputs of a cell, zero past the lengths, and the final states."""
+    """Returns all outputs of a cell, zero past the lengths, and the final states."""
 
     def read(variable: _Keras) -> _Tensor:
         return keras.ops.convert_to_tensor(variable, cell.compute_dtype)
 
-    # Keras may hand on a variable of TensorFlow as it is.
+    # Keras may return a variable of TensorFlow without conversion.
     kernel = tf.convert_to_tensor(read(cell.kernel))
     recurrent = tf.convert_to_tensor(read(cell.recurrent_kernel))
     rows = GATES[mode] * cell.units
@@ -255,7 +255,7 @@ def _run(
 
 
 def _infer(mode: RnnMode, lengths: _Tensor, *inputs: _Tensor) -> list[_Tensor]:
-    """As `_train`, without what a backward pass needs; one runs it anew."""
+    """Like `_train`, but saves nothing for the backward pass, which runs `_train`."""
 
     def infer(*inputs: _Tensor) -> _Tensor:
         def gradient(*upstream: _Tensor) -> _Tensor:
@@ -289,9 +289,9 @@ def _train(
     bias: _Tensor,
     *states: _Tensor,
 ) -> list[_Tensor]:
-    """All outputs, then the final states; from Keras's weights."""
+    """Returns all outputs, then the final states, from Keras's weights."""
     operands = [x, lengths, *(tf.expand_dims(state, 1) for state in states)]
-    # The op wants a sequence at least; an empty batch gets one.
+    # The op requires at least one sequence, so an empty batch is padded to one.
     batch = None if x.shape[0] else tf.shape(x)[0]
     if batch is not None:
         more = tf.maximum(0, 1 - batch)
@@ -316,7 +316,7 @@ def _train(
 def _params(
     mode: RnnMode, kernel: _Tensor, recurrent: _Tensor, bias: _Tensor
 ) -> _Tensor:
-    """Keras's weights as the op's params; `bias` is [0, 1 or 2, gates * units]."""
+    """Packs Keras's weights for the op; `bias` is [0, 1 or 2, gates * units]."""
 
     def gates(tensor: _Tensor, axis: int) -> list[_Tensor]:
         if mode != "gru":
@@ -335,29 +335,29 @@ def _params(
 def _pad(
     tensor: _Tensor, *, axis: int, before: _Tensor = 0, after: _Tensor = 0
 ) -> _Tensor:
-    """More zeros along an axis."""
+    """Adds zeros along an axis."""
     paddings: list[list[_Tensor]] = [[0, 0] for _ in tensor.shape]
     paddings[axis] = [before, after]
     return tf.pad(tensor, paddings)
 
 
 class _Steps:
-    """Steps that a mask shows; the kernels want them first, as their lengths say.
+    """Moves the unmasked steps of sequences to the front, as the kernels require.
 
-    Hidden steps put out what the step before does, or zeros; those before any that is
-    shown put out zeros.
+    A masked step outputs zeros, or the output of the step before it. Masked steps
+    before the first unmasked one output zeros.
     """
 
     def __init__(self, mask: _Tensor, zeros: bool) -> None:
         shown = tf.cast(mask, tf.int32)
         self.lengths = tf.reduce_sum(shown, axis=1)
-        # Of each step, how many are shown until then; as a number from 1 on, which one.
+        # For each step, the number of unmasked steps up to it.
         self._count = tf.cumsum(shown, axis=1)
-        # The number of the step whose output it puts out; 0 for zeros.
+        # For each step, the unmasked step that has its output, from 1 on; 0: zeros.
         self._source = self._count * shown if zeros else self._count
 
     def to_front(self, x: _Tensor) -> _Tensor:
-        """[batch, time, size] with the steps that are shown first, then any others."""
+        """Reorders [batch, time, size]: unmasked steps first, then arbitrary ones."""
         shape = tf.shape(self._count)
         time = shape[1]
         numbers = tf.broadcast_to(tf.range(1, time + 1), shape)
@@ -365,9 +365,9 @@ class _Steps:
         return tf.gather(x, tf.minimum(at, time - 1), batch_dims=1)
 
     def back(self, y: _Tensor) -> _Tensor:
-        """What all steps put out, from what those in front do."""
+        """The outputs of all steps, from those of the steps in front."""
         return tf.gather(_pad(y, axis=1, before=1), self._source, batch_dims=1)
 
     def last(self, h: _Tensor) -> _Tensor:
-        """What the last step puts out, from the final state."""
+        """The output of the last step, from the final state."""
         return tf.where(self._source[:, -1:] > 0, h, tf.zeros_like(h))

@@ -1,8 +1,8 @@
 """Keras's recurrent layers and the packed parameters of the CudnnRNN ops.
 
-`params_from_keras` packs the weights of layers, `params_to_keras` sets the weights of
-layers from packed parameters. Nothing here imports Keras: a layer is known by the class
-that it derives from, of Keras 3 or of tf_keras.
+`params_from_keras` packs the weights of layers, and `params_to_keras` sets the weights
+of layers from packed parameters. This module does not import Keras. It recognizes a
+layer by its base classes in Keras 3 or tf_keras.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from opwright_runtime.rnn.packed import (
 def params_from_keras(layers: object) -> PackedParams:
     """Packs the weights of Keras layers for a CudnnRNN op.
 
-    With these params and options and initial states of zeros, the op gives what the
-    layers give at inference. A mask that is padded on the right is, summed over time,
-    the op's `sequence_lengths`; past them the op's output is zero, as is that of a
-    layer with `zero_output_for_mask`.
+    With these params and options and initial states of zeros, the op computes the
+    outputs of the layers at inference. A mask that is padded on the right, summed over
+    time, is the op's `sequence_lengths`. Past them the op's output is zero, like that
+    of a layer with `zero_output_for_mask`.
 
-    What a layer has besides its weights is not converted: dropout, regularizers, the
-    states of a stateful layer.
+    Only weights are converted, not dropout, regularizers, or the states of a stateful
+    layer.
 
     Args:
-        layers: a layer, or a sequence of layers each of which reads what the one before
-            puts out: LSTM, GRU or SimpleRNN, each on its own or in a Bidirectional, or
+        layers: a layer, or a sequence of layers, each of which reads the output of the
+            one before. They are LSTM, GRU or SimpleRNN, alone or in a Bidirectional, or
             CuDNNLSTM and CuDNNGRU of tf_keras. All are of one kind, with as many units,
             and all are bidirectional or none is. Activations are the op's: tanh and
             sigmoid, for SimpleRNN tanh or relu. A GRU has `reset_after=True`, a
@@ -49,13 +49,13 @@ def params_from_keras(layers: object) -> PackedParams:
             but the last have `return_sequences=True`. All are built.
 
     Returns:
-        The vector and the options that go with it. A cell's only bias becomes its
-        recurrent bias, beside an input bias of zeros; for a cell without biases both
-        are zeros.
+        The vector and the options that go with it. The only bias of a cell becomes its
+        recurrent bias, and its input bias is zeros. A cell without biases gets zeros
+        for both.
 
     Raises:
-        OpInputError: the layers are not such; the error names the layer and what is
-            wrong with it.
+        OpInputError: the layers do not meet these conditions. The error names the layer
+            and the condition.
     """
     stack = _Stack(layers)
     for cell in stack.cells():
@@ -81,8 +81,8 @@ def params_to_keras(
 ) -> None:
     """Sets the weights of Keras layers from the params of a CudnnRNN op.
 
-    The opposite of `params_from_keras`. A layer that is not built yet is built, but for
-    CuDNNLSTM and CuDNNGRU, which have to be built with all that is around them.
+    The inverse of `params_from_keras`. It builds layers that are not built, except
+    CuDNNLSTM and CuDNNGRU: their wrappers would build them again.
 
     Args:
         params: PackedParams; or [params_size], laid out as CudnnRNNParamsSize
@@ -90,13 +90,13 @@ def params_to_keras(
         layers: as `params_from_keras` takes them, built or not. Their weights have the
             dtype of `params`, or one that holds all its values. A cell with one bias
             gets the sum of the two.
-        input_size: size of the input of the first layer, if that is not built and
-            `params` are a bare vector, which does not say from what it was packed.
+        input_size: size of the input of the first layer. Required if that layer is not
+            built and `params` are a bare vector, which does not contain it.
 
     Raises:
-        OpInputError: the layers are not such; or `params` were packed from others, are
-            of another length than they ask for, of a dtype that theirs cannot hold, or
-            have biases where a layer has none. No weight has changed then.
+        OpInputError: the layers do not meet these conditions; or `params` were packed
+            from other layers, or have the wrong length, a dtype that the weights cannot
+            hold, or biases where a layer has none. No weight changes in these cases.
     """
     stack = _Stack(layers)
     packed = vector(params)
@@ -127,7 +127,7 @@ def params_to_keras(
         variable.assign(value)
 
 
-# Where Keras has each gate of the op: a GRU's r, z, n are Keras's z, r, h.
+# The position in Keras of each gate of the op: a GRU's r, z, n against Keras's z, r, h.
 _GATES = {"LSTM": [0, 1, 2, 3], "GRU": [1, 0, 2], "SimpleRNN": [0]}
 _CLASSES = {**{name: name for name in _GATES}, "CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU"}
 _PACKAGES = ("keras", "tf_keras", "tensorflow")
@@ -135,7 +135,7 @@ _LAYER = "an LSTM, GRU or SimpleRNN of Keras, alone or in a Bidirectional"
 
 
 def _class_of(layer: object) -> str:
-    """Which class of Keras a layer is of; "" if it is of none known here."""
+    """The name of the layer's class in Keras; "" if this module does not know it."""
     for cls in type(layer).__mro__:
         known = cls.__name__ in _CLASSES or cls.__name__ == "Bidirectional"
         if known and cls.__module__.split(".")[0] in _PACKAGES:
@@ -144,7 +144,7 @@ def _class_of(layer: object) -> str:
 
 
 class _Variable(Protocol):
-    """What the variables of Keras 3 and of TensorFlow have in common."""
+    """The common interface of variables in Keras 3 and TensorFlow."""
 
     @property
     def shape(self) -> Sequence[int]: ...
@@ -153,7 +153,7 @@ class _Variable(Protocol):
 
 
 class _Layer(Protocol):
-    """What is read of a recurrent layer; a Bidirectional has not all of it."""
+    """The attributes that are read of a layer. A Bidirectional lacks some."""
 
     units: int
     built: bool
@@ -186,10 +186,11 @@ class _Cell:
         self.place = place
         self.kind = _CLASSES[name]
         self._layer = cast(_Layer, layer)
-        # What is built: a wrapper builds its layers.
+        # The layer to build: a wrapper builds its inner layers.
         self._outer = self._layer if wrapper is None else wrapper
         self.units = int(self._layer.units)
-        # A layer that is made for cuDNN has the weights itself, and nothing to choose.
+        # A layer for cuDNN has no cell: it holds the weights itself, and its
+        # activations are fixed.
         self._made_for_cudnn = name != self.kind
         self._owner = self._layer if self._made_for_cudnn else self._layer.cell
         self.mode: RnnMode = "lstm" if self.kind == "LSTM" else "gru"
@@ -226,9 +227,10 @@ class _Cell:
         return bool(self._outer.built)
 
     def check_buildable(self) -> None:
-        """Keras's wrappers build layers made for cuDNN even if they are built.
+        """Refuses layers for cuDNN that are not built.
 
-        That makes new weights, and a layer does not know which wrappers it is in.
+        Keras's wrappers build such layers again, with new weights, and a layer does not
+        know its wrappers.
 
         Raises:
             OpInputError: it is such a layer, and not built.
@@ -254,14 +256,14 @@ class _Cell:
         return _GATES[self.kind]
 
     def read(self) -> tuple[list[Array], Array]:
-        """Weights as the op has them: twice [gates, units, inputs], and biases."""
+        """The weights in the op's order: two of [gates, units, inputs], and biases."""
 
         def matrix(variable: _Variable) -> Array:
             values = np.asarray(variable.numpy())
             gates = values.reshape(len(values), len(self.order), self.units)
             shape = (len(self.order), self.units, len(values))
-            # A layer made for cuDNN has each gate's elements in cuDNN's order, in
-            # spite of the shape.
+            # A layer for cuDNN has the elements of each gate in cuDNN's order, although
+            # its shape is Keras's.
             axes = (1, 0, 2) if self._made_for_cudnn else (1, 2, 0)
             return gates.transpose(axes).reshape(shape)[self.order]
 
@@ -280,8 +282,8 @@ class _Cell:
     def assignments(
         self, matrices: list[Array], biases: Array
     ) -> Iterator[tuple[_Variable, Array]]:
-        """Each variable, and what is to be assigned to it; the opposite of `read`."""
-        # The order that swaps two gates swaps them back.
+        """Each variable with its new value: the inverse of `read`."""
+        # The order swaps two gates, so it is its own inverse.
         variables = (self._owner.kernel, self._owner.recurrent_kernel)
         for variable, values in zip(variables, matrices, strict=True):
             inputs, gates = values.shape[1], len(self.order)
@@ -311,7 +313,7 @@ class _Cell:
 
 
 class _Stack:
-    """Layers that the op can run as one, checked."""
+    """Layers that one op can run, after checks."""
 
     def __init__(self, layers: object) -> None:
         one_by_one = list(layers) if isinstance(layers, Iterable) else [layers]
@@ -355,7 +357,7 @@ class _Stack:
         )
 
     def check_inputs(self, sizes: Sizes) -> None:
-        """Each layer must read what the one before puts out."""
+        """Checks that each layer reads the output of the one before."""
         for layer, cells in enumerate(self.layers):
             for cell in cells:
                 wanted = sizes.width if layer else sizes.input_size

@@ -1,4 +1,4 @@
-"""The packed parameters of the CudnnRNN ops, and what an op must know of them.
+"""The packed parameters of the CudnnRNN ops, and the options that go with them.
 
 `CudnnRNNParamsSize` describes the vector: all matrices, layer by layer and direction by
 direction, then all biases in the same order.
@@ -28,7 +28,7 @@ DIRECTIONS: tuple[Direction, Direction] = ("unidirectional", "bidirectional")
 _OP = "CudnnRNNV3"
 
 
-# Closed: pyright hands on what another may hold to `**_unknown` of an op's function.
+# Closed: pyright passes the unknown keys of an open one to an op's `**_unknown`.
 class RnnOptions(TypedDict, closed=True):
     """The options of a CudnnRNN op that its params decide."""
 
@@ -39,7 +39,7 @@ class RnnOptions(TypedDict, closed=True):
 
 @dataclass(frozen=True)
 class Sizes:
-    """What layers are, as far as their params show it.
+    """The configuration of layers, as far as it decides their params.
 
     Attributes:
         rnn_mode: the option of that name.
@@ -67,16 +67,16 @@ class Sizes:
 
     @property
     def hidden(self) -> int:
-        """Of what a cell puts out."""
+        """Size of the output of a cell."""
         return self.num_proj or self.num_units
 
     @property
     def width(self) -> int:
-        """Of what a layer puts out."""
+        """Size of the output of a layer."""
         return self.dirs * self.hidden
 
     def matrices(self) -> Iterator[list[tuple[int, int]]]:
-        """Of each cell the shapes: input weights, recurrent ones, any projection."""
+        """The shapes for each cell: input and recurrent weights, and any projection."""
         rows = self.gates * self.num_units
         projection = [(self.num_proj, self.num_units)] if self.num_proj else []
         for layer in range(self.num_layers):
@@ -90,7 +90,7 @@ class Sizes:
         return matrices + 2 * cells * self.gates * self.num_units
 
     def pack(self, cells: list[tuple[list[Array], Array]]) -> PackedParams:
-        """Of each cell its matrices, and its two biases: [2, gates * units]."""
+        """Packs the matrices and the two biases, [2, gates * units], of each cell."""
         parts = [matrix for matrices, _ in cells for matrix in matrices]
         parts += [biases for _, biases in cells]
         params = np.concatenate([part.ravel() for part in parts])
@@ -105,7 +105,7 @@ class Sizes:
         )
 
     def unpack(self, params: Array) -> Iterator[tuple[list[Array], Array]]:
-        """The opposite of `pack`; the arrays are parts of `params`."""
+        """The inverse of `pack`. The arrays are views of `params`."""
         at = 0
 
         def take(*shape: int) -> Array:
@@ -120,9 +120,9 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class PackedParams:
-    """Parameters of layers as one vector, and what a CudnnRNN op must know of them.
+    """Parameters of layers as one vector, with the options that a CudnnRNN op needs.
 
-    It goes into an op as it is, where that wants `params`, with its options:
+    An op takes it as `params`, together with its options:
 
         cudnn_rnn_v3(x, h, c, packed, lengths, **packed.options)
         CudnnRNNV3.Options(**packed.options, is_training=False)
@@ -169,7 +169,7 @@ class PackedParams:
             self.num_proj,
         )
 
-    # An array that hands its memory on is an operand to type checkers as well.
+    # Type checkers accept an object with DLPack's protocol as an operand.
 
     def __dlpack__(self, **how: Any) -> Any:
         return self.params.__dlpack__(**how)
@@ -190,7 +190,7 @@ class PackedParams:
 
 
 class Phrase:
-    """A phrase that an error shows as it is."""
+    """Text that an error shows without quotes."""
 
     def __init__(self, words: str) -> None:
         self._words = words
@@ -227,11 +227,10 @@ def vector(params: ArrayLike | PackedParams) -> Array:
 
 
 def check_sizes(params: ArrayLike | PackedParams, length: int, sizes: Sizes) -> None:
-    """Whether params of `length` are those of layers that have `sizes`.
+    """Checks that params of `length` are those of layers that have `sizes`.
 
     Raises:
-        OpInputError: they are not: they were packed from others, or have another
-            length.
+        OpInputError: they were packed from other layers, or have another length.
     """
     if isinstance(params, PackedParams) and params.sizes != sizes:
         of_params, of_layers = vars(params.sizes), vars(sizes)

@@ -1,8 +1,8 @@
 """torch's recurrent modules and the packed parameters of the CudnnRNN ops.
 
-`params_from_torch` packs the weights of a module, `params_to_torch` sets the weights of
-one from packed parameters. Nothing here imports torch: a module is known by what it
-has, its weights by their names.
+`params_from_torch` packs the weights of a module, and `params_to_torch` sets the
+weights of a module from packed parameters. Nothing here imports torch: a module is
+recognized by its attributes, and weights by their names.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ def params_from_torch(
 ) -> PackedParams:
     """Packs the weights of a torch module for a CudnnRNN op.
 
-    With these params and options and the same initial states, the op gives what the
-    module gives in `eval()`; its `time_major` is torch's `batch_first`, turned around.
-    What a module has besides its weights is not converted, such as dropout.
+    With these params and options and the same initial states, the op computes the
+    outputs of the module in `eval()`. Its `time_major` is the opposite of torch's
+    `batch_first`. Only weights are converted, not dropout.
 
     Args:
         module: a torch.nn.LSTM, with `proj_size` or without, GRU or RNN; or the
             `state_dict` of one, tensors or NumPy arrays by their names.
-        prefix: what names begin with, if `module` holds more: "encoder.rnn.".
-        rnn_mode: "rnn_tanh" or "rnn_relu", for the `state_dict` of an RNN, which does
-            not say it. Elsewhere it is known.
+        prefix: the prefix of the names, if `module` has other entries: "encoder.rnn.".
+        rnn_mode: "rnn_tanh" or "rnn_relu". Required only for the `state_dict` of an
+            RNN, which does not contain it.
 
     Returns:
-        The vector and the options that go with it. Biases that there are none of are
-        zeros.
+        The vector and the options that go with it. Missing biases become zeros.
 
     Raises:
-        OpInputError: the module is not such; the error names what is wrong with it.
+        OpInputError: the module does not meet these conditions. The error names the
+            condition.
     """
     weights = _Weights(module, prefix, rnn_mode)
     sizes = weights.sizes
@@ -79,19 +79,20 @@ def params_to_torch(
 ) -> None:
     """Sets the weights of a torch module from the params of a CudnnRNN op.
 
-    The opposite of `params_from_torch`.
+    The inverse of `params_from_torch`.
 
     Args:
         params: PackedParams; or [params_size], laid out as CudnnRNNParamsSize
             describes: an array, a tensor, a variable.
         module: as `params_from_torch` takes it. Its tensors are overwritten in place;
             they have the dtype of `params`, or one that holds all its values.
-        prefix: what names begin with, if `module` holds more.
+        prefix: the prefix of the names, if `module` has other entries.
 
     Raises:
-        OpInputError: the module is not such; or `params` were packed from another, are
-            of another length than it asks for, of a dtype that its tensors cannot hold,
-            or have biases where it has none. No weight has changed then.
+        OpInputError: the module does not meet these conditions; or `params` were packed
+            from another module, or have the wrong length, a dtype that the tensors
+            cannot hold, or biases where the module has none. No weight changes in these
+            cases.
     """
     packed = vector(params)
     mode = params.rnn_mode if isinstance(params, PackedParams) else "rnn_tanh"
@@ -115,12 +116,12 @@ def params_to_torch(
             tensor[...] = values[name]
         else:
             whole = tensor.detach()
-            # torch knows no bfloat16 of NumPy's; a double holds them all.
+            # torch does not read NumPy's bfloat16. A double holds all values.
             whole.copy_(whole.new_tensor(values[name].astype(np.float64)))
 
 
 class _Tensor(Protocol):
-    """What is used of a tensor of torch."""
+    """The interface that is used of a tensor of torch."""
 
     @property
     def dtype(self) -> object: ...
@@ -141,10 +142,10 @@ _NAME = re.compile(r"(weight_(ih|hh|hr)|bias_(ih|hh))_l(\d+)(_reverse)?")
 
 
 class _Weights:
-    """The tensors of a module by their names, checked, and what sizes they have."""
+    """The tensors of a module by their names, after checks, and their sizes."""
 
     def __init__(self, module: object, prefix: str, plain: RnnMode | None) -> None:
-        """`plain`: the mode, if it is a plain cell and does not say which."""
+        """`plain`: the mode of a plain cell that does not name its activation."""
         state_dict = getattr(module, "state_dict", None)
         if isinstance(module, Mapping):
             state = cast(_Tensors, module)
@@ -232,7 +233,7 @@ class _Weights:
 
 
 def _names(sizes: Sizes) -> Iterator[tuple[list[str], list[str]]]:
-    """By cell, what torch calls its matrices and its biases."""
+    """torch's names of the matrices and the biases, for each cell."""
     kinds = ["ih", "hh", *(["hr"] if sizes.num_proj else [])]
     for layer in range(sizes.num_layers):
         for end in ("", "_reverse")[: sizes.dirs]:
