@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -340,6 +341,34 @@ TEST(Stack, GradientsOfTanhAreDerivatives) { CheckGradients(Cell::kTanh); }
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
+// The new output of one unit, from the two sums of each gate. Replaces the cell state.
+double StepByFormulas(Cell kind, const double* of_input, const double* of_hidden, double h,
+                      double* cell) {
+  const auto sum = [&](int gate) { return of_input[gate] + of_hidden[gate]; };
+  switch (kind) {
+    case Cell::kLstm:
+      *cell = Sigmoid(sum(1)) * *cell + Sigmoid(sum(0)) * std::tanh(sum(2));
+      return Sigmoid(sum(3)) * std::tanh(*cell);
+    case Cell::kGru: {
+      const double r = Sigmoid(sum(0)), z = Sigmoid(sum(1));
+      return (1 - z) * std::tanh(of_input[2] + r * of_hidden[2]) + z * h;
+    }
+    case Cell::kTanh: return std::tanh(sum(0));
+    case Cell::kRelu: break;
+  }
+  return std::max(sum(0), 0.0);
+}
+
+std::vector<double> Project(const std::vector<double>& params, const CanonicalParam& weights,
+                            const std::vector<double>& full) {
+  std::vector<double> projected;
+  for (int64_t row = 0; row < weights.rows; ++row) {
+    const double* const begin = params.data() + weights.at + row * weights.columns;
+    projected.push_back(std::inner_product(full.begin(), full.end(), begin, 0.0));
+  }
+  return projected;
+}
+
 // The output of a stack over complete sequences, time-major, from the formulas: for each unit
 // of each step of each sequence and direction.
 std::vector<double> OutputByFormulas(const CallSpec& spec, const Given<double>& given) {
@@ -383,30 +412,11 @@ std::vector<double> OutputByFormulas(const CallSpec& spec, const Given<double>& 
                     at(given.params, w[gates + gate].at + unit * hidden + i) * at(h, i);
               }
             }
-            const auto sum = [&](int gate) { return of_input[gate] + of_hidden[gate]; };
-            double& cell = c[static_cast<size_t>(unit)];
-            double& to = made[static_cast<size_t>(unit)];
-            if (spec.cell == Cell::kLstm) {
-              cell = Sigmoid(sum(1)) * cell + Sigmoid(sum(0)) * std::tanh(sum(2));
-              to = Sigmoid(sum(3)) * std::tanh(cell);
-            } else if (spec.cell == Cell::kGru) {
-              const double r = Sigmoid(sum(0)), z = Sigmoid(sum(1));
-              to = (1 - z) * std::tanh(of_input[2] + r * of_hidden[2]) + z * at(h, unit);
-            } else {
-              to = spec.cell == Cell::kTanh ? std::tanh(sum(0)) : std::max(sum(0), 0.0);
-            }
+            made[static_cast<size_t>(unit)] = StepByFormulas(
+                spec.cell, of_input, of_hidden, spec.cell == Cell::kGru ? at(h, unit) : 0,
+                &c[static_cast<size_t>(unit)]);
           }
-          if (spec.projection > 0) {
-            for (int64_t i = 0; i < hidden; ++i) {
-              double sum = 0;
-              for (int64_t unit = 0; unit < units; ++unit) {
-                sum += at(given.params, w[2 * gates].at + i * units + unit) * at(made, unit);
-              }
-              h[static_cast<size_t>(i)] = sum;
-            }
-          } else {
-            h = made;
-          }
+          h = spec.projection > 0 ? Project(given.params, w[2 * gates], made) : made;
           std::copy(h.begin(), h.end(), y.begin() + row * spec.width() + dir * hidden);
         }
       }
@@ -425,7 +435,7 @@ TEST(Stack, OutputsFollowTheFormulas) {
     if (spec.cell != Cell::kLstm) spec.projection = 0;
     spec.time_major = true;
     spec.dropout = 0;
-    const Given<double> given(spec, 2 * testing::Seed() + 1);  // All lengths are whole.
+    const Given<double> given(spec, 2 * testing::Seed() + 1);  // All lengths are `time`.
     const std::vector<double> wanted = OutputByFormulas(spec, given);
     ForEachIsa([&](const char* isa) {
       ExpectClose(isa, RunForward(spec, given, 0, pool).y, wanted, 1e-11);
@@ -461,7 +471,7 @@ TEST(Stack, ThreadsShareThePanelsOfAStep) {
       spec.time = 3;
       spec.batch = batch;
       spec.training = true;
-      const uint64_t seed = 2 * testing::Seed() + 1;  // All lengths are whole.
+      const uint64_t seed = 2 * testing::Seed() + 1;  // All lengths are `time`.
       ExpectClose("five threads", RunAll<double>(spec, seed, many),
                   RunAll<double>(spec, seed, one), 1e-10);
     }

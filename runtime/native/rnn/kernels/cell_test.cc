@@ -145,6 +145,47 @@ struct Panel {
     args.cells = saves && cell == Cell::kLstm ? cells.data() : nullptr;
     kernels.cell_forward(args);
   }
+
+  // The backward pass of a forward pass that saved its values.
+  void Backward(const std::vector<S>& dh, std::vector<S>* dh_before, std::vector<S>* dc,
+                std::vector<S>* grads) {
+    const auto h_rows = StateRows(h_before), c_rows = StateRows(c_before);
+    std::vector<const T*> h_pointers, c_pointers;
+    for (const auto& row : h_rows) h_pointers.push_back(row.data());
+    for (const auto& row : c_rows) c_pointers.push_back(row.data());
+    CellBackwardArgs<T> args{};
+    args.cell = cell;
+    args.rows = rows;
+    args.units = units;
+    args.unit = first_unit;
+    args.state_row = state_row.data();
+    args.dh = dh.data();
+    args.dh_before = dh_before->data();
+    args.dc = dc->data();
+    args.ld_dh = args.ld_before = args.ld_dc = args.ld_cells = args.ldy = ld;
+    args.h_before = h_pointers.data();
+    args.c_before = c_pointers.data();
+    args.gates = gates.data();
+    args.ld_gates = 4 * gate_stride;
+    args.gate_stride = gate_stride;
+    args.cells = cells.data();
+    args.y = y.data();
+    args.preactivation_grads = grads->data();
+    kernels.cell_backward(args);
+  }
+
+  // Previous states in the storage type, by row. They begin at the first unit of the layer.
+  std::vector<std::vector<T>> StateRows(std::vector<S>& from) {
+    std::vector<std::vector<T>> made(static_cast<size_t>(rows));
+    for (int64_t r = 0; r < rows; ++r) {
+      std::vector<T>& row = made[static_cast<size_t>(r)];
+      row.resize(static_cast<size_t>(first_unit + units));
+      for (int64_t unit = 0; unit < units; ++unit) {
+        Store(At(from, r, unit), &row[static_cast<size_t>(first_unit + unit)]);
+      }
+    }
+    return made;
+  }
 };
 
 template <class Visit>
@@ -224,43 +265,7 @@ void CheckBackward(Cell cell) {
     std::vector<S> dc = dc_after;
     std::vector<S> dh_before(dh.size(), S(panel.kUntouched));
     std::vector<S> grads(at(panel.rows * 4 * panel.lanes));
-
-    // Pointers to previous states are by row and begin at the first unit of the layer.
-    const auto rows_of = [&](const std::vector<S>& from) {
-      std::vector<std::vector<T>> made(at(panel.rows));
-      for (int64_t r = 0; r < panel.rows; ++r) {
-        made[at(r)].resize(at(panel.first_unit + panel.units));
-        for (int64_t unit = 0; unit < panel.units; ++unit) {
-          Store(from[at(panel.state_row[at(r)] * panel.ld + unit)],
-                &made[at(r)][at(panel.first_unit + unit)]);
-        }
-      }
-      return made;
-    };
-    const auto h_rows = rows_of(panel.h_before), c_rows = rows_of(panel.c_before);
-    std::vector<const T*> h_before, c_before;
-    for (const auto& row : h_rows) h_before.push_back(row.data());
-    for (const auto& row : c_rows) c_before.push_back(row.data());
-
-    CellBackwardArgs<T> args{};
-    args.cell = cell;
-    args.rows = panel.rows;
-    args.units = panel.units;
-    args.unit = panel.first_unit;
-    args.state_row = panel.state_row.data();
-    args.dh = dh.data();
-    args.dh_before = dh_before.data();
-    args.dc = dc.data();
-    args.ld_dh = args.ld_before = args.ld_dc = args.ld_cells = args.ldy = panel.ld;
-    args.h_before = h_before.data();
-    args.c_before = c_before.data();
-    args.gates = panel.gates.data();
-    args.ld_gates = 4 * panel.gate_stride;
-    args.gate_stride = panel.gate_stride;
-    args.cells = panel.cells.data();
-    args.y = panel.y.data();
-    args.preactivation_grads = grads.data();
-    panel.kernels.cell_backward(args);
+    panel.Backward(dh, &dh_before, &dc, &grads);
 
     for (int64_t r = 0; r < panel.rows; ++r) {
       for (int64_t unit = 0; unit < panel.units; ++unit) {
