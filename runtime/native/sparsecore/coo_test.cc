@@ -18,11 +18,11 @@ using embedding::Combiner;
 
 namespace {
 
-// What a CooFeature views.
+// The data of a CooFeature.
 struct Feature {
   CooFeature::Form form;
   Ints indices, ids;
-  Reals weights;  // One for all, or as many as ids.
+  Reals weights;  // One for all ids, or one for each.
   int64_t samples;
 
   CooFeature View() const {
@@ -62,7 +62,7 @@ TEST(Coo, RaggedFeatures) {
 TEST(Coo, EqualNeighboursBecomeOneTriple) {
   const Feature feature{CooFeature::kRagged, {0, 4, 5}, {7, 7, 3, 7, 7}, {1, 2, 4, 8, 1}, 2};
   ExpectTriples(TriplesOf(feature), {0, 0, 0, 1}, {7, 3, 7, 7}, {3, 4, 8, 1});
-  // Denominators count them one by one.
+  // The denominators count each of them.
   const float root = std::sqrt(85.f);
   ExpectTriples(TriplesOf(feature, Combiner::kMean), {0, 0, 0, 1}, {7, 3, 7, 7},
                 {3 / 15.f, 4 / 15.f, 8 / 15.f, 1});
@@ -123,7 +123,7 @@ TEST(Coo, StackingsAreChecked) {
   }
 }
 
-// Each SparseCore has half of the samples; rows turn within their group of shards.
+// Each SparseCore has half of the samples. Rows rotate within their group of shards.
 TEST(Coo, TriplesAreStacked) {
   Triples triples;
   for (const int32_t sample : {0, 3, 3, 4, 7}) triples.Add(sample, 4 + sample, 1);
@@ -137,7 +137,7 @@ TEST(Coo, TriplesAreStacked) {
   EXPECT_ERROR(StackTriples(Stacking(), &large, &begins), kInvalid, "does not fit in int32");
 }
 
-// Any numbers at all for where a feature lies: refused, or positions in int32.
+// Arbitrary numbers for the place of a feature are refused, or give positions in int32.
 void StackingIsChecked(Random& random) {
   constexpr int64_t kOdd[] = {INT64_MIN, INT32_MIN, -8, -1,        0,         1,
                               2,         8,         64, INT32_MAX, 1LL << 31, INT64_MAX};
@@ -152,7 +152,7 @@ void StackingIsChecked(Random& random) {
   }
   const Status status = CheckStacking(stacking);
   if (changes == 0) EXPECT_OK(status);
-  // What is kept of each SparseCore takes memory.
+  // The results for each SparseCore take memory.
   if (!status.ok() || stacking.sc_per_chip > 1 << 10) return;
   Triples triples;
   const int64_t last = stacking.sample_count - 1;

@@ -80,7 +80,7 @@ TEST(Csr, BuffersArePadded) {
   EXPECT_EQ(packed.buffers.ids_size, 24);
   EXPECT_EQ(packed.buffers.minibatches, 1);
   EXPECT_EQ(packed.buffers.dropped, 0);
-  // And read again, by device: rows of shard 1 come behind those of shard 0.
+  // ReadCsr returns rows of the device: those of shard 1 follow those of shard 0.
   Triples read;
   EXPECT_OK(ReadCsr(packed.View(), 4, 8, &read));
   ExpectTriples(read, {0, 1, 1, 3}, {0, 0, 6, 5}, {1, 2, 3, 4});
@@ -95,21 +95,21 @@ TEST(Csr, TriplesBeyondTheCapacityAreDropped) {
   EXPECT_EQ(packed.buffers.dropped, 1);
 }
 
-// Divisions of each shard go to the minibatches that the mask makes of them.
+// The mask assigns the divisions of each shard to minibatches.
 TEST(Csr, Minibatches) {
   Packed packed;
   packed.splits = 1;
   packed.shape.max_minibatches = 3;
   packed.shape.capacity = 48;
   for (int core = 0; core < 2; ++core) {
-    const Ints whole = packed.counts[core];
+    const Ints undivided = packed.counts[core];
     Ints& divided = packed.counts[core];
-    divided.assign(2 * kDivisions + 1, whole[2]);
+    divided.assign(2 * kDivisions + 1, undivided[2]);
     for (int64_t i = 0; i < 2 * kDivisions; ++i) {
       // One triple of each shard lies in its first half, the others in its last division.
       const int64_t shard = i / kDivisions, division = i % kDivisions;
-      const int32_t first = whole[shard];
-      divided[i] = division == 0 ? first : std::min(first + 1, whole[shard + 1]);
+      const int32_t first = undivided[shard];
+      divided[i] = division == 0 ? first : std::min(first + 1, undivided[shard + 1]);
     }
     packed.sources[core] = {packed.triples[core].view(), divided.data(),
                             static_cast<int64_t>(divided.size())};

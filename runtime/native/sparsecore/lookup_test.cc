@@ -18,7 +18,7 @@ TEST(Lookup, SumsOfIntegers) {
   Ints sums(6, 9);
   EXPECT_OK(SumRows(triples, table.data(), 2, 3, sums.data(), exec));
   EXPECT(sums == Ints({2 - INT32_MAX, 0, 0, 0, INT32_MAX, 4}));
-  // They wrap around.
+  // Sums wrap around.
   EXPECT_OK(SumRows(Triples{{0, 0}, {1, 1}, {1, 1}}, table.data(), 2, 1, sums.data(), exec));
   EXPECT_EQ(sums[0], -2);
   for (const float gain : {0.5f, 16777218.f, NAN}) {

@@ -79,7 +79,7 @@ struct Csr {
   }
 };
 
-// What one SparseCore's triples become. `counts` may be damaged on the way.
+// The sorted triples of one SparseCore. A test may damage `counts`.
 struct Sorted {
   std::vector<int32_t> samples, rows, counts;
   std::vector<float> gains;
@@ -163,7 +163,7 @@ void Compare(const Case& c, const Triples& triples, ExecutionContext& exec) {
   EXPECT(
       !UpdateRows(triples, c.gradients.data(), c.width, Optimizer::kSgd, hyper, tables, exec));
   for (size_t i = 0; i < updated.size(); ++i) IsClose(table[i], updated[i]);
-  // The others only have to stay inside.
+  // Other optimizers only have to stay within their arrays.
   std::vector<float> first(c.table.size(), 0.5f), second(c.table.size(), 0.25f);
   float* const slots[] = {table.data(), first.data(), second.data()};
   for (const Optimizer optimizer : {Optimizer::kAdagrad, Optimizer::kAdam}) {
@@ -187,7 +187,7 @@ void Damage(std::vector<int32_t>* values, Random& random) {
   }
 }
 
-// Whatever is damaged, what is not refused is inside.
+// Damages one input of the pipeline. The next function refuses it, or stays within its arrays.
 void Break(Case c, const CsrShape& shape, std::vector<Sorted> sorted, Csr csr, Random& random,
            ExecutionContext& exec) {
   switch (random.Below(3)) {
@@ -218,7 +218,7 @@ void Break(Case c, const CsrShape& shape, std::vector<Sorted> sorted, Csr csr, R
              : random.Below(2) ? &csr.samples
                                : &csr.rows,
              random);
-      // Views of one length, as their kernel checks.
+      // Views of equal length, as the kernel checks.
       const size_t size = std::min(csr.samples.size(), csr.rows.size());
       csr.samples.resize(size);
       csr.rows.resize(size);

@@ -22,7 +22,7 @@ ShardedTriples Merged(const std::vector<Triples>& features, const Ints& offsets,
   return merged;
 }
 
-// By row; equal rows stay in the order in which they came, feature by feature.
+// Sorted by row. Equal rows keep their order, feature by feature.
 TEST(Sort, FeaturesAreSortedByRow) {
   const Triples first = Triples{{0, 0, 1, 2}, {9, 3, 9, 3}, {1, 2, 3, 4}};
   const Triples second = Triples{{5, 4}, {3, 9}, {5, 6}};
@@ -32,7 +32,7 @@ TEST(Sort, FeaturesAreSortedByRow) {
   EXPECT(merged.distinct_rows == Ints({0, 1, 0, 1}));
 }
 
-// Table by table, by column offset, whatever order they came in.
+// Tables are sorted by column offset, independent of the order of features.
 TEST(Sort, TablesFollowTheirOffsets) {
   const Triples high = Triples{{0}, {8}, {1}}, low = Triples{{1}, {2}, {2}},
                 again = Triples{{2}, {8}, {3}};
@@ -48,7 +48,7 @@ TEST(Sort, EqualNeighboursBecomeOneTriple) {
                 {1, 2, 12, 16});
 }
 
-// Rows of as many bits as there can be, against a stable sort.
+// Rows of up to 31 bits, against a stable sort.
 TEST(Sort, SortsAreStable) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(60); ++round) {
@@ -81,7 +81,8 @@ TEST(Sort, BrokenTriplesAreRefused) {
   refuse(Triples{{0}, {-1}, {1}}, "number 0 is -1");
 }
 
-// By shard, and in each in the order of the sort; rows are places in their shard.
+// Ordered by shard, and within each in the order of the sort. Rows are positions in their
+// shard.
 TEST(Sort, TriplesArePartitionedByShard) {
   const ShardedTriples merged =
       Merged({Triples{{5, 4, 6, 7}, {0, 3, 2, 1}, {1, 2, 3, 4}}}, {0}, 2, 4);

@@ -18,7 +18,7 @@ using embedding::Range;
 
 namespace {
 
-// Every optimizer, of triples in any order, against its rule on sums in double.
+// Every optimizer, with triples in any order, against its rule on sums in double.
 TEST(Update, UpdatesFollowTheRules) {
   Pool pool(3);
   embedding::ForEachIsa([&] {

@@ -1,4 +1,4 @@
-// The lookups.
+// The ops that look up rows.
 #include <cstdint>
 #include <string>
 #include <type_traits>
