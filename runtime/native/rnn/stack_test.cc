@@ -213,11 +213,12 @@ TEST(Stack, InstructionSetsAgreeInHalf) { CheckAgreement<Half>(0.1); }
 TEST(Stack, InstructionSetsAgreeInBFloat16) { CheckAgreement<BFloat16>(0.3); }
 
 // The parameters of a layer in Keras's layout.
-struct OfKeras {
+struct KerasParams {
   std::vector<float> kernel, recurrent, bias;
   int64_t biases;
 
-  OfKeras(const CallSpec& spec, const Given<float>& given, int64_t biases) : biases(biases) {
+  KerasParams(const CallSpec& spec, const Given<float>& given, int64_t biases)
+      : biases(biases) {
     const auto gates = [&](int64_t at, int64_t columns) {
       std::vector<float> made;
       for (int64_t k = 0; k < columns; ++k) {
@@ -261,7 +262,7 @@ TEST(Stack, TakesWeightsOfKeras) {
       if (biases < 2) given.params[static_cast<size_t>(layout.recurrent_bias + i)] = 0;
     }
     ForEachIsa([&](const char* isa) {
-      OfKeras keras(spec, given, biases);
+      KerasParams keras(spec, given, biases);
       const KerasWeights<float> weights = keras.weights();
       const auto agree = [&](const Given<float>& wanted_of) {
         const Outputs<float> wanted = RunForward(spec, wanted_of, 0, pool);
