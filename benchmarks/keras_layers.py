@@ -55,7 +55,7 @@ def calls(of: ModuleType, shape: Shape, mode: str) -> dict[str, Call]:
 def on_kernels(shape: Shape, mode: str, what: str) -> bool:
     cell = getattr(opwright.keras, KINDS[mode])(shape.units).cell
     cell.build((shape.batch, shape.inputs))
-    return keras_layers._pays(cell, shape.time, what == "training")
+    return keras_layers._is_faster(cell, shape.time, what == "training")
 
 
 def main() -> int:
@@ -81,7 +81,7 @@ def main() -> int:
     shapes = [shape for shape in SHAPES if shape.name in options.shapes]
     if options.few_steps:
         shapes = FEW_STEPS
-        keras_layers._FREE_STEPS = -sys.maxsize
+        keras_layers._FIXED_STEPS = -sys.maxsize
     tables = {}
     for what in options.what:
         tables[what] = Table(title=f"{what.capitalize()}, ms: median (quartiles)")

@@ -26,7 +26,7 @@ GRAPHS: list[tf.Graph] = []
 @pytest.fixture(autouse=True)
 def kernels_for_any_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uses the kernels also for few steps, where Keras's loop is faster."""
-    monkeypatch.setattr(keras_layers, "_FREE_STEPS", -(10**9))
+    monkeypatch.setattr(keras_layers, "_FIXED_STEPS", -(10**9))
     GRAPHS.clear()
 
 

@@ -32,14 +32,14 @@ MASK = np.array(
 # By `training`: the op of a call.
 KERNELS = {False: "OpwrightKerasRNN", True: "CudnnRNNV3"}
 
-FREE_STEPS = keras_layers._FREE_STEPS
+FIXED_STEPS = keras_layers._FIXED_STEPS
 
 
 @pytest.fixture(autouse=True, scope="module")
 def kernels_for_any_steps() -> Iterator[None]:
     """Uses the kernels also for few steps, where Keras's loop is faster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keras_layers, "_FREE_STEPS", -(10**9))
+        patch.setattr(keras_layers, "_FIXED_STEPS", -(10**9))
         yield
 
 
@@ -183,7 +183,7 @@ def test_keras_layers_run_on_the_kernels(kind: str, arguments: dict[str, Any]) -
 def test_keras_lstm_few_steps_run_in_the_loop_of_keras(
     units: int, steps: int | None, ways: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keras_layers, "_FREE_STEPS", FREE_STEPS)
+    monkeypatch.setattr(keras_layers, "_FIXED_STEPS", FIXED_STEPS)
     layer = opwright.keras.LSTM(units)
     spec = tf.TensorSpec([2, steps, units])
     found = []
