@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-from types import FrameType
-from typing import Any
+from types import CodeType, FrameType
 
-import keras
 import tensorflow as tf
 
 #: Packages and modules that convert a graph for another runtime.
 _CONVERTERS = ("openvino", "tensorflow.lite", "tf2onnx")
 _SAVED_MODEL = "tf_saved_model"
-_export: Any = inspect.unwrap(keras.Model.export)
 
 
-def converting() -> bool:
+def converting(export: CodeType) -> bool:
     """Whether a converter traces the call that is made here.
 
     TensorFlow and Keras do not say what a function is traced for. A converter that
     traces one waits for it, so it is on the stack. One that gets a graph is not.
+
+    Args:
+        export: the code of Keras's `Model.export`.
     """
     if tf.executing_eagerly():
         return False
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if _converts(frame):
+        if _converts(frame, export):
             return True
         frame = frame.f_back
     return False
 
 
-def _converts(frame: FrameType) -> bool:
-    if frame.f_code is _export.__code__:
+def _converts(frame: FrameType, export: CodeType) -> bool:
+    if frame.f_code is export:
         return bool(frame.f_locals.get("format", _SAVED_MODEL) != _SAVED_MODEL)
     module = frame.f_globals.get("__name__") or ""
     return any(module == one or module.startswith(one + ".") for one in _CONVERTERS)

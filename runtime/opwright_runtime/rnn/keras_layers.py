@@ -7,6 +7,7 @@ own loop.
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from functools import cache
@@ -30,6 +31,7 @@ _Outputs: TypeAlias = tuple[_Tensor, _Tensor, list[_Tensor]]
 _TANH = (keras.activations.tanh, keras.ops.tanh, tf.tanh)
 _SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.sigmoid)
 _RELU = (keras.activations.relu, keras.ops.relu, tf.nn.relu)
+_EXPORT = inspect.unwrap(keras.Model.export).__code__
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 # A call in training packs its weights. A call in inference reads them to find packed
@@ -75,7 +77,7 @@ class _KernelLayer:
             mode is None
             or not _is_supported(mode, self.cell, sequences, initial_state, mask)
             or not _is_faster(self.cell, sequences.shape[1], training)
-            or converting()
+            or converting(_EXPORT)
         ):
             base: _Keras = super()
             outputs: _Outputs = base.inner_loop(
