@@ -12,6 +12,7 @@ import tensorflow as tf
 from opwright_runtime import errors, kernels
 from opwright_runtime._binding import dispatch, opdef, skew
 from opwright_runtime._binding.scope import HERE, Scope
+from opwright_runtime._binding.signatures import SourceSignature
 from opwright_runtime._binding.view import OpInputs
 from opwright_runtime._internals import context
 
@@ -324,12 +325,14 @@ else:
 
 
 def explained(function: F) -> F:
-    """`function`, which is called with too few arguments as well.
+    """`function`, which accepts calls with too few arguments.
 
-    Then it is the op that says which one is missing, and what to write instead.
+    The error of the op names the argument that is missing. `inspect.signature` still
+    shows the argument as required.
     """
     plain: Any = function
     plain.__defaults__ = (errors.MISSING,) * plain.__code__.co_argcount
+    plain.__signature__ = SourceSignature.of(plain)
     return function
 
 
