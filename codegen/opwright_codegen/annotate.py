@@ -34,9 +34,9 @@ def class_variables(op: Op) -> Variables:
 
 
 def function_variables(op: Op) -> Variables:
-    """Their twins, for `create` and the function: one for each type attr."""
-    twins = naming.function_variables(op)
-    return {name: PyType(twin) for name, twin in twins.items()}
+    """The type variables of `create` and the function: one for each type attr."""
+    names = naming.function_variables(op)
+    return {attr: PyType(name) for attr, name in names.items()}
 
 
 def output(arg: Arg, variables: Variables) -> PyType:

@@ -33,7 +33,7 @@ def operands(op: Op) -> tuple[str, ...]:
     return tuple(naming.argument(arg.name) for arg in op.inputs)
 
 
-def sent(op: Op, *, by_function: bool) -> Iterator[str]:
+def fast_path_attrs(op: Op, *, by_function: bool) -> Iterator[str]:
     """Names and values of attrs, as TensorFlow's fast path and its tape take them."""
     for attr in op.given:
         yield docs.quoted(attr.name)
@@ -41,7 +41,7 @@ def sent(op: Op, *, by_function: bool) -> Iterator[str]:
 
 
 def converters(op: Op) -> Iterator[str]:
-    """What `sent` names of the runtime."""
+    """What `fast_path_attrs` names of the runtime."""
     for convert in filter(None, map(_converter, op.given)):
         yield convert
         if convert == AS_DTYPE:
@@ -122,7 +122,7 @@ def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
             yield cast("DTypeName | None", default), args
 
 
-def kept(op: Op, *, by_function: bool) -> str:
+def fallback_attrs(op: Op, *, by_function: bool) -> str:
     """A dict of the attrs, for where the fast path does not serve."""
     items = (
         f"{docs.quoted(attr.name)}: {_value(op, attr, by_function=by_function)}"

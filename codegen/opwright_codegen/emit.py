@@ -20,7 +20,7 @@ def op_source(op: Op, package: str = "opwright") -> str:
     Classes of a library's ops say what they were made for: any version of it may be
     loaded. opwright's own serve several versions of TensorFlow.
     """
-    found = view.view(op, states_facts=package != "opwright")
+    found = view.op_view(op, states_schema=package != "opwright")
     return _environment().get_template("op.py.jinja").render(op=found)
 
 

@@ -136,22 +136,24 @@ def type_variable(attr: str) -> Identifier:
 
 
 def function_variables(op: Op) -> dict[str, Identifier]:
-    """Their twins for `create` and the function, by attr: `U`, `Uidx`, `UOutType`.
+    """Type variables of `create` and the function, by attr: `U`, `Uidx`, `UOutType`.
 
     The next letter serves where the op has an attr or type variable of that name.
     """
     attrs = [attr.name for attr in op.attrs if attr.kind == "type"]
     taken = {*map(type_variable, attrs), *(attr.name for attr in op.attrs)}
-    twins: dict[str, Identifier] = {}
+    variables: dict[str, Identifier] = {}
     for attr in attrs:
         name = type_variable(attr)
         tail = name[1:] if name.startswith("T") else name
-        twin = next(
-            twin for letter in _letters() if (twin := letter + tail) not in taken
+        variable = next(
+            variable
+            for letter in _letters()
+            if (variable := letter + tail) not in taken
         )
-        taken.add(twin)
-        twins[attr] = Identifier(twin)
-    return twins
+        taken.add(variable)
+        variables[attr] = Identifier(variable)
+    return variables
 
 
 def _letters() -> Iterator[str]:

@@ -54,7 +54,7 @@ class Signature:
 
 
 def signatures(
-    op: Op, variables: Variables, twins: Variables
+    op: Op, variables: Variables, function_variables: Variables
 ) -> tuple[Signature, tuple[Signature, ...]]:
     """The signature of `create`, and its overloads.
 
@@ -65,19 +65,26 @@ def signatures(
     Args:
       op: the op.
       variables: the type parameters of its class.
-      twins: the type variables of its functions.
+      function_variables: the type variables of its functions.
     """
     optional = [attr.name for attr in op.keywords if attr.name in variables]
 
     def build(left_out: Collection[str], implementation: bool = False) -> Signature:
         """`left_out`: the optional dtypes that stand at their defaults."""
         inferred = {
-            name: _default(op.attr(name)) if name in left_out else twins[name]
+            name: (
+                _default(op.attr(name))
+                if name in left_out
+                else function_variables[name]
+            )
             for name in variables
         }
         return Signature(
             tuple(
-                Field(naming.argument(arg.name), annotate.operand(op, arg, twins))
+                Field(
+                    naming.argument(arg.name),
+                    annotate.operand(op, arg, function_variables),
+                )
                 for arg in op.inputs
             )
             + tuple(
@@ -99,7 +106,7 @@ def signatures(
         if attr.kind != "type":
             return annotate.given(attr)
         if attr.name in variables:
-            return annotate.dtype_followed(twins[attr.name])
+            return annotate.dtype_followed(function_variables[attr.name])
         return annotate.dtype_given(attr)
 
     def keyword(attr: Attr, left_out: Collection[str], implementation: bool) -> Field:

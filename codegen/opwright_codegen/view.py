@@ -50,10 +50,10 @@ class OpView:
     base: PyType
     generic: PyType | None
     #: The same of the class of its inputs, and of the tuple of its outputs.
-    read_generic: PyType | None
+    inputs_generic: PyType | None
     tuple_generic: PyType | None
-    #: The class of the inputs as the op's class has it.
-    read_as: PyType
+    #: The class of the inputs, with the type variables of the op's class.
+    inputs_type: PyType
     outputs: tuple[Field, ...]
     #: The named tuple that the function returns, and its fields; with several outputs.
     outputs_cls: str | None
@@ -76,13 +76,14 @@ class OpView:
     signature: Signature
     #: What calls name of the runtime.
     converters: frozenset[str]
-    sent: tuple[str, ...]
-    kept: str
+    #: What `create` passes to the fast path, and to `_build` after it.
+    fast_path_args: tuple[str, ...]
+    fallback_attrs: str
     #: What has to hold of the inputs for the fast path, with `and` before it.
     whole: str
-    #: What the function sends and keeps.
-    function_sent: tuple[str, ...]
-    function_kept: str
+    #: The same of the function.
+    function_fast_path_args: tuple[str, ...]
+    function_fallback_attrs: str
     operands: str
     native: str | None
     deprecated: str | None
@@ -95,7 +96,7 @@ class OpView:
             (variable.bound for variable in self.type_variables),
             (variable.default for variable in self.type_variables),
             (self.base,),
-            filter(None, (self.generic, self.read_generic, self.tuple_generic)),
+            filter(None, (self.generic, self.inputs_generic, self.tuple_generic)),
         )
         for one in whole:
             yield from one.walk()
@@ -166,13 +167,15 @@ class OpView:
         return naming.import_order(name for name, used in names.items() if used)
 
 
-def view(op: Op, states_facts: bool = False) -> OpView:
-    """The file of one op; `states_facts`: its class says what it was made for."""
+def op_view(op: Op, states_schema: bool = False) -> OpView:
+    """The file of one op; `states_schema`: its class says what it was made for."""
     cls = naming.class_name(op.name)
     variables = annotate.class_variables(op)
-    twins = annotate.function_variables(op)
+    function_variables = annotate.function_variables(op)
     used = {arg.type_attr for arg in op.inputs}
-    read = {name: twins[name] for name in variables if name in used}
+    input_variables = {
+        name: function_variables[name] for name in variables if name in used
+    }
     outputs = tuple(
         Field(
             naming.output(arg.name, only=op.is_tensor), annotate.output(arg, variables)
@@ -181,7 +184,7 @@ def view(op: Op, states_facts: bool = False) -> OpView:
     )
     inputs = (
         *(
-            Field(naming.argument(arg.name), annotate.output(arg, read))
+            Field(naming.argument(arg.name), annotate.output(arg, input_variables))
             for arg in op.inputs
         ),
         *(Field(naming.argument(attr.name), annotate.read(attr)) for attr in op.attrs),
@@ -198,7 +201,7 @@ def view(op: Op, states_facts: bool = False) -> OpView:
         Field(option.name, option.annotation, docs.value(attr.default))
         for option, attr in zip(options, op.options, strict=True)
     )
-    signature, overloads = signatures(op, variables, twins)
+    signature, overloads = signatures(op, variables, function_variables)
     several = len(outputs) > 1
     return OpView(
         source=_relative(op.source),
@@ -212,7 +215,7 @@ def view(op: Op, states_facts: bool = False) -> OpView:
         create_doc=docs.create(op),
         function_doc=docs.function(op),
         type_variables=tuple(
-            _type_variables(op, variables, twins, (signature, *overloads))
+            _type_variables(op, variables, function_variables, (signature, *overloads))
         ),
         base=(
             named("TensorOp", *outputs[0].annotation.args)
@@ -220,9 +223,11 @@ def view(op: Op, states_facts: bool = False) -> OpView:
             else PyType("Op")
         ),
         generic=None if op.is_tensor else _generic(variables.values()),
-        read_generic=_generic(read.values()),
+        inputs_generic=_generic(input_variables.values()),
         tuple_generic=_generic(variables.values()) if several else None,
-        read_as=PyType(f"{cls}Inputs", tuple(variables[name] for name in read)),
+        inputs_type=PyType(
+            f"{cls}Inputs", tuple(variables[name] for name in input_variables)
+        ),
         outputs=outputs,
         outputs_cls=naming.outputs_class(op.name) if several else None,
         fields=tuple(
@@ -239,15 +244,21 @@ def view(op: Op, states_facts: bool = False) -> OpView:
         shapes=_shapes(op),
         messages=tuple((a.name, a.message) for a in op.attrs if a.message is not None),
         since=tuple(_since(op)),
-        made_for=tuple(_made_for(op)) if states_facts else (),
+        made_for=tuple(_made_for(op)) if states_schema else (),
         overloads=overloads,
         signature=signature,
         converters=frozenset((*call.converters(op), *call.narrowing(op))),
-        sent=(*call.operands(op), *call.sent(op, by_function=False)),
-        kept=call.kept(op, by_function=False),
+        fast_path_args=(
+            *call.operands(op),
+            *call.fast_path_attrs(op, by_function=False),
+        ),
+        fallback_attrs=call.fallback_attrs(op, by_function=False),
         whole=call.whole(op),
-        function_sent=(*call.operands(op), *call.sent(op, by_function=True)),
-        function_kept=call.kept(op, by_function=True),
+        function_fast_path_args=(
+            *call.operands(op),
+            *call.fast_path_attrs(op, by_function=True),
+        ),
+        function_fallback_attrs=call.fallback_attrs(op, by_function=True),
         operands=call.tuple_of(call.operands(op)),
         native=_native(op),
         deprecated=docs.deprecation(op),
@@ -268,18 +279,18 @@ def _generic(variables: Iterable[PyType]) -> PyType | None:
 def _type_variables(
     op: Op,
     variables: annotate.Variables,
-    twins: annotate.Variables,
+    function_variables: annotate.Variables,
     signatures: Iterable[Signature],
 ) -> Iterator[TypeVariable]:
-    """Those of the class, and of their twins the ones that a signature names."""
+    """Those of the class, and those of its functions that a signature names."""
     used = {one for signature in signatures for one in signature.types()}
     for attr in op.attrs:
         if attr.kind == "type":
             bound = one_of_dtypes(attr.allowed)
             if attr.name in variables:
                 yield TypeVariable(variables[attr.name].name, bound)
-            if twins[attr.name] in used:
-                yield TypeVariable(twins[attr.name].name, bound)
+            if function_variables[attr.name] in used:
+                yield TypeVariable(function_variables[attr.name].name, bound)
 
 
 def _python_names(op: Op) -> tuple[tuple[str, str], ...]:
