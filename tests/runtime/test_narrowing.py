@@ -255,7 +255,7 @@ def test_python_and_numpy_find_the_same_extremes() -> None:
     for size in (1, 5, 32, 33, 200):
         numbers = draw.integers(-(2**40), 2**40, size)
         for dtype in (tf.int8, tf.int32, tf.int64):
-            found = narrowing.cut(numbers, dtype)
+            found = narrowing.unrepresentable(numbers, dtype)
             fit = ((numbers >= dtype.min) & (numbers <= dtype.max)).all()
             assert (found is None) == fit
-            assert (narrowing.cut(numbers.tolist(), dtype) is None) == fit
+            assert (narrowing.unrepresentable(numbers.tolist(), dtype) is None) == fit

@@ -151,7 +151,7 @@ def _tensor(
         # what does not fit the default.
         looks = eager or not arg.is_list
         if preferred is not None and attr.allowed and not looks:
-            looks = narrowing.cut(value, preferred) is not None
+            looks = narrowing.unrepresentable(value, preferred) is not None
         if preferred is not None and attr.allowed and looks:
             try:
                 tensor = ops.convert_to_tensor(value, name=name, as_ref=arg.is_ref)
@@ -181,7 +181,7 @@ def _check_fits(
 ) -> None:
     if dtype is None or type(value) in _TENSORS:
         return
-    one = narrowing.cut(value, dtype)
+    one = narrowing.unrepresentable(value, dtype)
     if one is None:
         return
     label = arg.python_name if index is None else f"{arg.python_name}[{index}]"

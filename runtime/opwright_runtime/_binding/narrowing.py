@@ -1,4 +1,4 @@
-"""Numbers that their dtype cannot hold, which TensorFlow would cut.
+"""Numbers that their dtype cannot represent, which TensorFlow would cut.
 
 It converts numbers of Python and NumPy to the dtype of an input as C does: 300 is 44
 as an int8, and 1.5 in an array is 1. Here they are found before it sees them.
@@ -30,41 +30,41 @@ class _Range(NamedTuple):
     Attributes:
         low: the least.
         high: the greatest.
-        whole: whether they are integers alone.
-        arrays: NumPy's numbers of the dtypes of integers that fit, whatever the values.
+        integers_only: whether it holds no fractions.
+        array_dtypes: NumPy's numbers of the integer dtypes whose every value fits.
     """
 
     low: float
     high: float
-    whole: bool
-    arrays: frozenset[int]
+    integers_only: bool
+    array_dtypes: frozenset[int]
 
 
 _INTEGERS = [np.dtype(code) for code in np.typecodes["AllInteger"]]
 
 
-def _made(low: float, high: float, whole: bool) -> _Range:
+def _make_range(low: float, high: float, integers_only: bool) -> _Range:
     bounds = [(dtype.num, np.iinfo(dtype)) for dtype in _INTEGERS]
-    arrays = [num for num, info in bounds if low <= info.min and info.max <= high]
-    return _Range(low, high, whole, frozenset(arrays))
+    fitting = [num for num, info in bounds if low <= info.min and info.max <= high]
+    return _Range(low, high, integers_only, frozenset(fitting))
 
 
-_REAL = _made(-math.inf, math.inf, False)
-_EMPTY = _made(math.inf, -math.inf, True)
+_REAL = _make_range(-math.inf, math.inf, False)
+_EMPTY = _make_range(math.inf, -math.inf, True)
 # What holds every number, and what holds none.
 _UNLIMITED = frozenset({"complex64", "complex128", "string", "resource", "variant"})
 
 
 def _range(name: str) -> _Range:
     if name == "bool":
-        return _made(0, 1, True)
+        return _make_range(0, 1, True)
     _, is_integer, bits = name.partition("int")
     if not is_integer:
         return _REAL
     if "u" in name:
-        return _made(0, 2 ** int(bits) - 1, True)
+        return _make_range(0, 2 ** int(bits) - 1, True)
     half = 2 ** (int(bits) - 1)
-    return _made(-half, half - 1, True)
+    return _make_range(-half, half - 1, True)
 
 
 _BY_CLASS = {
@@ -93,7 +93,7 @@ def fits(dtype: type[TType], value: Any) -> bool:
     if type(value) is int:
         allowed = _BY_CLASS[dtype]
         return allowed.low <= value <= allowed.high
-    return _cut(value, _BY_CLASS[dtype]) is None
+    return _unrepresentable(value, _BY_CLASS[dtype]) is None
 
 
 def fit_pair(dtype: type[TType] | None, first: Any, second: Any) -> bool:
@@ -124,30 +124,33 @@ def fit_together(dtype: type[TType] | None, *values: Any) -> bool:
             allowed = _BY_ENUM.get(value._datatype_enum())
             break
     else:
-        allowed = _shared(dtype, [*_leaves(values)])
+        allowed = _shared_range(dtype, [*_leaves(values)])
     if allowed is None:
         return True
     for value in values:
         if type(value) is int:
             if not allowed.low <= value <= allowed.high:
                 return False
-        elif type(value) is not EagerTensor and _cut(value, allowed) is not None:
+        elif (
+            type(value) is not EagerTensor
+            and _unrepresentable(value, allowed) is not None
+        ):
             return False
     return True
 
 
-def cut(value: Any, dtype: tf.DType) -> Any:
-    """The first number in `value` that TensorFlow would cut.
+def unrepresentable(value: Any, dtype: tf.DType) -> Any:
+    """The first number in `value` that `dtype` cannot represent.
 
     Args:
         value: what becomes a tensor.
         dtype: that of the tensor.
 
     Returns:
-        The number; None if there is none, or if TensorFlow refuses the value itself.
+        The number; None if all fit, or if TensorFlow itself refuses the value.
     """
     allowed = _BY_ENUM.get(dtype.base_dtype.as_datatype_enum)
-    return None if allowed is None else _cut(value, allowed)
+    return None if allowed is None else _unrepresentable(value, allowed)
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
@@ -158,17 +161,17 @@ def _leaves(values: Iterable[Any]) -> Iterator[Any]:
             yield value
 
 
-def _shared(dtype: type[TType] | None, values: Sequence[Any]) -> _Range | None:
+def _shared_range(dtype: type[TType] | None, values: Sequence[Any]) -> _Range | None:
     """What the dtype of values holds of which the first is no tensor."""
     for value in values:
         if isinstance(value, TensorType):
             return _BY_ENUM.get(tf.as_dtype(value.dtype).base_dtype.as_datatype_enum)
     if dtype is not None:
         return _BY_CLASS.get(dtype)
-    return _own(values[0]) if values else None
+    return _inferred_range(values[0]) if values else None
 
 
-def _own(value: Any) -> _Range | None:
+def _inferred_range(value: Any) -> _Range | None:
     """What the dtype holds that TensorFlow gives a number or an array."""
     if type(value) is int:
         small = _range("int32")
@@ -178,23 +181,23 @@ def _own(value: Any) -> _Range | None:
     return _REAL if type(value) is float else _EMPTY
 
 
-def _cut(value: Any, allowed: _Range) -> Any:
-    """As `cut`, of what a dtype holds."""
+def _unrepresentable(value: Any, allowed: _Range) -> Any:
+    """As `unrepresentable`, for a range of numbers."""
     kind = type(value)
     if kind in _REFUSED:
         return None
     if kind is int or kind in _NUMPY_INTEGERS:
         return None if allowed.low <= int(value) <= allowed.high else int(value)
     if kind is list or kind is tuple:
-        return _cut_of_list(value, allowed)
+        return _unrepresentable_in_list(value, allowed)
     if kind is np.ndarray:
-        return _cut_of_array(value, allowed)
+        return _unrepresentable_in_array(value, allowed)
     if isinstance(value, (np.ndarray, np.generic)):
-        return _cut_of_array(np.asarray(value), allowed)
+        return _unrepresentable_in_array(np.asarray(value), allowed)
     if isinstance(value, int):
-        return _cut(int(value), allowed)
+        return _unrepresentable(int(value), allowed)
     if isinstance(value, (list, tuple)):
-        return _cut_of_list(value, allowed)
+        return _unrepresentable_in_list(value, allowed)
     if isinstance(value, TensorType):
         # Of a list's tensors it takes the values.
         if type(value) is not EagerTensor or value.dtype in (tf.string, tf.variant):
@@ -205,7 +208,7 @@ def _cut(value: Any, allowed: _Range) -> Any:
         numbers = np.asarray(value)
     except Exception:
         return None
-    return _cut_of_array(numbers, allowed)
+    return _unrepresentable_in_array(numbers, allowed)
 
 
 _NUMPY_INTEGERS = frozenset(dtype.type for dtype in _INTEGERS)
@@ -216,22 +219,22 @@ _NUMBERS = ("__array__", "__array_interface__", "__index__")
 _BUFFERS = (range, array.array, memoryview)
 
 
-def _cut_of_list(values: Sequence[Any], allowed: _Range) -> Any:
+def _unrepresentable_in_list(values: Sequence[Any], allowed: _Range) -> Any:
     kinds = set(map(type, values))
     if kinds == {int}:
         values = (min(values), max(values))
     elif kinds <= _REFUSED:
         return None
-    found = (_cut(value, allowed) for value in values)
+    found = (_unrepresentable(value, allowed) for value in values)
     return next((one for one in found if one is not None), None)
 
 
-def _cut_of_array(numbers: Any, allowed: _Range) -> Any:
-    if numbers.dtype.num in allowed.arrays:
+def _unrepresentable_in_array(numbers: Any, allowed: _Range) -> Any:
+    if numbers.dtype.num in allowed.array_dtypes:
         return None
     kind = numbers.dtype.kind
     if kind == "O":
-        return _cut_of_list([*_of_objects(numbers)], allowed)
+        return _unrepresentable_in_list([*_of_objects(numbers)], allowed)
     if kind not in "biufc":
         numbers = _as_numbers(numbers)
     if numbers is None or not numbers.size or numbers.dtype.kind == "b":
@@ -241,7 +244,7 @@ def _cut_of_array(numbers: Any, allowed: _Range) -> Any:
         if complex_one is not None:
             return complex_one
         numbers = numbers.real
-    if not allowed.whole:
+    if not allowed.integers_only:
         return None
     if numbers.dtype.kind == "f":
         fraction = _first_where(numbers, np.trunc(numbers) != numbers)
