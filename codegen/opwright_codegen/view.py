@@ -323,7 +323,7 @@ def _since(op: Op) -> Iterator[tuple[str, str]]:
 
 
 def _made_for(op: Op) -> Iterator[tuple[str, str]]:
-    """As `facts` in the runtime's `skew` reads them off the registry."""
+    """As `schema` in the runtime's `compatibility` reads it from the registry."""
     for kind, args in (("input", op.inputs), ("output", op.outputs)):
         for arg in args:
             text = dtype_text(arg.dtype) if arg.dtype else str(arg.type_attr)

@@ -312,10 +312,10 @@ def test_made_for_matches_registry_facts(odd_ops: Path, tmp_path: Path) -> None:
     code = (
         "import sys, tensorflow as tf, odd_ops\n"
         "tf.load_library(sys.argv[1])\n"
-        "from opwright_runtime._binding import skew\n"
+        "from opwright_runtime._binding import compatibility\n"
         "for name in odd_ops.op_names():\n"
         "    cls = odd_ops.op_class(name)\n"
-        "    stated, there = cls.MADE_FOR, skew.facts(cls._info().proto)\n"
+        "    stated, there = cls.MADE_FOR, compatibility.schema(cls._info().proto)\n"
         "    assert list(stated.items()) == list(there.items()), (stated, there)\n"
     )
     path = os.pathsep.join([str(ROOT / "runtime"), str(HERE / "expected")])

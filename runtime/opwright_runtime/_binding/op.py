@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import tensorflow as tf
 
 from opwright_runtime import errors, kernels
-from opwright_runtime._binding import dispatch, opdef, skew
+from opwright_runtime._binding import compatibility, dispatch, opdef
 from opwright_runtime._binding.scope import HERE, Scope
 from opwright_runtime._binding.signatures import SourceSignature
 from opwright_runtime._binding.view import OpInputs
@@ -74,7 +74,9 @@ class Op:
         if "create" in cls.__dict__:
             explained(cls.__dict__["create"].__func__)
             if cls.MADE_FOR:
-                skew.guard(cls.__dict__["create"].__func__, cls._info)
+                compatibility.check_on_first_call(
+                    cls.__dict__["create"].__func__, cls._info
+                )
 
     def __init__(self, *arguments: object, **options: object) -> None:
         from opwright_runtime._binding import diagnosis
@@ -238,7 +240,7 @@ class Op:
         info = cls.__dict__.get("_cached_info")
         if info is None:
             if cls.MADE_FOR:
-                skew.check(cls.OP_NAME, cls.MADE_FOR, cls.__module__)
+                compatibility.check(cls.OP_NAME, cls.MADE_FOR, cls.__module__)
             info = opdef.op_info(
                 *(cls.OP_NAME, cls.PYTHON_NAMES, cls.MESSAGES, cls.NATIVE),
                 *(cls.SHAPES, cls.SINCE),
