@@ -143,7 +143,7 @@ def bad_argument(
     return make(
         family,
         op,
-        f"{op}: {argument} must be {in_words(allowed)}, not {shown(given)}",
+        f"{op}: {argument} must be {format_allowed(allowed)}, not {repr_short(given)}",
         argument=argument,
         given=given,
         allowed=allowed,
@@ -151,7 +151,7 @@ def bad_argument(
     )
 
 
-def in_words(allowed: object) -> str:
+def format_allowed(allowed: object) -> str:
     """Allowed values as a phrase; what is one already stays as it is."""
     if not isinstance(allowed, (tuple, list)):
         return str(allowed)
@@ -159,7 +159,7 @@ def in_words(allowed: object) -> str:
     return words[0] if len(words) == 1 else "one of " + ", ".join(words)
 
 
-def shown(given: object) -> str:
+def repr_short(given: object) -> str:
     """A value that was given, short enough to print: of an array what it is, not it."""
     if isinstance(given, tf.DType):
         return str(given.name)
@@ -168,12 +168,12 @@ def shown(given: object) -> str:
     if isinstance(given, (list, tuple)) and len(given) > _FEW:
         return f"a {type(given).__name__} of {len(given)} elements"
     if isinstance(given, (list, tuple)) and type(given) in (list, tuple):
-        inside = ", ".join(map(shown, given))
+        inside = ", ".join(map(repr_short, given))
         if isinstance(given, list):
             return f"[{inside}]"
         return f"({inside},)" if len(given) == 1 else f"({inside})"
     if isinstance(given, tf.__internal__.types.Tensor):
-        return described(given)
+        return describe_tensor(given)
     text = " ".join(repr(given).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -181,7 +181,7 @@ def shown(given: object) -> str:
 _FEW = 8
 
 
-def described(tensor: Any) -> str:
+def describe_tensor(tensor: Any) -> str:
     """A tensor as `float32[2,3]`."""
     dtype = tf.as_dtype(tensor.dtype).name
     if tensor.shape.rank is None:

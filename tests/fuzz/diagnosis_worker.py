@@ -98,7 +98,7 @@ def claimed(bent: Bent) -> str | None:
     names = {arg.name for arg in info.inputs}
     attrs = {n: value for n, value in bent.arguments.items() if n not in names}
     refused = tf.errors.InvalidArgumentError(None, None, "")
-    found = diagnosis._Call(info, inputs, attrs, None, refused).sizes()
+    found = diagnosis._FailedCall(info, inputs, attrs, None, refused).sizes()
     return None if found is None else str(found)
 
 
@@ -118,7 +118,7 @@ def described(bent: Bent) -> str:
 
 def word(value: Any) -> str:
     if not isinstance(value, np.ndarray):
-        return errors.shown(value)
+        return errors.repr_short(value)
     return f"{value.dtype}{list(value.shape)}" + (
         f" {value.tolist()}" if value.size <= 8 else ""
     )

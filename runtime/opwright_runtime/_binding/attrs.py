@@ -17,7 +17,7 @@ from opwright_runtime._internals import (
     eager_execute,
     op_def_library,
 )
-from opwright_runtime.errors import in_words
+from opwright_runtime.errors import format_allowed
 from opwright_runtime.types import (
     MessageLike,
     TType,
@@ -236,7 +236,9 @@ def checked(attr: AttrInfo, value: Any) -> Any:
             if one not in attr.allowed:
                 why = attr.brought(one)
                 allowed = attr.allowed
-                raise BadValueError(f"{in_words(allowed)}{why}" if why else allowed)
+                raise BadValueError(
+                    f"{format_allowed(allowed)}{why}" if why else allowed
+                )
     if attr.minimum is not None:
         if is_list and len(value) < attr.minimum:
             raise BadValueError(f"at least {attr.minimum} elements")

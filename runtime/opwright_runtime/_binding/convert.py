@@ -188,7 +188,8 @@ def _check_fits(
     raise errors.make(
         errors.OpInputError,
         info.name,
-        f"{info.name}: {label} must be {dtype.name}; {errors.shown(one)} does not fit",
+        f"{info.name}: {label} must be {dtype.name}; "
+        f"{errors.repr_short(one)} does not fit",
         argument=label,
         given=one,
         allowed=(dtype,),

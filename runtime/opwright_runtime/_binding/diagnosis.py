@@ -38,7 +38,7 @@ def unknown(name: str, names: Iterable[str]) -> errors.OpError:
     )
 
 
-def not_made_so(cls: type[OpLike], arguments: Sequence[object]) -> errors.OpError:
+def constructor_error(cls: type[OpLike], arguments: Sequence[object]) -> errors.OpError:
     """The error for `MatMul(a, b)`."""
     info = cls._info()
     return errors.make(
@@ -50,10 +50,10 @@ def not_made_so(cls: type[OpLike], arguments: Sequence[object]) -> errors.OpErro
     )
 
 
-def no_scope(cls: type[OpLike], given: object) -> errors.OpError:
+def scope_error(cls: type[OpLike], given: object) -> errors.OpError:
     """The error for what `create` was given in place of a scope."""
     info = cls._info()
-    what, instead = errors.shown(given), _calls(cls)
+    what, instead = errors.repr_short(given), _calls(cls)
     if given is errors.MISSING:
         what = "nothing"
     if isinstance(given, tf.Graph):
@@ -139,7 +139,7 @@ _SYNONYMS = (
 )
 
 
-def no_tensor(cls: type[OpLike], what: str) -> errors.OpError:
+def not_a_tensor(cls: type[OpLike], what: str) -> errors.OpError:
     """The error for taking an op that is no tensor for one; `what` it is not."""
     info = cls._info()
     slots = cls.__slots__
@@ -157,7 +157,7 @@ def no_tensor(cls: type[OpLike], what: str) -> errors.OpError:
     )
 
 
-def explained(
+def explain(
     error: Exception,
     info: OpInfo,
     inputs: Sequence[Any],
@@ -177,9 +177,9 @@ def explained(
         error = core._status_to_exception(error)
     elif not (_is_tensorflow(error) or type(error) in _BUILTIN):
         return error
-    call = _Call(info, inputs, attrs, graph, error)
+    call = _FailedCall(info, inputs, attrs, graph, error)
     try:
-        found = call.reason() or call.execution(call.shown())
+        found = call.reason() or call.execution(call.operands_text())
     except Exception:
         # Arguments may be objects of any kind, which fail when they are looked at. What
         # TensorFlow said is worth more than that.
@@ -200,8 +200,8 @@ def _is_tensorflow(error: Exception) -> bool:
 
 
 @dataclass(frozen=True)
-class _Given:
-    """One tensor's worth of an argument."""
+class _Operand:
+    """An input of a call, or an element of an input that is a list."""
 
     arg: ArgInfo
     label: str
@@ -227,7 +227,7 @@ class _Given:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _FailedCall:
     """A call that failed. Each method looks for one reason."""
 
     info: OpInfo
@@ -249,31 +249,33 @@ class _Call:
                 return found
         return None
 
-    def _made(
+    def _error(
         self, family: type[errors.OpError], message: str, **fields: Any
     ) -> errors.OpError:
         text = f"{self.info.name}: {message}"
         return errors.make(family, self.info.name, text, cause=self.error, **fields)
 
-    def _refused(self, given: _Given, allowed: object, why: str = "") -> errors.OpError:
-        """`given` is not one of `allowed`, which `why` gives the reason for."""
-        shown = given.value if given.dtype is None else given.dtype
-        return self._made(
+    def _operand_error(
+        self, operand: _Operand, allowed: object, why: str = ""
+    ) -> errors.OpError:
+        """The error for an operand that is not one of `allowed`; `why` is the reason."""
+        shown = operand.value if operand.dtype is None else operand.dtype
+        return self._error(
             errors.OpInputError,
-            f"{given.label} must be {errors.in_words(allowed)}{why}, "
-            f"not {errors.shown(shown)}",
-            argument=given.label,
+            f"{operand.label} must be {errors.format_allowed(allowed)}{why}, "
+            f"not {errors.repr_short(shown)}",
+            argument=operand.label,
             given=shown,
             allowed=allowed,
         )
 
-    def _given(self) -> Iterator[_Given]:
+    def _operands(self) -> Iterator[_Operand]:
         for arg, value in zip(self.info.inputs, self.inputs, strict=True):
             if not arg.is_list:
-                yield _Given(arg, arg.python_name, value)
+                yield _Operand(arg, arg.python_name, value)
                 continue
             for index, one in enumerate(value):
-                yield _Given(arg, f"{arg.python_name}[{index}]", one)
+                yield _Operand(arg, f"{arg.python_name}[{index}]", one)
 
     def missing(self) -> errors.OpError | None:
         for arg, value in zip(self.info.inputs, self.inputs, strict=True):
@@ -281,7 +283,7 @@ class _Call:
             for one in (value, *values):
                 if one is None or one is errors.MISSING:
                     why = ": None is no tensor" if one is None else ""
-                    return self._made(
+                    return self._error(
                         errors.OpInputError,
                         f"{arg.python_name} is missing{why}",
                         argument=arg.python_name,
@@ -302,10 +304,10 @@ class _Call:
     def lists(self) -> errors.OpError | None:
         for arg, value in zip(self.info.inputs, self.inputs, strict=True):
             if arg.is_list and not isinstance(value, (list, tuple)):
-                return self._made(
+                return self._error(
                     errors.OpInputError,
                     f"{arg.python_name} must be a list of tensors, "
-                    f"not {errors.shown(value)}",
+                    f"not {errors.repr_short(value)}",
                     argument=arg.python_name,
                     given=value,
                     allowed="a list of tensors",
@@ -314,8 +316,8 @@ class _Call:
 
     def kinds(self) -> errors.OpError | None:
         """What looks like a tensor and stands for something else."""
-        for given in self._given():
-            value = given.value
+        for operand in self._operands():
+            value = operand.value
             if isinstance(value, tf.__internal__.CompositeTensor):
                 what, instead = f"a {type(value).__name__}", _parts(value)
             elif type(value).__name__ == "KerasTensor":
@@ -323,10 +325,10 @@ class _Call:
                 instead = "call the op in the `call` of a keras.Layer"
             else:
                 continue
-            return self._made(
+            return self._error(
                 errors.OpInputError,
-                f"{given.label} must be a tensor, not {what}; {instead}",
-                argument=given.label,
+                f"{operand.label} must be a tensor, not {what}; {instead}",
+                argument=operand.label,
                 given=value,
                 allowed="a tensor",
             )
@@ -334,25 +336,25 @@ class _Call:
 
     def graphs(self) -> errors.OpError | None:
         """Tensors that cannot be where the op is to go."""
-        for given in self._given():
-            value = given.value
+        for operand in self._operands():
+            value = operand.value
             if isinstance(value, ops.EagerTensor):
                 if self.graph is not None and not self.graph.building_function:
-                    return self._made(
+                    return self._error(
                         errors.OpInputError,
-                        f"{given.label} is an eager tensor, which a tf.Graph does not "
-                        "take; give its value",
-                        argument=given.label,
+                        f"{operand.label} is an eager tensor, which a tf.Graph does "
+                        "not take; give its value",
+                        argument=operand.label,
                         given=value,
                         allowed="a tensor of the graph, or a value",
                     )
             elif isinstance(value, tf.Tensor) and self._is_foreign(value.graph):
                 where = "eager mode" if self.graph is None else "this graph"
-                return self._made(
+                return self._error(
                     errors.OpInputError,
-                    f"{given.label} is a tensor of another graph, "
+                    f"{operand.label} is a tensor of another graph, "
                     f"{value.name}, which {where} cannot reach",
-                    argument=given.label,
+                    argument=operand.label,
                     given=value,
                     allowed=f"a tensor of {where}, or a value",
                 )
@@ -367,22 +369,22 @@ class _Call:
         return True
 
     def fixed_dtypes(self) -> errors.OpError | None:
-        for given in self._given():
-            arg, dtype = given.arg, given.dtype
+        for operand in self._operands():
+            arg, dtype = operand.arg, operand.dtype
             if arg.is_ref and (dtype is None or not dtype._is_ref_dtype):
-                return self._refused(given, "a ref, such as VariableV2 makes")
-            if dtype is None and given.converted(arg.dtype) is None:
+                return self._operand_error(operand, "a ref, such as VariableV2 makes")
+            if dtype is None and operand.converted(arg.dtype) is None:
                 if arg.dtype is not None:
-                    return self._refused(given, (arg.dtype,))
-                if given.converted(None) is None:
-                    return self._no_tensor(given)
+                    return self._operand_error(operand, (arg.dtype,))
+                if operand.converted(None) is None:
+                    return self._not_a_tensor(operand)
             wanted = arg.dtype
             if wanted and dtype is not None and dtype.base_dtype != wanted:
-                return self._refused(given, (wanted,))
+                return self._operand_error(operand, (wanted,))
         return None
 
-    def _no_tensor(self, given: _Given) -> errors.OpError:
-        value = given.value
+    def _not_a_tensor(self, operand: _Operand) -> errors.OpError:
+        value = operand.value
         outputs = getattr(type(value), "op_def", None)
         if outputs is not None:
             names = [f".{output.python_name}" for output in outputs.outputs]
@@ -392,43 +394,47 @@ class _Call:
             what = f"the method {value.__name__!r} of a tuple"
             hint = f"; the output is .{field}"
         else:
-            what, hint = errors.shown(value), _own_words(value)
-        return self._made(
+            what, hint = errors.repr_short(value), _conversion_error(value)
+        return self._error(
             errors.OpInputError,
-            f"{given.label} must be a tensor, or a value that makes one, "
+            f"{operand.label} must be a tensor, or a value that makes one, "
             f"not {what}{hint}",
-            argument=given.label,
+            argument=operand.label,
             given=value,
             allowed="a tensor, or a value that makes one",
         )
 
     def shared_dtypes(self) -> errors.OpError | None:
         """Dtypes of inputs that one attr names: each allowed, and all the same."""
-        first: dict[str, _Given] = {}
-        givens = [given for given in self._given() if given.arg.dtype is None]
+        first: dict[str, _Operand] = {}
+        shared = [one for one in self._operands() if one.arg.dtype is None]
         # The dtype is inferred from tensors, wherever they stand; plain values follow.
-        for given in sorted(givens, key=lambda given: given.dtype is None):
-            name = given.arg.type_attr or given.arg.type_list_attr or ""
+        for operand in sorted(shared, key=lambda one: one.dtype is None):
+            name = operand.arg.type_attr or operand.arg.type_list_attr or ""
             allowed = self.info.attr[name].allowed
-            known = None if given.arg.type_list_attr else first.get(name)
+            known = None if operand.arg.type_list_attr else first.get(name)
             expected = None if known is None else _dtype_of(known)
-            dtype = given.dtype
+            dtype = operand.dtype
             if dtype is None:
-                dtype = given.converted(expected)
+                dtype = operand.converted(expected)
                 if dtype is None and expected is not None and known is not None:
-                    return self._refused(given, (expected,), f" as {known.label} is")
+                    return self._operand_error(
+                        operand, (expected,), f" as {known.label} is"
+                    )
             if dtype is None:
                 continue
             if allowed is not None and dtype.base_dtype not in allowed:
                 default = self.info.attr[name].default
-                if given.dtype is None and default and given.converted(default):
+                if operand.dtype is None and default and operand.converted(default):
                     continue
                 why = self.info.attr[name].brought(dtype.base_dtype)
-                return self._refused(given, allowed, why)
+                return self._operand_error(operand, allowed, why)
             if expected is not None and dtype.base_dtype != expected:
                 assert known is not None
-                return self._refused(given, (expected,), f" as {known.label} is")
-            first.setdefault(name, given)
+                return self._operand_error(
+                    operand, (expected,), f" as {known.label} is"
+                )
+            first.setdefault(name, operand)
         return None
 
     def lengths(self) -> errors.OpError | None:
@@ -445,7 +451,7 @@ class _Call:
                 words = f"{expected} elements as {other} has"
             else:
                 continue
-            return self._made(
+            return self._error(
                 errors.OpInputError,
                 f"{arg.python_name} must have {words}, not {length}",
                 argument=arg.python_name,
@@ -485,7 +491,7 @@ class _Call:
         if self.info.native and not native.loaded():
             devices = " and ".join(self.info.native)
             there += f"; opwright's library has some for {devices}: {native.HOW}"
-        return self._made(
+        return self._error(
             errors.OpKernelError,
             f"no kernel can run it here{f' with {given}' if given else ''}; {there}",
             given=given,
@@ -494,10 +500,10 @@ class _Call:
 
     def _dtypes(self) -> str:
         dtypes: dict[str, str] = {}
-        for given in self._given():
-            dtype = _dtype_of(given)
-            if given.arg.type_attr is not None and dtype is not None:
-                dtypes.setdefault(given.arg.type_attr, dtype.name)
+        for operand in self._operands():
+            dtype = _dtype_of(operand)
+            if operand.arg.type_attr is not None and dtype is not None:
+                dtypes.setdefault(operand.arg.type_attr, dtype.name)
         for name, value in self.attrs.items():
             if self.info.attr[name].kind == "type":
                 dtypes[name] = attr_values.normalised("type", value).name
@@ -515,12 +521,12 @@ class _Call:
         try:
             matching.match(self.info.shapes, self._tensors(), self._facts())
         except matching.MismatchError as mismatch:
-            given = mismatch.tensor
-            return self._made(
+            tensor = mismatch.tensor
+            return self._error(
                 errors.OpInputError,
                 str(mismatch),
-                argument=given.label,
-                given=given.sizes,
+                argument=tensor.label,
+                given=tensor.sizes,
                 allowed=mismatch.allowed,
             )
         except shapes.MisfitError:
@@ -567,17 +573,18 @@ class _Call:
                 labels[arg.name] = arg.python_name
         return shapes.Facts(attrs, values, labels=labels)
 
-    def shown(self) -> str:
-        """The inputs, in words."""
-        given = self._given()
-        return ", ".join(f"{one.label}: {errors.shown(one.value)}" for one in given)
+    def operands_text(self) -> str:
+        """The inputs, as an error message lists them."""
+        return ", ".join(
+            f"{one.label}: {errors.repr_short(one.value)}" for one in self._operands()
+        )
 
     def execution(self, given: str) -> errors.OpError:
         """What TensorFlow said, with the inputs that were `given`."""
         message = getattr(self.error, "message", None) or str(self.error)
         message = re.sub(r"\{\{function_node [^}]*\}\} ?", "", message)
         message = message.replace(f" [Op:{self.info.name}]", "").strip()
-        return self._made(
+        return self._error(
             errors.OpExecutionError,
             f"{message} (given {given})" if given else message,
             given=given or None,
@@ -686,7 +693,7 @@ def _field_meant(value: Any) -> str | None:
     return field if field in fields else None
 
 
-def _own_words(value: Any) -> str:
+def _conversion_error(value: Any) -> str:
     """What a value with a conversion of its own says of why it makes no tensor."""
     if not hasattr(value, "__tf_tensor__"):
         return ""
@@ -697,6 +704,6 @@ def _own_words(value: Any) -> str:
     return ""
 
 
-def _dtype_of(given: _Given) -> tf.DType | None:
-    dtype = given.dtype or given.converted(None)
+def _dtype_of(operand: _Operand) -> tf.DType | None:
+    dtype = operand.dtype or operand.converted(None)
     return None if dtype is None else dtype.base_dtype

@@ -80,10 +80,10 @@ def make(
         # A program without errors never imports it.
         from opwright_runtime._binding import diagnosis
 
-        explained = diagnosis.explained(error, info, inputs, attrs, graph)
-        if explained is error:
+        explanation = diagnosis.explain(error, info, inputs, attrs, graph)
+        if explanation is error:
             raise
-        raise explained from explained.__cause__
+        raise explanation from explanation.__cause__
 
 
 def _present(info: OpInfo, attrs: Mapping[str, object]) -> dict[str, object]:

@@ -81,7 +81,7 @@ class Op:
     def __init__(self, *arguments: object, **options: object) -> None:
         from opwright_runtime._binding import diagnosis
 
-        raise diagnosis.not_made_so(type(self), arguments)
+        raise diagnosis.constructor_error(type(self), arguments)
 
     @classmethod
     def from_operation(cls, operation: tf.Operation) -> Self:
@@ -200,7 +200,7 @@ class Op:
         if not isinstance(scope, Scope):
             from opwright_runtime._binding import diagnosis
 
-            raise diagnosis.no_scope(type(self), scope)
+            raise diagnosis.scope_error(type(self), scope)
         self._fill(*dispatch.make(self._info(), scope, inputs, attrs, fast_path_error))
         return self
 
@@ -288,7 +288,7 @@ class Op:
     def _no_tensor(self, what: str) -> errors.OpError:
         from opwright_runtime._binding import diagnosis
 
-        return diagnosis.no_tensor(type(self), what)
+        return diagnosis.not_a_tensor(type(self), what)
 
     if not TYPE_CHECKING:
         # Hidden from type checkers, which would let every name pass.

@@ -24,7 +24,7 @@ from opwright_runtime.embedding.optimizers import (
     optimizer_wanted,
     rate_wanted,
 )
-from opwright_runtime.errors import OpAttrError, bad_argument, in_words
+from opwright_runtime.errors import OpAttrError, bad_argument, format_allowed
 
 DynamicLearningRate = OptimizerDynamicInput
 """A learning rate that SendTPUEmbeddingGradients is given anew each step, by `tag`.
@@ -212,7 +212,7 @@ class EmbeddingConfig:
             what = f"of feature {feature.name!r}"
             if not any(feature.table is table for table in self.tables):
                 names = tuple(table.name for table in self.tables)
-                allowed = f"a table of the configuration ({in_words(names)})"
+                allowed = f"a table of the configuration ({format_allowed(names)})"
                 name = getattr(feature.table, "name", feature.table)
                 raise _refused(f"table {what}", name, allowed)
             if not feature.shape:
