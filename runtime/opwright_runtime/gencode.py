@@ -73,8 +73,14 @@ def declare_package(
 lazy.lazy_exports(
     __name__,
     (
-        *("ABI", "__version__", "declare_package", "lazy_package", "lazy_packages"),
-        *("load_if_present", "load_library", "register_gradients"),
+        "ABI",
+        "__version__",
+        "declare_package",
+        "lazy_package",
+        "lazy_packages",
+        "load_if_present",
+        "load_library",
+        "register_gradients",
     ),
     "opwright_runtime._binding.classes",
 )

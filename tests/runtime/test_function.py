@@ -87,14 +87,17 @@ def test_a_dataset_s_function():
 
 def test_ops_make_datasets():
     ranges = op_class("RangeDataset").create(
-        *(SCOPE, 0, 3, 1, [tf.int64], [[]]),
+        SCOPE,
+        0,
+        3,
+        1,
+        [tf.int64],
+        [[]],
     )
     double = tf.function(lambda i: 2 * i).get_concrete_function(
         tf.TensorSpec([], tf.int64)
     )
-    mapped = op_class("MapDataset").create(
-        *(SCOPE, ranges, [], double, [tf.int64], [[]])
-    )
+    mapped = op_class("MapDataset").create(SCOPE, ranges, [], double, [tf.int64], [[]])
     found = tf.data.experimental.from_variant(
         mapped.handle, tf.TensorSpec([], tf.int64)
     )

@@ -47,8 +47,11 @@ CASES = {
     ),
     "Conv2D": (
         lambda x: create(
-            *("Conv2D", create("Reshape", x, [1, 2, 2, 1]), KERNEL, [1, 2, 1, 1]),
-            *("EXPLICIT",),
+            "Conv2D",
+            create("Reshape", x, [1, 2, 2, 1]),
+            KERNEL,
+            [1, 2, 1, 1],
+            "EXPLICIT",
             explicit_paddings=[0, 0, 1, 2, 1, 0, 0, 0],
         ).output,
         lambda x: tf.raw_ops.Conv2D(
@@ -61,8 +64,12 @@ CASES = {
     ),
     "FusedBatchNormV3": (
         lambda x: create(
-            *("FusedBatchNormV3", create("Reshape", x, [1, 2, 2, 1])),
-            *([1.0], [2.0], [], []),
+            "FusedBatchNormV3",
+            create("Reshape", x, [1, 2, 2, 1]),
+            [1.0],
+            [2.0],
+            [],
+            [],
         ).y,
         lambda x: tf.raw_ops.FusedBatchNormV3(
             x=tf.reshape(x, [1, 2, 2, 1]),
@@ -140,7 +147,7 @@ def test_a_gradient_op_reads_the_attrs_of_its_forward():
         cls = op_class("CudnnRNNV3")
         options = cls.Options(rnn_mode="gru", dropout=0.25, seed=7, time_major=False)
         rnn = cls.create(
-            *(Scope.current(), x, state, state, tf.zeros([24]), [3, 3, 3], options)
+            Scope.current(), x, state, state, tf.zeros([24]), [3, 3, 3], options
         )
         (gradient,) = tf.gradients(rnn.output, x)
         found = op_class("CudnnRNNBackpropV3").from_operation(gradient.op).inputs

@@ -105,7 +105,9 @@ def ops_with_attrs(make):
     kernel = placeholder(shape=[2, 2, 1, 1])
     make("Conv2D", image, kernel, strides=[1, 1, 1, 1], padding="VALID")
     make(
-        *("Conv2D", image, kernel),
+        "Conv2D",
+        image,
+        kernel,
         strides=(1, 2, 2, 1),
         padding=b"EXPLICIT",
         explicit_paddings=[0, 0, 1, 1, 1, 1, 0, 0],
@@ -195,8 +197,14 @@ def graph_def(program, make):
 
 
 PROGRAMS = [
-    *(ops_with_values, ops_with_lists, ops_with_default_dtypes, ops_with_attrs),
-    *(ops_with_functions, ops_with_refs, ops_in_scopes, ops_in_control_flow),
+    ops_with_values,
+    ops_with_lists,
+    ops_with_default_dtypes,
+    ops_with_attrs,
+    ops_with_functions,
+    ops_with_refs,
+    ops_in_scopes,
+    ops_in_control_flow,
 ]
 
 

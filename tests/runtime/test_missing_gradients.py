@@ -13,8 +13,11 @@ from support.processes import run_code
 
 X = tf.constant([[0.5, 1.0]])
 OTHERS = (
-    *(tf.zeros([1, 3]), tf.ones([5, 6]), tf.ones([5, 3])),
-    *(tf.zeros([6]), tf.zeros([3])),
+    tf.zeros([1, 3]),
+    tf.ones([5, 6]),
+    tf.ones([5, 3]),
+    tf.zeros([6]),
+    tf.zeros([3]),
 )
 WORDS = (
     r"GRUBlockCell: TensorFlow registers no gradient of it; GRUBlockCellGrad computes"
@@ -97,10 +100,8 @@ def test_gradient_registered_after_the_call_is_used():
 import tensorflow as tf
 from opwright.nn import gru_block_cell
 x = tf.constant([[0.5, 1.0]])
-others = (
-    *(tf.zeros([1, 3]), tf.ones([5, 6]), tf.ones([5, 3])),
-    *(tf.zeros([6]), tf.zeros([3])),
-)
+kernels = tf.ones([5, 6]), tf.ones([5, 3])
+others = (tf.zeros([1, 3]), *kernels, tf.zeros([6]), tf.zeros([3]))
 with tf.GradientTape() as tape:
     tape.watch(x)
     y = gru_block_cell(x, *others).h

@@ -93,8 +93,12 @@ def test_the_last_explicit_value_wins():
 def test_create_merges():
     x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
     op = MatMul.create(
-        *(Scope.current(), x, x, MatMul.Options(transpose_a=True)),
-        *(MatMul.Options(transpose_b=True), MatMul.Options(transpose_a=False)),
+        Scope.current(),
+        x,
+        x,
+        MatMul.Options(transpose_a=True),
+        MatMul.Options(transpose_b=True),
+        MatMul.Options(transpose_a=False),
     )
     assert np.array_equal(op.product, tf.matmul(x, x, transpose_b=True))
 

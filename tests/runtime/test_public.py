@@ -11,39 +11,39 @@ from opwright_runtime import api, embedding, types
 
 ROOT = Path(__file__).parents[2]
 
+# fmt: off
 ERRORS = {
-    *("OpAttrError", "OpChangedError", "OpError", "OpExecutionError"),
-    *("OpGradientError", "OpInputError", "OpKernelError", "OpModeError"),
-    *("OpOptionError", "OpRemovedError", "OpUnknownError"),
+    "OpAttrError", "OpChangedError", "OpError", "OpExecutionError", "OpGradientError",
+    "OpInputError", "OpKernelError", "OpModeError", "OpOptionError", "OpRemovedError",
+    "OpUnknownError",
 }
 DTYPES = {
-    *("TBfloat16", "TBool", "TComplex128", "TComplex64", "TFloat16", "TFloat32"),
-    *("TFloat4E2m1fn", "TFloat64", "TFloat8E4m3b11fnuz", "TFloat8E4m3fn"),
-    *("TFloat8E4m3fnuz", "TFloat8E5m2", "TFloat8E5m2fnuz", "TInt16", "TInt2"),
-    *("TInt32", "TInt4", "TInt64", "TInt8", "TQint16", "TQint32", "TQint8"),
-    *("TQuint16", "TQuint8", "TResource", "TString", "TUint16", "TUint2", "TUint32"),
-    *("TUint4", "TUint64", "TUint8", "TVariant"),
-    *("TComplex", "TFloating", "TIndex", "TInexact", "TIntegral", "TNumber"),
-    *("TQuantized", "TReal", "TSigned", "TUnsigned"),
+    "TBfloat16", "TBool", "TComplex128", "TComplex64", "TFloat16", "TFloat32",
+    "TFloat4E2m1fn", "TFloat64", "TFloat8E4m3b11fnuz", "TFloat8E4m3fn",
+    "TFloat8E4m3fnuz", "TFloat8E5m2", "TFloat8E5m2fnuz", "TInt16", "TInt2", "TInt32",
+    "TInt4", "TInt64", "TInt8", "TQint16", "TQint32", "TQint8", "TQuint16", "TQuint8",
+    "TResource", "TString", "TUint16", "TUint2", "TUint32", "TUint4", "TUint64",
+    "TUint8", "TVariant",
+    "TComplex", "TFloating", "TIndex", "TInexact", "TIntegral", "TNumber",
+    "TQuantized", "TReal", "TSigned", "TUnsigned",
 }
 WEIGHTS = {
-    *("PackedParams", "params_from_keras", "params_from_torch", "params_to_keras"),
+    "PackedParams", "params_from_keras", "params_from_torch", "params_to_keras",
     "params_to_torch",
 }
 
 #: The public names of `opwright` besides its packages of ops.
 OPWRIGHT = {
-    *("Operand", "Output", "Scope", "check_tpu", "for_tf", "op_class", "op_names"),
-    *("search", "typed"),
-    *(*ERRORS, *DTYPES, *WEIGHTS),
+    "Operand", "Output", "Scope", "check_tpu", "for_tf", "op_class", "op_names",
+    "search", "typed", *ERRORS, *DTYPES, *WEIGHTS,
 }
 #: Those of `opwright.tpu` besides its ops.
 TPU = {
-    *("Adadelta", "CenteredRMSProp", "DynamicLearningRate", "EmbeddingConfig"),
-    *("EmbeddingFeature", "EmbeddingTable", "FrequencyEstimator", "Lion", "Momentum"),
-    *("ProximalAdagrad", "ProximalYogi", "RMSProp", "TPUEmbeddingConfiguration"),
-    *("drop_embedding_batches", "embedding_step", "embedding_step_count"),
-    *("embedding_bytes_sent", "embedding_lookup", "LiveTable", "software_strategy"),
+    "Adadelta", "CenteredRMSProp", "DynamicLearningRate", "EmbeddingConfig",
+    "EmbeddingFeature", "EmbeddingTable", "FrequencyEstimator", "Lion", "LiveTable",
+    "Momentum", "ProximalAdagrad", "ProximalYogi", "RMSProp",
+    "TPUEmbeddingConfiguration", "drop_embedding_batches", "embedding_bytes_sent",
+    "embedding_lookup", "embedding_step", "embedding_step_count", "software_strategy",
     "table",
 }
 #: The public modules of the runtime; of `gencode` generated code decides.
@@ -55,42 +55,31 @@ RUNTIME = {
     "kernels": {"Kernel", "kernels", "served"},
     "libraries": {"load_library", "provider", "register_gradients"},
     "native": {
-        *("KERNEL_PRIORITY", "WeightCacheUsage", "LIBRARY", "NativeLibraryError"),
-        *(
-            "OptimizerFacts",
-            "cuda",
-            "embedding_optimizers",
-            "isa",
-            "weight_cache_usage",
-        ),
-        *(
-            "library",
-            "library_path",
-            "set_weight_cache_limit",
-            "load",
-            "load_if_present",
-        ),
-        *("embedding_configuration", "loaded", "ops", "sent_by_embeddings", "use_isa"),
-        "use_own_threads",
+        "KERNEL_PRIORITY", "LIBRARY", "NativeLibraryError", "OptimizerFacts",
+        "WeightCacheUsage", "cuda", "embedding_configuration", "embedding_optimizers",
+        "isa", "library", "library_path", "load", "load_if_present", "loaded", "ops",
+        "sent_by_embeddings", "set_weight_cache_limit", "use_isa", "use_own_threads",
+        "weight_cache_usage",
     },
     "rnn": WEIGHTS,
     "runs_on": {"NOT_TRIED", "RunsOn", "TARGETS", "is_known", "runs_on"},
     "cli": {"main"},
     "search": {"Behind", "Found", "Results", "for_tf", "search"},
     "tpu_check": {
-        *("Argument", "Blocker", "CHIPS", "Compilation", "Report", "TpuCheckError"),
+        "Argument", "Blocker", "CHIPS", "Compilation", "Report", "TpuCheckError",
         "check_tpu",
     },
     "types": {
-        *("AnyDType", "AnyDTypeLike", "ArrayLike", "DType", "DTypeLike", "DTYPES"),
-        *("FunctionLike", "MessageBytes", "MessageLike", "AnyOperand", "Operand"),
-        *("Output", "PlainTensor", "ShapeLike", "StringLike", "TType", "TensorLike"),
-        *("TensorOperand", "TensorProto", "TensorShape", "as_bytes", "as_dtype"),
-        *("as_dtypes", "message_name", *DTYPES),
-        *("Operation", "StringOperand", "as_shape", "as_shapes", "flags"),
-        *("SameAnyOperand", "SameOperand", "typed"),
+        "AnyDType", "AnyDTypeLike", "AnyOperand", "ArrayLike", "DType", "DTYPES",
+        "DTypeLike", "FunctionLike", "MessageBytes", "MessageLike", "Operand",
+        "Operation", "Output", "PlainTensor", "SameAnyOperand", "SameOperand",
+        "ShapeLike", "StringLike", "StringOperand", "TType", "TensorLike",
+        "TensorOperand", "TensorProto", "TensorShape", "as_bytes", "as_dtype",
+        "as_dtypes", "as_shape", "as_shapes", "flags", "message_name", "typed",
+        *DTYPES,
     },
 }
+# fmt: on
 
 
 def test_of_opwright() -> None:

@@ -34,8 +34,18 @@ CONFIG = "tensorflow.tpu.TPUEmbeddingConfiguration"
 RATE = optimization_parameters_pb2.LearningRate(constant=0.5)
 
 MATMUL_DTYPES = (
-    *(tf.bfloat16, tf.float16, tf.float32, tf.float64, tf.int32, tf.int64),
-    *(tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.complex64, tf.complex128),
+    tf.bfloat16,
+    tf.float16,
+    tf.float32,
+    tf.float64,
+    tf.int32,
+    tf.int64,
+    tf.uint8,
+    tf.uint16,
+    tf.uint32,
+    tf.uint64,
+    tf.complex64,
+    tf.complex128,
 )
 
 
@@ -158,7 +168,9 @@ REFUSALS = {
     "a dtype that the attr does not allow": (
         lambda s, x, i: create("ArgMax")(s, x, 0, output_type=tf.float32),
         (
-            *(OpAttrError, "output_type", tf.float32),
+            OpAttrError,
+            "output_type",
+            tf.float32,
             (tf.int16, tf.uint16, tf.int32, tf.int64),
         ),
         "ArgMax: output_type must be one of int16, uint16, int32, int64, not float32",
@@ -171,7 +183,9 @@ REFUSALS = {
     "a message of another type": (
         lambda s, x, i: create("ConfigureTPUEmbedding")(s, RATE),
         (
-            *(OpAttrError, "config", RATE),
+            OpAttrError,
+            "config",
+            RATE,
             f"a {CONFIG} or its bytes (this is a tensorflow.tpu.LearningRate)",
         ),
         f"ConfigureTPUEmbedding: config must be a {CONFIG} or its bytes (this is a "
@@ -185,7 +199,9 @@ REFUSALS = {
     "a removed op": (
         lambda s, x, i: create("BatchSvd")(s, x),
         (
-            *(OpRemovedError, None, tf.version.GRAPH_DEF_VERSION),
+            OpRemovedError,
+            None,
+            tf.version.GRAPH_DEF_VERSION,
             "GraphDef versions before 13",
         ),
         "BatchSvd: removed in GraphDef version 13; this is "

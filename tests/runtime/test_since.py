@@ -96,7 +96,12 @@ def test_attr_of_a_graph(older: Any) -> None:
     older(XlaCallModule, "use_shardy_partitioner")
     with tf.Graph().as_default() as graph:
         made = XlaCallModule.create(
-            *(opwright.Scope(graph), [], 5, b"", [], []),
+            opwright.Scope(graph),
+            [],
+            5,
+            b"",
+            [],
+            [],
         )
         assert made.inputs.use_shardy_partitioner is False
 

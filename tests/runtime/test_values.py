@@ -147,8 +147,11 @@ EAGER: dict[str, Habit] = {
     "truth": lambda make, x: [bool(make.square(0.0)), not make.square(2.0)],
     "while": lambda make, x: [i for i in range(9) if make.square(float(i)) < 20],
     "numbers": lambda make, x: [
-        *(float(make.square(1.5)), int(make.square(3)), complex(make.square(1.0))),
-        *(operator.index(make.square(2)), round(float(make.square(1.1)), 2)),
+        float(make.square(1.5)),
+        int(make.square(3)),
+        complex(make.square(1.0)),
+        operator.index(make.square(2)),
+        round(float(make.square(1.1)), 2),
     ],
     "format": lambda make, x: f"{make.square(1.5):.3f}",
     "numpy": lambda make, x: make.square(x).numpy(),

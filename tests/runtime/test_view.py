@@ -22,7 +22,7 @@ def rnn():
     state = tf.zeros([1, 1, 2])
     options = CudnnRNNV3.Options(rnn_mode="gru", dropout=0.1, seed=7)
     return x, CudnnRNNV3.create(
-        *(Scope.current(), x, state, state, tf.zeros([24]), [3], options)
+        Scope.current(), x, state, state, tf.zeros([24]), [3], options
     )
 
 
@@ -45,7 +45,11 @@ def test_inputs_and_attrs(graph):
     )
     assert inputs.attribute_value("rnn_mode") == "gru"
     assert list(inputs.as_dict()) == [
-        *("input", "input_h", "input_c", "params", "sequence_lengths"),
+        "input",
+        "input_h",
+        "input_c",
+        "params",
+        "sequence_lengths",
         *inputs.attribute_names(),
     ]
     assert "rnn_mode='gru'" in repr(inputs)
@@ -207,7 +211,11 @@ def test_op_def():
     assert info.stateful
     assert not MatMul.op_def.stateful
     assert [arg.name for arg in info.outputs] == [
-        *("output", "output_h", "output_c", "reserve_space", "host_reserved")
+        "output",
+        "output_h",
+        "output_c",
+        "reserve_space",
+        "host_reserved",
     ]
     assert info.outputs[-1].dtype is tf.int8
     assert info.attr["T"].inferred

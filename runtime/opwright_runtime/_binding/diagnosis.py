@@ -239,9 +239,16 @@ class _FailedCall:
     def reason(self) -> errors.OpError | None:
         """The first reason that is found; None if there is none but TensorFlow's."""
         for refused in (
-            *(self.missing, self.mode, self.lists, self.kinds, self.graphs),
+            self.missing,
+            self.mode,
+            self.lists,
+            self.kinds,
+            self.graphs,
             self.fixed_dtypes,
-            *(self.shared_dtypes, self.lengths, self.attr_values, self.kernel),
+            self.shared_dtypes,
+            self.lengths,
+            self.attr_values,
+            self.kernel,
             self.sizes,
         ):
             found = refused()
@@ -258,7 +265,7 @@ class _FailedCall:
     def _operand_error(
         self, operand: _Operand, allowed: object, why: str = ""
     ) -> errors.OpError:
-        """The error for an operand that is not one of `allowed`; `why` is the reason."""
+        """The error for an operand that is not one of `allowed`, for a reason `why`."""
         shown = operand.value if operand.dtype is None else operand.dtype
         return self._error(
             errors.OpInputError,

@@ -98,8 +98,11 @@ def _present(info: OpInfo, attrs: Mapping[str, object]) -> dict[str, object]:
             attr.left(value)
         except attr_values.BadValueError as refused:
             raise errors.bad_argument(
-                *(errors.OpOptionError, info.name, attr.python_name, value),
-                allowed=refused.allowed,
+                errors.OpOptionError,
+                info.name,
+                attr.python_name,
+                value,
+                refused.allowed,
             ) from None
     return present
 

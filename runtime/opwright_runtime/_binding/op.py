@@ -242,8 +242,12 @@ class Op:
             if cls.MADE_FOR:
                 compatibility.check(cls.OP_NAME, cls.MADE_FOR, cls.__module__)
             info = opdef.op_info(
-                *(cls.OP_NAME, cls.PYTHON_NAMES, cls.MESSAGES, cls.NATIVE),
-                *(cls.SHAPES, cls.SINCE),
+                cls.OP_NAME,
+                cls.PYTHON_NAMES,
+                cls.MESSAGES,
+                cls.NATIVE,
+                cls.SHAPES,
+                cls.SINCE,
                 defaults=cls.Options._defaults() if "Options" in vars(cls) else {},
             )
             cls._cached_info = info

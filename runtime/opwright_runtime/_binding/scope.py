@@ -36,8 +36,13 @@ class Scope:
     """
 
     __slots__ = (
-        *("_controls", "_devices", "_prefix"),
-        *("eager", "graph", "op_name", "plain"),
+        "_controls",
+        "_devices",
+        "_prefix",
+        "eager",
+        "graph",
+        "op_name",
+        "plain",
     )
 
     graph: tf.Graph | None

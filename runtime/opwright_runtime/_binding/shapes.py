@@ -653,7 +653,16 @@ _COMPARED: Mapping[type, Callable[[object, object], bool]] = {
 _ROWS: Mapping[str, Callable[..., Row]] = {
     name: getattr(Evaluation, name)
     for name in (
-        *("broadcast", "dims", "insert", "replace", "remove", "reduce", "squeeze"),
-        *("permute", "pad", "tile", "reshape"),
+        "broadcast",
+        "dims",
+        "insert",
+        "replace",
+        "remove",
+        "reduce",
+        "squeeze",
+        "permute",
+        "pad",
+        "tile",
+        "reshape",
     )
 }

@@ -100,8 +100,17 @@ else:
 
     for _name in (
         *tf.Tensor.OVERLOADABLE_OPERATORS,
-        *("__bool__", "__complex__", "__float__", "__format__"),
-        *("__hash__", "__index__", "__int__", "__iter__", "__len__", "__round__"),
-        *("__dlpack__", "__dlpack_device__"),
+        "__bool__",
+        "__complex__",
+        "__float__",
+        "__format__",
+        "__hash__",
+        "__index__",
+        "__int__",
+        "__iter__",
+        "__len__",
+        "__round__",
+        "__dlpack__",
+        "__dlpack_device__",
     ):
         setattr(TensorOp, _name, _of_the_output(_name))

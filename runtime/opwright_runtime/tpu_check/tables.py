@@ -96,8 +96,15 @@ def _compilations(compilations: list[Compilation]) -> Table:
     table = _table()
     table.add_column("chip")
     for header in (
-        *("memory", "arguments", "outputs", "in place", "temporaries", "code"),
-        *("FLOPs", "accessed", "took"),
+        "memory",
+        "arguments",
+        "outputs",
+        "in place",
+        "temporaries",
+        "code",
+        "FLOPs",
+        "accessed",
+        "took",
     ):
         table.add_column(header, justify="right")
     for each in compilations:
