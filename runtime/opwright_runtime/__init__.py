@@ -1,16 +1,17 @@
-"""The hand-written half of opwright: what its generated classes of ops stand on.
+"""The hand-written half of opwright: the runtime of the generated classes of ops.
 
-Public is what `opwright` exports, and what these modules list in `__all__`:
+The public names are the exports of `opwright`, and `__all__` of these modules:
 
-- `api`: what `opwright` exports beside its packages of ops; `errors`, `rnn` and `types`
-  have parts of it.
+- `api`: the exports of `opwright` that are not packages of ops. Parts of them lie in
+  `errors`, `rnn` and `types`.
 - `cli`: the command line `opwright`.
-- `embedding`: what `opwright.tpu` exports beside its ops.
-- `kernels`, `native`, `tpu_check`: kernels that are registered, the library of native
-  kernels, the check whether a program compiles for TPUs.
+- `embedding`: the exports of `opwright.tpu` that are not ops.
+- `kernels`: the kernels that are registered.
+- `native`: the library of native kernels.
+- `tpu_check`: checks whether a program compiles for TPUs.
 
-`gencode` is for generated code alone. Modules that begin with an underscore, and those
-within a public package, may change at any time.
+Only generated code imports `gencode`. Modules that begin with an underscore may change
+at any time, and so may the modules of a public package.
 """
 
 __version__ = "0.1.0"

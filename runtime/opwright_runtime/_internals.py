@@ -1,7 +1,7 @@
-"""What opwright takes from TensorFlow beyond its public API, named in one place.
+"""All private names of TensorFlow that opwright uses.
 
-A release of TensorFlow may change any of it. All is `Any` to type checkers: there are
-no types to hold it against.
+A release of TensorFlow may change any of them. They are `Any` for type checkers, since
+TensorFlow has no types for them.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ tpu_replication: Any = _tpu_replication
 tpu_strategy: Any = _tpu_strategy
 
 gradient_function: Any = _backprop._gradient_function
-"""What tapes call for each op, by its name. They take another one in its place from
-`pywrap_tfe.TFE_Py_RegisterGradientFunction`."""
+"""Tapes call it for each op, with the op's name.
+`pywrap_tfe.TFE_Py_RegisterGradientFunction` replaces it."""
 gradient_registry: Any = _ops.gradient_registry
 
 function_class: Any = _polymorphic_function.Function
@@ -85,18 +85,18 @@ embedding_optimizer: Any = _tpu_embedding._Optimizer
 tpu_embedding_class: Any = _tpu_embedding_v2.TPUEmbedding
 TensorType: Any = _types.Tensor
 
-# What an eager call of a generated class asks, which counts in every one of them.
+# Every eager call of a generated class uses these, so that their cost counts.
 execute: Any = pywrap_tfe.TFE_Py_FastPathExecute
-"""Runs an op at once. It raises where it needs the inputs to be tensors first."""
+"""Runs an op at once. It raises if inputs must be converted to tensors first."""
 contexts: Mapping[str, object] = vars(_context)
-"""What TensorFlow's module of the eager context defines: that, or None before its first
-use, is `[CURRENT]` of it, and `[EAGER]` whether threads execute eagerly by default."""
+"""The globals of TensorFlow's module of the eager context. `[CURRENT]` is the context,
+or None before its first use. `[EAGER]`: whether threads execute eagerly by default."""
 CURRENT = "_context"
 EAGER = "default_execution_mode"
 graphs: Any = _ops._default_graph_stack
 """The graphs that this thread builds; `graphs.stack` is empty while there are none."""
 
-# Messages. Their modules are filled at run time, which type checkers do not see.
+# Messages. Type checkers do not see them, because modules are filled at run time.
 AttrValue: Any = vars(attr_value_pb2)["AttrValue"]
 CoordinatedJob: Any = vars(_collective)["coordination_config_pb2"].CoordinatedJob
 NameAttrList: Any = vars(attr_value_pb2)["NameAttrList"]

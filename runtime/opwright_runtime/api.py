@@ -1,6 +1,6 @@
-"""What `opwright` exports beside its packages of ops.
+"""The exports of `opwright` that are not packages of ops.
 
-A package of one's own ops that is to work without importing `opwright` finds it here.
+A package of custom ops that does not import `opwright` imports them from here.
 """
 
 from typing import TYPE_CHECKING
@@ -149,7 +149,7 @@ __all__ = [
     "typed",
 ]
 
-# What few programs use.
+# Few programs use these.
 lazy_names(
     __name__,
     {

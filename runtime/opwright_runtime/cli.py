@@ -1,6 +1,6 @@
 """The command line: `python -m opwright`, or `opwright`.
 
-TensorFlow is imported when a command runs: so help and refusals come at once.
+A command imports TensorFlow when it runs, so that help and usage errors come at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ exit status: 0 found, 1 nothing found, 2 a wrong call
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the ops that were found; returns 0, 1 if there are none."""
+    """Prints the ops that match; returns 0, or 1 if there are none."""
     options = _parser().parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if options.command == "for-tf":
@@ -77,7 +77,7 @@ def _for_tf(name: str) -> int:
 
 
 def _print(table: str) -> None:
-    """Rows as wide as a terminal; whole where there is none, as in a pipe."""
+    """Prints rows, cut to the width of the terminal. A pipe gets complete rows."""
     width = shutil.get_terminal_size((100, 24)).columns
     is_cut = sys.stdout.isatty()
     for row in table.split("\n"):

@@ -1,8 +1,8 @@
 """The errors of opwright: one family, each naming the op and the argument.
 
 Every error is an `OpError` and one of Python's: a `ValueError` and `TypeError`, a
-`RuntimeError`, `NotImplementedError` or `LookupError`. One that TensorFlow raised first
-is an instance of TensorFlow's class as well, so that `except
+`RuntimeError`, `NotImplementedError` or `LookupError`. An error that replaces one of
+TensorFlow's is an instance of that class too: `except
 tf.errors.InvalidArgumentError` keeps working.
 """
 
@@ -35,13 +35,13 @@ class OpError(Exception):
     Attributes:
         op: OP_NAME of the op.
         argument: the input, attr or option at fault, as the op's `create` names it;
-            None when the error is not about one argument.
-        given: what the argument was, in words or as the value itself.
-        allowed: what it may be, in words or as the allowed values.
+            None if the error is not about one argument.
+        given: the value of the argument, or text that describes it.
+        allowed: the allowed values, or text that describes them.
     """
 
-    # Within a tf.function, AutoGraph makes a new exception of each that passes through
-    # it and drops its attributes; with this mark it lets the exception be.
+    # In a tf.function, AutoGraph replaces an exception that passes through it with one
+    # that lacks the attributes. This mark makes it keep the exception.
     ag_pass_through: ClassVar[bool] = True
 
     # tf.errors.OpError has a property `op`: these hide it from the subclasses of both.
@@ -56,8 +56,8 @@ class OpError(Exception):
 
     def __reduce__(self) -> tuple[Callable[..., OpError], tuple[Any, ...]]:
         family, tensorflow_class = _parents(type(self))
-        # What was given may be any object, and the allowed any values: as text both
-        # survive the way to another process.
+        # Both values may be any objects. Only their texts are sure to reach another
+        # process.
         given, allowed = (
             value if value is None else str(value)
             for value in (self.given, self.allowed)
@@ -79,7 +79,7 @@ class OpOptionError(OpAttrError):
 
 
 class OpModeError(OpError, RuntimeError):
-    """What was asked exists in graphs only, or not in this graph."""
+    """The call needs a graph, or another graph than this one."""
 
 
 class OpRemovedError(OpError, NotImplementedError):
@@ -99,7 +99,7 @@ class OpGradientError(OpError, LookupError):
 
 
 class OpChangedError(OpError, RuntimeError):
-    """The op is registered, and is not the one that its class was made for."""
+    """The registered op differs from the one that its class was generated for."""
 
 
 class OpExecutionError(OpError, RuntimeError):
@@ -152,7 +152,7 @@ def bad_argument(
 
 
 def format_allowed(allowed: object) -> str:
-    """Allowed values as a phrase; what is one already stays as it is."""
+    """Allowed values as a phrase; a text is such a phrase already."""
     if not isinstance(allowed, (tuple, list)):
         return str(allowed)
     words = [a.name if isinstance(a, tf.DType) else repr(a) for a in allowed]
@@ -160,7 +160,7 @@ def format_allowed(allowed: object) -> str:
 
 
 def repr_short(given: object) -> str:
-    """A value that was given, short enough to print: of an array what it is, not it."""
+    """A short text for a value. An array is described by its dtype and shape."""
     if isinstance(given, tf.DType):
         return str(given.name)
     if isinstance(given, np.ndarray):
@@ -205,7 +205,7 @@ _MERGED: dict[tuple[type, type], type[OpError]] = {}
 
 
 def _merged(family: type[OpError], raised: type[BaseException]) -> type[OpError]:
-    """A class that is of `family` and of what TensorFlow raised, where both matter."""
+    """A class that derives from `family` and from the class that TensorFlow raised."""
     known = _MERGED.get((family, raised))
     if known is None:
         known = _MERGED.setdefault((family, raised), _new_class(family, raised))
@@ -219,7 +219,7 @@ def _new_class(family: type[OpError], raised: type[BaseException]) -> type[OpErr
     if not issubclass(raised, public):
         return family
     if raised.__module__ == "builtins":
-        # The exact class may want arguments of its own, as UnicodeDecodeError does.
+        # The exact class may require arguments, as UnicodeDecodeError does.
         raised = next(base for base in _BUILTIN if issubclass(raised, base))
         if issubclass(family, raised):
             return family

@@ -1,17 +1,16 @@
-"""What generated code imports from the runtime: this module and no other.
+"""The only module of the runtime that generated code imports.
 
-That is a contract: a package that was generated keeps working, whoever generated it,
-with every runtime that has the same number. It is the names in `__all__` and what the
-base classes have for those derived from them: `Op._build`, `Op._call`, `Op._unknown`,
-`OpOptions._set`, `_with`.
-A class may state what its op was when it was generated, `MADE_FOR`.
-A name more does not change the number; a name less, or with another meaning, does. A
-package says once, to `declare_package`, which number it was generated for.
+It is a contract with a number. A generated package works with every runtime that has
+the number of the package. The contract consists of the names in `__all__` and of the
+methods that base classes have for generated classes: `Op._build`, `Op._call`,
+`Op._unknown`, `OpOptions._set`, `OpOptions._with`. A class may state the op that it
+was generated for, as `MADE_FOR`. A new name does not change the number. A name that
+goes, or has another meaning, does. `declare_package` takes the number of a package.
 
 An eager call runs its op with TensorFlow's fast path, `execute(context[CURRENT],
-op_name, name, *inputs, *attrs)`, if the thread builds no graph, `graphs.stack` being
-empty, and a class's scope is eager; for a function, if the program did not turn eager
-execution off, which `context[EAGER]` says.
+op_name, name, *inputs, *attrs)`. The thread must build no graph: `graphs.stack` is
+empty. For a class, the scope must be eager. For a function, eager execution must be on:
+`context[EAGER]`.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ def declare_package(
     packages: Collection[str],
     exports: str | None = None,
 ) -> tuple[Callable[[str], type[Op]], Callable[[], list[str]]]:
-    """Makes a package of its groups' packages, and returns its `op_class`, `op_names`.
+    """Sets up a generated package; returns its `op_class` and `op_names`.
 
     Args:
         package: its name.
         abi: the number of the contract that it was generated for.
         ops: OP_NAME to module, relative to the package, and class.
-        packages: those of groups, imported when they are named.
-        exports: the module whose public names it has too.
+        packages: the packages of its groups, imported on first use.
+        exports: a module whose public names it exports too.
 
     Raises:
         ImportError: it was generated for another contract than this runtime's.
@@ -69,7 +68,7 @@ def declare_package(
     return op_class, op_names
 
 
-# Packages need no more. What classes need is imported with the first of them.
+# Packages need only these names. The first class imports what classes need.
 lazy.lazy_exports(
     __name__,
     (

@@ -15,8 +15,8 @@ from opwright_runtime._internals import kernel_registry
 
 __all__ = ["Kernel", "kernels", "served"]
 
-# A kernel for each of its compilers makes an op one that XLA compiles; kernels of
-# TensorFlow's retired XLA devices (XLA_CPU, XLA_GPU) are of no use.
+# XLA compiles an op that has a kernel for one of its compilers. Kernels of TensorFlow's
+# retired XLA devices (XLA_CPU, XLA_GPU) do not count.
 _DEVICES: Mapping[str, tuple[str, ...]] = {
     "CPU": ("CPU",),
     "GPU": ("GPU",),
@@ -34,12 +34,12 @@ class Kernel:
 
     Attributes:
         device: "CPU", "GPU", or "XLA", which stands for jit_compile and TPU.
-        dtypes: the dtypes that it takes, by type attr; an attr left out may be any.
-        provider: whose kernel it is: "TensorFlow", "opwright", or for an op that is not
-            TensorFlow's the file of the library that has it, "libmy_ops.so".
+        dtypes: the dtypes that it takes, by type attr. A missing attr may be any dtype.
+        provider: "TensorFlow", "opwright", or the file of the library that has the op,
+            "libmy_ops.so".
         available: whether this machine has such a device.
-        label: selects the kernel among others (the `_kernel` attr); "" for the usual.
-        priority: of those that fit, the kernel with the highest runs.
+        label: the value of the `_kernel` attr that selects it; "" for the usual kernel.
+        priority: of the kernels that fit, TensorFlow runs the one with the highest.
         host_memory: inputs and outputs that it keeps in the host's memory.
     """
 
@@ -72,7 +72,7 @@ def kernels(op_name: str) -> tuple[Kernel, ...]:
     present = {device.device_type for device in tf.config.list_physical_devices()}
     present |= {"XLA", *(("TPU_SYSTEM",) if "TPU" in present else ())}
     rows: dict[Kernel, None] = {}
-    # What a device has of its own comes before what any device can use.
+    # Kernels for one device come before kernels for any device.
     found = kernel_registry.get_registered_kernels_for_op(op_name).kernel
     for row in sorted(found, key=lambda row: row.device_type == "DEFAULT"):
         for device in _DEVICES.get(row.device_type, ()):
@@ -100,9 +100,9 @@ def _kernel(row: Any, device: str, available: bool) -> Kernel:
 
 
 def _provider(row: Any) -> str:
-    """Whose kernel a row of the registry is.
+    """The library that a row of the registry comes from.
 
-    The one place that decides: opwright's library registers with a priority of its own.
+    opwright's library registers its kernels with a priority that no other library has.
     """
     ours = native.loaded() and row.priority == native.KERNEL_PRIORITY
     return "opwright" if ours else libraries.provider(row.op)
@@ -119,13 +119,13 @@ def _served(kernel: Kernel, rows: Mapping[Kernel, None]) -> bool:
 
 @cache
 def _register_compilers() -> None:
-    """Has TensorFlow register XLA's kernels, which it does when it first compiles."""
+    """Makes TensorFlow register XLA's kernels: the first compilation does so."""
     with tf.init_scope():
         tf.function(lambda x: x + 1, jit_compile=True, autograph=False)(tf.constant(0))
 
 
 def served(rows: Iterable[Kernel]) -> Iterator[tuple[str, str]]:
-    """For each device of `rows`: its name, and the dtypes served there, in words."""
+    """For each device of `rows`: its name, and a text with the dtypes served there."""
     by_device: dict[str, list[Kernel]] = {}
     for row in rows:
         by_device.setdefault(row.device, []).append(row)

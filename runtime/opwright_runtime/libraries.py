@@ -1,4 +1,4 @@
-"""Libraries of custom ops: loading a package's own, and telling whose a kernel is."""
+"""Libraries of custom ops: loads them, and finds the library that has a kernel."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def load_library(package: str, library: str) -> None:
 
     Args:
         package: the package, which is being imported.
-        library: a file, relative to the package's folder; or `module:function`, which
-            is called, the module maybe relative to the package.
+        library: a file, relative to the package's folder; or `module:function`, a
+            function to call. The module may be relative to the package.
 
     Raises:
         ImportError: there is no such file, TensorFlow cannot load it, it brings a
@@ -76,17 +76,17 @@ def register_gradients(package: str, module: str) -> None:
 
 
 def provider(op_name: str) -> str:
-    """Whose an op's kernels are: TensorFlow's, or a loaded library's, by its file."""
+    """The library that has an op's kernels: "TensorFlow", or the name of a file."""
     if is_known(op_name) or op_name.startswith("_"):
         return "TensorFlow"
-    # A registration has its op's name as a text, the end of which is a byte of zero.
+    # A registration contains the name of its op as a text that ends with a zero byte.
     text = op_name.encode() + b"\0"
     found = [path.name for path in _libraries() if _has(path, text)]
     return " or ".join(found) or "TensorFlow"
 
 
 def _libraries() -> Iterator[Path]:
-    """Shared libraries in this process that want TensorFlow's, and are not its own."""
+    """Shared libraries of this process that need TensorFlow and are not part of it."""
     try:
         rows = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
     except OSError:  # Not Linux.
@@ -101,7 +101,7 @@ def _libraries() -> Iterator[Path]:
 
 
 def _own_framework(path: Path) -> str | None:
-    """The copy of TensorFlow's library that one was packed with and needs, by its name.
+    """The name of the copy of TensorFlow's library that a library needs, if it does.
 
     Tools that pack wheels put a digest into the names of libraries that they copy.
     """

@@ -1,13 +1,13 @@
 """The library of native kernels: where it is, whether it fits, loading it.
 
-Wheels of opwright have it, each for one minor version of TensorFlow; in a source tree
-`make native` builds it against the environment's. `import opwright` loads it if it is
-there. Loading it registers its kernels for ops that TensorFlow has
-already, so graphs and SavedModels with those ops run with no other change.
+Wheels of opwright contain it, each for one minor version of TensorFlow. In a source
+tree `make native` builds it against the environment's TensorFlow. `import opwright`
+loads it if it is there. It registers kernels for ops that TensorFlow has already, so
+that graphs and SavedModels with those ops run with no other change.
 
-The environment variable OPWRIGHT_LIBRARY names another one, whose stamp (the same name
-with the suffix .json) lies beside it. OPWRIGHT_WEIGHT_CACHE_BYTES sets the limit of the
-packed-weight cache, as `set_weight_cache_limit` does.
+The environment variable OPWRIGHT_LIBRARY names another library. Its stamp lies in the
+same folder and has the same name with the suffix .json. OPWRIGHT_WEIGHT_CACHE_BYTES
+sets the limit of the packed-weight cache, as `set_weight_cache_limit` does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LIBRARY = Path(
     os.environ.get("OPWRIGHT_LIBRARY")
     or Path(__file__).with_name("_lib") / "libopwright.so"
 )
-# What the library registers its kernels with: below TensorFlow's own, which have 0.
+# The priority of the library's kernels, below that of TensorFlow's own, which is 0.
 KERNEL_PRIORITY = -1
 
 _MINOR = ".".join(tf.__version__.split(".")[:2])
@@ -91,7 +91,7 @@ def load() -> None:
 
 
 def library_path() -> Path:
-    """Where the library lies, for programs without Python: docs/serving.md.
+    """The path of the library, for programs without Python: docs/serving.md.
 
     Raises:
         NativeLibraryError: it is missing, or was built for another minor version of
@@ -100,7 +100,7 @@ def library_path() -> Path:
     if not LIBRARY.exists():
         raise NativeLibraryError(f"no library of native kernels at {LIBRARY}; {HOW}")
     built_for = _stamp()["tensorflow"]
-    # The classes that both sides share are the same within a minor version.
+    # The classes that TensorFlow and the library share are stable in a minor version.
     if ".".join(built_for.split(".")[:2]) != _MINOR:
         raise NativeLibraryError(
             f"{LIBRARY} was built for TensorFlow {built_for}, this is TensorFlow "
@@ -110,7 +110,7 @@ def library_path() -> Path:
 
 
 def load_if_present() -> None:
-    """Loads the library if it is there; one that does not fit is a warning."""
+    """Loads the library if it is there, and warns if it does not fit."""
     if LIBRARY.exists():
         try:
             load()
@@ -124,7 +124,7 @@ def loaded() -> bool:
 
 
 def ops() -> ModuleType:
-    """Functions for the ops that the library has beside its kernels for TensorFlow's.
+    """Functions for the library's own ops.
 
     Raises:
         NativeLibraryError: the library is missing or does not fit.
@@ -197,7 +197,7 @@ def library() -> ctypes.CDLL:
 
 
 def sent_by_embeddings(count: int) -> list[int]:
-    """The first numbers of what this host has sent for its tables."""
+    """The first `count` statistics of what this host has sent for its tables."""
     numbers = (ctypes.c_int64 * count)()
     library().opwright_embedding_sent(numbers, count)
     return list(numbers)
@@ -210,21 +210,21 @@ def isa() -> str:
 
 
 def use_isa(name: str) -> None:
-    """Makes the kernels use another instruction set, "" the best; for tests.
+    """Makes the kernels use another instruction set, for tests; "" is the best one.
 
-    The environment variable OPWRIGHT_ISA does so from the start.
+    The environment variable OPWRIGHT_ISA sets it from the start.
 
     Raises:
-        ValueError: there is no such, or this processor lacks it.
+        ValueError: there is no such instruction set, or this processor lacks it.
     """
     if not library().opwright_use_isa(name.encode()):
         raise ValueError(f"this processor has no kernels for {name!r}")
 
 
 def use_own_threads(count: int) -> None:
-    """Has as many threads of the library's own help its ops, not TensorFlow's.
+    """Runs the library's ops on `count` threads of its own, not on TensorFlow's.
 
-    It is for good: of two calls the first one counts.
+    The first call decides; later calls have no effect.
     """
     library().opwright_use_own_threads(count)
 
@@ -254,7 +254,7 @@ def set_weight_cache_limit(limit: int) -> None:
     """Limits the packed-weight cache to `limit` bytes; 0 switches it off.
 
     The default is 1/32 of the machine's memory, at most 512 MiB. The environment
-    variable OPWRIGHT_WEIGHT_CACHE_BYTES sets another one.
+    variable OPWRIGHT_WEIGHT_CACHE_BYTES sets another limit.
 
     Raises:
         TypeError: it is not an int.
@@ -279,15 +279,15 @@ def _limit_of_environment() -> int | None:
 
 
 class OptimizerFacts(TypedDict):
-    """What the kernels know of an optimizer of embedding tables.
+    """The properties of an optimizer of embedding tables.
 
     Attributes:
         field: its name in OptimizationParameters.
         op_name: its name in LoadTPUEmbedding...Parameters; None if it has no such ops.
         slots: as those ops name them, in their order.
-        slot_bounds: which numbers they may hold: "at least 0"; "" is any finite one.
+        slot_bounds: the numbers that they may hold: "at least 0"; "" is any finite one.
         hyper: fields of its message that the update reads.
-        hyper_bounds: which numbers these may be, in the same words.
+        hyper_bounds: the numbers that these may be, in the same form.
         formula: the update; None if tables are only stored.
         source: where the update is published; None without one.
     """
@@ -316,7 +316,7 @@ def embedding_configuration() -> bytes:
 
 
 class _Stamp(TypedDict):
-    """What the build says of the library."""
+    """What the build states about the library."""
 
     tensorflow: str
     cuda: str | None

@@ -1,6 +1,6 @@
-"""What compiles where: each op's example, tried with XLA and with libtpu's compiler.
+"""Which ops compile for XLA and TPUs: each op's example, compiled by XLA and libtpu.
 
-The table is data, `runs_on.json`; `make tpu-ops` tries all of it again.
+The results are in `runs_on.json`, which `make tpu-ops` writes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["NOT_TRIED", "TARGETS", "RunsOn", "is_known", "runs_on"]
 
 #: XLA's own compiler for the CPU, and generations of TPUs.
 TARGETS: Final = ("XLA", "v4", "v5e", "v5p", "v6e")
-#: The reason that is given where there is none.
+#: The reason for an op that was not tried.
 NOT_TRIED: Final = "not tried"
 
 
@@ -55,12 +55,12 @@ class RunsOn:
 
 
 def is_known(op_name: str) -> bool:
-    """Whether it is an op of TensorFlow's that was tried, as all public ones are."""
+    """Whether it is one of TensorFlow's public ops: the table has all of them."""
     return op_name in _table()["ops"]
 
 
 def runs_on(op_name: str) -> RunsOn:
-    """What is known of an op."""
+    """The results for an op."""
     table = _table()
     found: Mapping[str, str] | str = table["ops"].get(op_name, NOT_TRIED)
     reasons = {
@@ -73,7 +73,7 @@ def runs_on(op_name: str) -> RunsOn:
 
 @cache
 def _table() -> Mapping[str, Any]:
-    """`ops`: by OP_NAME what fails and why, or why nothing was tried."""
+    """`ops`: by OP_NAME the targets that fail and why, or why it was not tried."""
     text = Path(__file__).with_suffix(".json").read_text("utf-8")
     table: Mapping[str, Any] = json.loads(text)
     return table

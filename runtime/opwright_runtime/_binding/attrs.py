@@ -29,11 +29,14 @@ from opwright_runtime.types import (
 
 @dataclass(frozen=True)
 class AttrInfo:
-    """An attr. `default` is None without one; `inferred`: from the inputs.
+    """An attr.
 
-    `message` is the full name of the protocol buffer that a string serializes.
-    `absent_until`: this TensorFlow lacks the attr, which came with that one.
-    `newer`: values that came with a newer one, each with the one that brought it.
+    Attributes:
+        default: None if the attr has no default.
+        inferred: whether TensorFlow infers it from the inputs.
+        message: full name of the protocol buffer that a string serializes.
+        absent_until: the TensorFlow that added the attr, if this one lacks it.
+        newer: values that a newer TensorFlow added, each with its version.
     """
 
     name: str
@@ -49,17 +52,17 @@ class AttrInfo:
 
     @cached_property
     def is_comparable(self) -> bool:
-        """Whether a value equal to the default is the default."""
+        """Whether a value that equals the default is the default."""
         return self.default is not None and is_comparable(self.kind)
 
     def brought(self, value: object) -> str:
-        """Which TensorFlow brought `value`, to go on with; empty if it is not newer."""
+        """A note with the TensorFlow that added `value`; empty if this one has it."""
         text = value.name if isinstance(value, tf.DType) else value
         version = self.newer.get(text) if isinstance(text, str) else None
         return "" if version is None else f" (TensorFlow {version} brought {text})"
 
     def left(self, value: object) -> object:
-        """`value`, of an attr that this TensorFlow lacks: it must be the default.
+        """`value` of an attr that this TensorFlow lacks: only the default is allowed.
 
         Raises:
             BadValueError: it is not.
@@ -73,7 +76,7 @@ class AttrInfo:
 
 
 class BadValueError(Exception):
-    """A value is none that the attr takes; `allowed` says which ones are."""
+    """The attr does not allow a value; `allowed` has the values that it allows."""
 
     def __init__(self, allowed: object) -> None:
         super().__init__(allowed)
@@ -150,7 +153,7 @@ def _tensor(value: Any) -> Any:
 def _func(value: Any) -> Any:
     if isinstance(value, (str, bytes, NameAttrList)):
         return value
-    # What a graph can add: a ConcreteFunction, an AtomicFunction, a Defun's function.
+    # A graph can add a ConcreteFunction, an AtomicFunction, or the function of a Defun.
     if hasattr(value, "add_to_graph") and hasattr(value, "name"):
         return value
     raise BadValueError(
@@ -170,7 +173,7 @@ _NORMALISE: dict[str, Callable[[Any], Any]] = {
     "func": _func,
 }
 
-# A value of just this class needs no normalising.
+# A value of exactly this class needs no normalising.
 _EXACT: dict[str, type] = {
     "float": float,
     "bool": bool,
@@ -181,12 +184,12 @@ _EXACT: dict[str, type] = {
 
 
 def normalised(kind: str, value: Any, message: str | None = None) -> Any:
-    """`value` as the Python type that stands for an attr of `kind`.
+    """`value` as the Python type of an attr of `kind`.
 
     Args:
-        kind: of the attr.
-        value: what was given for it.
-        message: the message that the attr serializes, if it does.
+        kind: the kind of the attr.
+        value: a value from a call.
+        message: full name of the message that the attr serializes; None without one.
 
     Raises:
         BadValueError: `value` is of another kind.
@@ -229,7 +232,7 @@ def checked(attr: AttrInfo, value: Any) -> Any:
     if attr.allowed is not None:
         values: Sequence[Any] = value if is_list else (value,)
         if element(attr.kind) == "string":
-            # An enum is text, however it was given.
+            # An enum is text; a call may pass it as bytes.
             values = tuple(v.decode() if isinstance(v, bytes) else v for v in values)
             value = values if is_list else values[0]
         for one in values:
@@ -247,12 +250,12 @@ def checked(attr: AttrInfo, value: Any) -> Any:
     return value
 
 
-# Kinds whose values are the same if they are equal: 0.0 and -0.0 are not.
+# Kinds whose equal values are interchangeable. Floats are not: 0.0 equals -0.0.
 _COMPARABLE = frozenset({"int", "bool", "string", "type", "shape"})
 
 
 def is_comparable(kind: str) -> bool:
-    """Whether two values of `kind` that are equal are the same."""
+    """Whether equal values of `kind` are interchangeable."""
     return element(kind) in _COMPARABLE
 
 
@@ -264,7 +267,7 @@ def is_default(attr: AttrInfo, value: Any) -> bool:
 
 
 def same_tensor(a: Any, b: Any) -> bool:
-    """Whether two `TensorProto`s, however packed, hold one value."""
+    """Whether two `TensorProto`s hold the same value; packing does not count."""
     if a is None or b is None:
         return False
     return a.dtype == b.dtype and np.array_equal(tf.make_ndarray(a), tf.make_ndarray(b))
@@ -295,7 +298,7 @@ _EAGER: dict[str, Callable[[Any, str], Any]] = {
 
 
 def eager(kind: str, value: Any) -> Any:
-    """A normalised value as eager execution and its tape take it."""
+    """A normalised value in the form that eager execution and its tape use."""
     make = _EAGER[element(kind)]
     if kind.startswith("list("):
         return [make(v, kind) for v in value]
@@ -310,7 +313,7 @@ def _text(value: bytes) -> str | bytes:
 
 
 def _shortest(value: float) -> float:
-    """The float of the shortest text for a float32, which attrs are: 0.1, no tail."""
+    """The float with the shortest text for a float32: 0.1, not 0.10000000149."""
     return float(str(np.float32(value)))
 
 
@@ -335,7 +338,7 @@ def read(kind: str, value: Any) -> Any:
 
 
 def from_operation(kind: str, value: Any, message: str | None = None) -> Any:
-    """What `Operation.get_attr` returned, as the Python type for an attr of `kind`.
+    """A result of `Operation.get_attr` as the Python type of an attr of `kind`.
 
     A serialized `message` stays bytes.
     """

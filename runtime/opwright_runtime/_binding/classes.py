@@ -1,4 +1,4 @@
-"""What generated classes of ops stand on; they import it through `gencode`."""
+"""The names that generated classes of ops use; they import them from `gencode`."""
 
 from opwright_runtime._binding.narrowing import (
     EagerTensor,

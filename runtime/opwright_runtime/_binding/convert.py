@@ -1,4 +1,4 @@
-"""Inputs of an op to tensors, with the dtypes that TensorFlow's own builder picks."""
+"""Converts inputs to tensors, with the dtypes that TensorFlow's own builder picks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from opwright_runtime._binding.opdef import ArgInfo, OpInfo
 from opwright_runtime._internals import TensorType, ops
 
 _EAGER_TENSOR = ops.EagerTensor
-# Looked at by their types, since asking these for an attribute takes long.
+# Recognized by their types: reading an attribute of a tensor is slow.
 _TENSORS = frozenset({_EAGER_TENSOR, ops.SymbolicTensor})
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, list, tuple})
 
 
 def tensors(info: OpInfo, inputs: Sequence[Any], *, eager: bool) -> list[Any]:
-    """The inputs as tensors, a list of them for each that is a list.
+    """The inputs as tensors; a list input as a list of tensors.
 
-    A dtype that several inputs share is that of the first tensor among them: plain
-    values follow it wherever they stand.
+    The first tensor among inputs of one dtype decides that dtype. Plain values before
+    and after it follow.
 
     Raises:
         OpInputError: a number does not fit its dtype.
@@ -53,7 +53,7 @@ def tensors(info: OpInfo, inputs: Sequence[Any], *, eager: bool) -> list[Any]:
 def flattened(
     info: OpInfo, values: Sequence[Any]
 ) -> tuple[list[tf.Tensor], dict[str, Any]]:
-    """Tensors by argument as one flat list, and the attrs that its lists settle."""
+    """Tensors by argument as one flat list, and the attrs that the lists determine."""
     flat: list[tf.Tensor] = []
     inferred: dict[str, object] = {}
     for arg, value in zip(info.inputs, values, strict=True):
@@ -69,7 +69,7 @@ def flattened(
 
 
 def dtypes(info: OpInfo, values: Sequence[Any]) -> dict[str, tf.DType]:
-    """The dtypes that tensors by argument settle."""
+    """The dtype attrs that tensors by argument determine."""
     found: dict[str, tf.DType] = {}
     for arg, value in zip(info.inputs, values, strict=True):
         tensors = value if arg.is_list else [value]
@@ -79,7 +79,7 @@ def dtypes(info: OpInfo, values: Sequence[Any]) -> dict[str, tf.DType]:
 
 
 def _infer(dtypes: dict[str, Any], type_attr: str, values: Any) -> None:
-    """Takes the dtype of what is a tensor already: a plain value's can change."""
+    """Sets the dtype to that of the first tensor; plain values do not decide it."""
     for value in values if isinstance(values, (list, tuple)) else ():
         if type(value) in _PLAIN:
             continue
@@ -88,20 +88,20 @@ def _infer(dtypes: dict[str, Any], type_attr: str, values: Any) -> None:
             return
         tensor = _unwrapped(value)
         if isinstance(tensor, TensorType):
-            # A variable of Keras has the dtype's name.
+            # The dtype of a Keras variable is a name.
             dtypes[type_attr] = tf.as_dtype(tensor.dtype).base_dtype
             return
 
 
 def _unwrapped(value: Any) -> Any:
-    """A tensor for what TensorFlow does not know to be one."""
+    """A tensor for a value that TensorFlow itself does not convert."""
     if type(value) in _TENSORS or type(value) in _PLAIN:
         return value
     as_output = getattr(value, "as_output", None)
     if as_output is not None:
         return as_output()
     if hasattr(value, "OP_NAME"):
-        # It would be converted by its own words, which do not say where it stands.
+        # Its own conversion error does not name the argument.
         raise TypeError("an op is a tensor only if that is its one output")
     if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
         return tf.experimental.dlpack.from_dlpack(value.__dlpack__())
@@ -111,7 +111,10 @@ def _unwrapped(value: Any) -> Any:
 def _mixed(
     info: OpInfo, arg: ArgInfo, values: Sequence[Any], dtypes: dict[str, Any]
 ) -> list[tf.Tensor]:
-    """A list whose elements have dtypes of their own, or those of a list before it."""
+    """Converts a list whose elements may have different dtypes.
+
+    A list with the same attr before it decides the dtypes.
+    """
     before = dtypes.get(arg.type_list_attr or "", (None,) * len(values))
     if len(before) != len(values):
         raise ValueError(f"{arg.name!r} has another length than a list before it")
@@ -135,7 +138,7 @@ def _tensor(
     eager: bool,
     index: int | None = None,
 ) -> tf.Tensor:
-    """An input as a tensor; `index`: where it stands in a list of them."""
+    """An input as a tensor; `index` is its position in a list input."""
     value = _unwrapped(value)
     if eager and type(value) is _EAGER_TENSOR:
         return value
@@ -146,9 +149,9 @@ def _tensor(
     if dtype is None and type_attr is not None:
         attr = info.attr[type_attr]
         preferred = attr.default
-        # Where the attr has a default, the value's own dtype wins if it is allowed. In
-        # a graph TensorFlow does not look at that for the elements of a list, and cuts
-        # what does not fit the default.
+        # If the attr has a default, the value's own dtype wins if it is allowed. In a
+        # graph TensorFlow ignores it for the elements of a list, and cuts numbers that
+        # do not fit the default.
         looks = eager or not arg.is_list
         if preferred is not None and attr.allowed and not looks:
             looks = narrowing.unrepresentable(value, preferred) is not None

@@ -1,4 +1,4 @@
-"""Why TensorFlow refused an op, worked out from its arguments after it did.
+"""Finds out why TensorFlow refused an op, from the arguments of the call.
 
 Nothing here runs for a call that succeeds.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def unknown(name: str, names: Iterable[str]) -> errors.OpError:
-    """The error for the name of an op that there is no class for."""
+    """The error for an op name without a class."""
     close = get_close_matches(name, list(names), n=3)
     hint = f"; close to it: {', '.join(close)}" if close else ""
     return errors.make(
@@ -51,7 +51,7 @@ def constructor_error(cls: type[OpLike], arguments: Sequence[object]) -> errors.
 
 
 def scope_error(cls: type[OpLike], given: object) -> errors.OpError:
-    """The error for what `create` was given in place of a scope."""
+    """The error for a `create` whose first argument is not a scope."""
     info = cls._info()
     what, instead = errors.repr_short(given), _calls(cls)
     if given is errors.MISSING:
@@ -70,7 +70,7 @@ def scope_error(cls: type[OpLike], given: object) -> errors.OpError:
 
 
 def _calls(cls: type[OpLike]) -> str:
-    """How an op is made, as a person would write it."""
+    """The calls that make the op, as source code."""
     info = cls._info()
     function = cls.__module__.rpartition(".")[2]
     given = _arguments(info)
@@ -89,7 +89,7 @@ def _arguments(info: OpInfo) -> str:
 def unknown_keywords(
     cls: type[OpLike], keywords: Mapping[str, object]
 ) -> errors.OpError:
-    """The error for keywords that a function does not have."""
+    """The error for keywords that the op's function does not have."""
     info = cls._info()
     inputs = [arg.python_name for arg in info.inputs]
     attrs = [attr.python_name for attr in info.attrs if not attr.inferred]
@@ -113,7 +113,7 @@ def unknown_keywords(
     )
 
 
-# What TensorFlow's own functions call what ops call otherwise.
+# Names of one argument in TensorFlow's functions and in ops.
 _SYNONYMS = (
     frozenset(
         {"axis", "axes", "dim", "dims", "dimension", "concat_dim", "split_dim"}
@@ -140,7 +140,10 @@ _SYNONYMS = (
 
 
 def not_a_tensor(cls: type[OpLike], what: str) -> errors.OpError:
-    """The error for taking an op that is no tensor for one; `what` it is not."""
+    """The error for an op without a single output that is used as a tensor.
+
+    `what` says which use fails: "has no truth value".
+    """
     info = cls._info()
     slots = cls.__slots__
     if not slots:
@@ -164,14 +167,14 @@ def explain(
     attrs: Mapping[str, Any],
     graph: tf.Graph | None,
 ) -> Exception:
-    """The error to raise in place of `error`; itself, if TensorFlow had no part in it.
+    """The error to raise in place of `error`; `error` if it is not TensorFlow's.
 
     Args:
-        error: what was raised.
+        error: the exception of the call.
         info: the op.
-        inputs: its inputs, as they were given.
-        attrs: its attrs by name, as they were given.
-        graph: the graph that it was to be in; None in eager mode.
+        inputs: the inputs of the call.
+        attrs: the attrs of the call, by name.
+        graph: the graph of the call; None in eager mode.
     """
     if isinstance(error, core._NotOkStatusException):
         error = core._status_to_exception(error)
@@ -181,14 +184,14 @@ def explain(
     try:
         found = call.reason() or call.execution(call.operands_text())
     except Exception:
-        # Arguments may be objects of any kind, which fail when they are looked at. What
-        # TensorFlow said is worth more than that.
+        # Arguments may be any objects, and raise when they are inspected. TensorFlow's
+        # message is worth more than theirs.
         found = call.execution("")
     found.__cause__ = error
     return found
 
 
-# What TensorFlow raises for bad arguments, besides its own errors.
+# Built-in exceptions that TensorFlow raises for bad arguments.
 _BUILTIN = frozenset(
     {AssertionError, AttributeError, IndexError, KeyError, NotImplementedError}
     | {OverflowError, RuntimeError, TypeError, ValueError, UnicodeDecodeError}
@@ -209,15 +212,15 @@ class _Operand:
 
     @property
     def dtype(self) -> tf.DType | None:
-        """Its dtype if it is a tensor already."""
+        """Its dtype if it is a tensor; None for a plain value."""
         value = self.value
         return tf.as_dtype(value.dtype) if isinstance(value, TensorType) else None
 
     def converted(self, dtype: tf.DType | None) -> tf.DType | None:
-        """The dtype of a plain value as a tensor; None if it makes none."""
+        """The dtype of a plain value as a tensor; None if it does not convert."""
         for leaf in tf.nest.flatten(self.value):
             if isinstance(leaf, ops.SymbolicTensor):
-                # TensorFlow packs it in its graph, where nothing is to be added now.
+                # TensorFlow would add a node to the graph of the tensor.
                 return leaf.dtype if dtype in (None, leaf.dtype) else None
         try:
             with tf.init_scope():
@@ -228,7 +231,7 @@ class _Operand:
 
 @dataclass(frozen=True)
 class _FailedCall:
-    """A call that failed. Each method looks for one reason."""
+    """A call that failed. Each method checks for one reason."""
 
     info: OpInfo
     inputs: Sequence[Any]
@@ -237,7 +240,7 @@ class _FailedCall:
     error: Exception
 
     def reason(self) -> errors.OpError | None:
-        """The first reason that is found; None if there is none but TensorFlow's."""
+        """The error for the first reason that applies; None if no reason is known."""
         for refused in (
             self.missing,
             self.mode,
@@ -322,7 +325,7 @@ class _FailedCall:
         return None
 
     def kinds(self) -> errors.OpError | None:
-        """What looks like a tensor and stands for something else."""
+        """Values that resemble tensors: composite tensors, Keras' symbolic inputs."""
         for operand in self._operands():
             value = operand.value
             if isinstance(value, tf.__internal__.CompositeTensor):
@@ -342,7 +345,7 @@ class _FailedCall:
         return None
 
     def graphs(self) -> errors.OpError | None:
-        """Tensors that cannot be where the op is to go."""
+        """Tensors that the op cannot use in its graph, or in eager mode."""
         for operand in self._operands():
             value = operand.value
             if isinstance(value, ops.EagerTensor):
@@ -412,10 +415,10 @@ class _FailedCall:
         )
 
     def shared_dtypes(self) -> errors.OpError | None:
-        """Dtypes of inputs that one attr names: each allowed, and all the same."""
+        """Inputs whose dtype is one attr: the dtype must be allowed, and all equal."""
         first: dict[str, _Operand] = {}
         shared = [one for one in self._operands() if one.arg.dtype is None]
-        # The dtype is inferred from tensors, wherever they stand; plain values follow.
+        # Tensors of any position decide the dtype. Plain values follow.
         for operand in sorted(shared, key=lambda one: one.dtype is None):
             name = operand.arg.type_attr or operand.arg.type_list_attr or ""
             allowed = self.info.attr[name].allowed
@@ -517,11 +520,11 @@ class _FailedCall:
         return ", ".join(f"{name}={dtype}" for name, dtype in dtypes.items())
 
     def sizes(self) -> errors.OpError | None:
-        """Inputs whose sizes do not go together, by the op's own shapes."""
+        """Inputs whose sizes contradict the shapes in the opdef."""
         if not self.info.shapes or not isinstance(self.error, _SHAPES_REFUSED):
             return None
         if self.info.native and native.loaded() and self.graph is None:
-            # Our own kernels say more: of which feature, or table, a size is wrong.
+            # opwright's kernels say more: they name the feature or table.
             return None
         if self.graph is None and self.info.name in shape_functions.STRICTER:
             return None
@@ -556,7 +559,7 @@ class _FailedCall:
         return found
 
     def _facts(self) -> shapes.Facts:
-        """What the inputs' shapes depend on beside each other."""
+        """The attrs and values that the shapes of inputs depend on."""
         info = self.info
         attrs: dict[str, object] = {}
         labels: dict[str, str] = {}
@@ -587,7 +590,7 @@ class _FailedCall:
         )
 
     def execution(self, given: str) -> errors.OpError:
-        """What TensorFlow said, with the inputs that were `given`."""
+        """The error with TensorFlow's own message, and the inputs `given`."""
         message = getattr(self.error, "message", None) or str(self.error)
         message = re.sub(r"\{\{function_node [^}]*\}\} ?", "", message)
         message = message.replace(f" [Op:{self.info.name}]", "").strip()
@@ -601,7 +604,7 @@ class _FailedCall:
 def removed(
     op: str, deprecation: Deprecation, producer: int, cause: Exception | None = None
 ) -> errors.OpError:
-    """An error that says since when an op is gone, and what replaces it."""
+    """The error for a removed op: says in which version, and what replaces it."""
     return errors.make(
         errors.OpRemovedError,
         op,
@@ -615,7 +618,7 @@ def removed(
 
 
 def graph_only(info: OpInfo, cause: Exception | None = None) -> errors.OpError:
-    """An error for an op with refs in eager mode."""
+    """The error for an op with refs in eager mode."""
     refs = [arg.python_name for arg in (*info.inputs, *info.outputs) if arg.is_ref]
     return errors.make(
         errors.OpModeError,
@@ -630,7 +633,7 @@ def graph_only(info: OpInfo, cause: Exception | None = None) -> errors.OpError:
 
 
 def _parts(value: Any) -> str:
-    """The tensors that a composite one is made of."""
+    """What to pass in place of a composite tensor."""
     if isinstance(value, tf.RaggedTensor):
         return "give its flat_values and row_splits, or its to_tensor()"
     if isinstance(value, tf.SparseTensor):
@@ -640,12 +643,12 @@ def _parts(value: Any) -> str:
     return "give the tensors that it is made of"
 
 
-# What TensorFlow raises where sizes do not go together.
+# What TensorFlow raises for sizes that do not fit.
 _SHAPES_REFUSED = (tf.errors.InvalidArgumentError, ValueError)
 
 
 def _sizes(value: object) -> tuple[int | None, ...] | None:
-    """The shape of what was given for an input; None if it is not known."""
+    """The shape of an input; None if it is not known."""
     try:
         shape = getattr(value, "shape", None)
         shape = np.asarray(value).shape if shape is None else shape
@@ -654,16 +657,16 @@ def _sizes(value: object) -> tuple[int | None, ...] | None:
         return None
 
 
-# As many values as shapes depend on: axes, orders, paddings, sizes.
+# Shapes depend on short inputs only: axes, orders, paddings, sizes.
 _MOST_VALUES = 1024
 
 
 def _integers(value: object) -> object:
-    """The integers that were given for an input; None if there are many, or others."""
+    """The values of an integer input; None for other inputs and for large ones."""
     sizes = _sizes(value)
     if sizes is None or None in sizes:
         return None
-    # A list has a part for each row, even if rows are empty.
+    # A nested list has an element for each row, even if rows are empty.
     if math.prod(size or 1 for size in sizes) > _MOST_VALUES:
         return None
     try:
@@ -678,7 +681,7 @@ def _nested(value: object) -> object:
 
 
 def _plain(kind: str, value: object) -> object:
-    """An attr as shapes know it; None if it is of no use to them."""
+    """An attr in the form that shapes use; None if they cannot use it."""
     if isinstance(value, (list, tuple)) and kind.startswith("list("):
         element = kind.removeprefix("list(").removesuffix(")")
         return tuple(_plain(element, one) for one in value)
@@ -694,14 +697,14 @@ def _plain(kind: str, value: object) -> object:
 
 
 def _field_meant(value: Any) -> str | None:
-    """The output that a tuple of outputs has in place of a method's name."""
+    """The field of a tuple of outputs whose name a method of tuples has."""
     field = f"{getattr(value, '__name__', '')}_"
     fields = getattr(getattr(value, "__self__", None), "_fields", ())
     return field if field in fields else None
 
 
 def _conversion_error(value: Any) -> str:
-    """What a value with a conversion of its own says of why it makes no tensor."""
+    """Why the `__tf_tensor__` of a value fails; empty without that method."""
     if not hasattr(value, "__tf_tensor__"):
         return ""
     try:

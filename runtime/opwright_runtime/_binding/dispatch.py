@@ -1,4 +1,4 @@
-"""From an op's arguments to its outputs: eager execution and graph building."""
+"""Runs an op, or adds it to a graph, if the fast path did not run it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 gradients.explain_on_tapes()
 
 _NOTHING = nullcontext()
-# After these nothing has run: an input has to be converted first, an attr normalised.
+# The op has not run after these errors: an input or attr needs a conversion first.
 _RETRIED = (core._FallbackException, TypeError)
 
 
 Made: TypeAlias = "tuple[tf.Operation | None, Sequence[Any]]"
-"""An op that was made: its operation in a graph, and its outputs, by argument."""
+"""An op's operation, which is None in eager mode, and its outputs by argument."""
 
 
 def make(
@@ -43,23 +43,23 @@ def make(
     attrs: Mapping[str, Any],
     fast_path_error: Exception | None,
 ) -> Made:
-    """Makes an op where the bare fast path did not.
+    """Makes an op after the fast path did not.
 
     Args:
         info: the op.
-        scope: where it goes.
-        inputs: its inputs in order, a sequence for each that is a list.
-        attrs: its attrs by name, but for those that are inferred from the inputs.
-        fast_path_error: what the fast path raised, if it was tried.
+        scope: where the op goes.
+        inputs: its inputs in order; a list input is a sequence.
+        attrs: its attrs by name, without those that TensorFlow infers from inputs.
+        fast_path_error: the exception of the fast path; None if it did not run.
 
     Raises:
-        OpError: the op was refused.
+        OpError: TensorFlow refuses the op, or an argument is wrong.
     """
     if fast_path_error is not None:
-        # The caller's frame holds it, and it would hold that: a cycle for each call.
+        # The caller's frame holds the error, and its traceback the frame: a cycle.
         fast_path_error.__traceback__ = None
     if info.absent:
-        # Then the fast path never ran the op.
+        # The fast path fails for such an op.
         attrs, fast_path_error = _present(info, attrs), None
     is_eager = scope.graph is None and context.executing_eagerly()
     graph = None if is_eager else scope.target(info.name)
@@ -72,12 +72,12 @@ def make(
     except errors.OpError:
         raise
     except Exception as error:
-        # Ctrl-C, while TensorFlow made an exception of its own.
+        # Ctrl-C interrupted TensorFlow while it made an exception of its own.
         if isinstance(error, RuntimeError) and "REPLACED BY KeyboardInterrupt" in str(
             error
         ):
             raise KeyboardInterrupt from None
-        # A program without errors never imports it.
+        # Only programs with errors import it.
         from opwright_runtime._binding import diagnosis
 
         explanation = diagnosis.explain(error, info, inputs, attrs, graph)
@@ -156,7 +156,7 @@ def _run(
 def _run_fast(
     info: OpInfo, inputs: Sequence[Any], values: Mapping[str, Any]
 ) -> Sequence[Any] | None:
-    """The outputs; None if the fast path does not take the call."""
+    """The outputs; None if the fast path cannot run the call."""
     sent = [item for pair in values.items() for item in pair]
     try:
         result = execute(context.context(), info.name, None, *inputs, *sent)
@@ -168,14 +168,14 @@ def _run_fast(
 def _run_slowly(
     info: OpInfo, tensors: Sequence[Any], values: Mapping[str, Any]
 ) -> Sequence[Any]:
-    """For what the fast path cannot carry: a tensor-valued attr, a symbolic input."""
+    """Runs what the fast path cannot: a tensor-valued attr, a symbolic input."""
     flat, inferred = convert.flattened(info, tensors)
     inferred.update(convert.dtypes(info, tensors))
     inferred.update(values)
     sent: list[Any] = []
     for attr in info.attrs:
         value = inferred.get(attr.name, attr.default)
-        # Eager execution knows no tensor-valued attrs; a default need not be sent.
+        # Eager execution refuses tensor-valued attrs. A default need not be sent.
         if attr.kind != "tensor" or not attr_values.same_tensor(value, attr.default):
             sent += attr.name, attr_values.eager(attr.kind, value)
     length = partial(_length_of, inferred)
@@ -223,8 +223,8 @@ def _symbolic(
 ) -> tuple[list[tf.Tensor] | None, dict[str, Any]]:
     """The inputs in one flat list if all are tensors of `graph`, and their lengths.
 
-    Then nothing is left to convert or capture, which would make more nodes under the
-    op's name.
+    Such inputs need no conversion or capture, which would add nodes under the op's
+    name.
     """
     inferred: dict[str, Any] = {}
     if graph._control_flow_context is not None:
@@ -257,9 +257,9 @@ def _create_within(
     inputs: Sequence[Any],
     attrs: Mapping[str, Any],
 ) -> Any:
-    """`_create` with all that the scope and the conversion of inputs set up."""
+    """`_create` with the context of the scope and with converted inputs."""
     if not graph.building_function:
-        # As TensorFlow does, go where the inputs are; a bound scope must agree.
+        # As in TensorFlow, the graph is that of the inputs. A bound scope must agree.
         values = [
             one
             for value in inputs
@@ -270,7 +270,7 @@ def _create_within(
         if graph is not ops.get_default_graph():
             stack.enter_context(graph.as_default())
         stack.enter_context(scope.entered(graph))
-        # Constants and captures that conversion makes go by the op's name.
+        # Conversion makes constants and captures under the op's name.
         name = stack.enter_context(graph.name_scope(name))
         tensors = convert.tensors(info, inputs, eager=False)
         flat, inferred = convert.flattened(info, tensors)
@@ -299,7 +299,7 @@ def _create(
     protos = {}
     for attr_name, value in inferred.items():
         protos[attr_name] = attr_values.proto(info.attr[attr_name].kind, value)
-    # Most attrs are the default itself, which is quicker to see than to normalise.
+    # Most attrs are the default object itself: `is` is faster than normalising.
     changed = {
         attr_name: value
         for attr_name, value in attrs.items()
@@ -317,7 +317,7 @@ def _create(
 
 
 def _called_back(operation: Any, outputs: Any) -> Any:
-    """Outputs as TensorFlow's debugger and `enable_check_numerics` replace them."""
+    """The outputs that TensorFlow's debugger or `enable_check_numerics` returns."""
     node_def = operation.node_def
     changed = op_callbacks.invoke_op_callbacks(
         node_def.op,

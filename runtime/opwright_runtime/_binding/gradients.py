@@ -1,7 +1,7 @@
-"""What a gradient says where an op has none: which op, and what to do.
+"""The error for the gradient of an op that has none: names the op, and what to do.
 
-TensorFlow looks a gradient up by the op's name when it is wanted, so that one may be
-registered at any time before: what is here asks its registry then, and not sooner.
+TensorFlow looks a gradient up when it differentiates. A program may register one at
+any time before, so this module reads the registry at that time too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from opwright_runtime._internals import (
 
 
 def explain_on_tapes() -> None:
-    """Has tapes explain it, those of other callers too: tapes know names alone."""
+    """Makes tapes raise the error, for ops of other callers too.
+
+    A tape knows an op by its name only.
+    """
     pywrap_tfe.TFE_Py_RegisterGradientFunction(_gradient_on_tape)
 
 
 def explain_in_graph(operation: Any) -> None:
-    """Has gradients of a graph explain it, where `operation` has none yet."""
+    """Makes gradients in a graph raise the error, if `operation` has none yet."""
     if operation._gradient_function is None and not _is_registered(operation.type):
         operation._gradient_function = _gradient_in_graph
 
@@ -35,7 +38,7 @@ def _gradient_on_tape(op_name: str, *arguments: Any) -> Any:
     try:
         return gradient_function(op_name, *arguments)
     except LookupError:
-        # A registered gradient may raise one of its own.
+        # A registered gradient may raise a LookupError itself.
         if _is_registered(op_name):
             raise
         raise _missing(op_name) from None
@@ -44,7 +47,7 @@ def _gradient_on_tape(op_name: str, *arguments: Any) -> Any:
 def _gradient_in_graph(operation: Any, *gradients: Any) -> Any:
     operation._gradient_function = None
     try:
-        # By the op's name, or another one that `gradient_override_map` gives it.
+        # Found by the op's name, or by the name in `gradient_override_map`.
         function = ops.get_gradient_function(operation)
     except LookupError:
         operation._gradient_function = _gradient_in_graph

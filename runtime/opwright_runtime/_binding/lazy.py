@@ -1,4 +1,4 @@
-"""Generated packages: whether they fit, and names that are imported on first use."""
+"""Packages that import their names on first use, and the table of op classes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class _LazyPackage(ModuleType):
-    """A package whose names are each found in one of its modules, or of others.
+    """A package that imports its names from modules on first use.
 
-    All but what its `__init__` defines itself, which are `_defined`.
+    `_defined` are the names that its `__init__` defines itself.
     """
 
     _defined: Collection[str] = ()
@@ -44,9 +44,9 @@ class _LazyPackage(ModuleType):
         return value
 
     def __setattr__(self, name: str, value: object) -> None:
-        # A module is named as the function that it defines; once imported, Python binds
-        # it to that name in its package, where the function belongs. So it does where
-        # the op lay before it moved to another package.
+        # A module has the name of the function that it defines. On import, Python binds
+        # the module to that name in the package. The function belongs there, also in
+        # the package that an op has moved from.
         if isinstance(value, ModuleType) and (
             name in self._modules or name in self._elsewhere
         ):
@@ -61,7 +61,7 @@ class _LazyPackage(ModuleType):
         return names.union(self._exported())
 
     def _exported(self) -> Iterable[str]:
-        """What is written by hand and belongs to the package."""
+        """The public names of the hand-written module that the package exports."""
         if self._exports is None:
             return ()
         names: Iterable[str] = import_module(self._exports).__all__
@@ -69,7 +69,7 @@ class _LazyPackage(ModuleType):
 
 
 def _not_here(package: str, name: str, caller: FrameType) -> Exception:
-    """The error for a name that a package lacks: which one has it, if another does."""
+    """The error for a name that a package lacks; names the package that has it."""
     root = package
     while root and f"{root}._table" not in sys.modules:
         root = root.rpartition(".")[0]
@@ -78,8 +78,8 @@ def _not_here(package: str, name: str, caller: FrameType) -> Exception:
         group, _, function = f"{root}{module}".rpartition(".")
         if name in (cls, function) and group != package:
             text = f"{name!r} is not in {package}: write `from {group} import {name}`"
-            # `from package import name` asks first whether the package has it, and
-            # leaves no trace of an AttributeError.
+            # `from package import name` looks the name up first, and drops an
+            # AttributeError.
             if caller.f_code.co_name == "_handle_fromlist":
                 return ImportError(text, name=package)
             return AttributeError(text)
@@ -87,7 +87,7 @@ def _not_here(package: str, name: str, caller: FrameType) -> Exception:
 
 
 def lazy_packages(package: str, names: Collection[str]) -> None:
-    """Makes `package` import each of the packages `names` below it when it is named."""
+    """Makes `package` import its subpackages `names` on first use."""
     _make_lazy(package, _packages=names)
 
 
@@ -97,11 +97,11 @@ def lazy_package(
     elsewhere: Mapping[str, str] | None = None,
     exports: str | None = None,
 ) -> None:
-    """Makes `package` find each name of `modules` in that module of its own.
+    """Makes `package` find each name of `modules` in that module of the package.
 
-    The names of `elsewhere` it finds in modules of other packages, maybe relative to
-    it, and the public names of the module `exports` there. A package already imported
-    is changed in place; its other names stay.
+    It finds the names of `elsewhere` in modules of other packages; these may be
+    relative. It finds the public names of the module `exports` there. A package that
+    is imported already is changed in place; its other names stay.
     """
     elsewhere = elsewhere or {}
     _make_lazy(package, _modules=modules, _elsewhere=elsewhere, _exports=exports)
@@ -114,7 +114,7 @@ def lazy_names(module: str, names: Mapping[str, str]) -> None:
 
 
 def lazy_exports(module: str, defined: Collection[str], exports: str | None) -> None:
-    """Makes `module` have, beside what it has `defined`, `exports`' public names."""
+    """Makes `module` export the names `defined`, and the public names of `exports`."""
     _make_lazy(module, _defined=defined, _exports=exports)
 
 
@@ -127,9 +127,9 @@ def _make_lazy(module: str, **facts: object) -> None:
 def registry(
     package: str, ops: Mapping[str, tuple[str, str]]
 ) -> tuple[Callable[[str], type[Op]], Callable[[], list[str]]]:
-    """`op_class` and `op_names` over a table of OP_NAME to module and class.
+    """`op_class` and `op_names` of a package.
 
-    Modules are relative to `package`.
+    `ops` has the module and class of each OP_NAME. Modules are relative to `package`.
     """
 
     def op_class(name: str) -> type[Op]:
@@ -148,7 +148,7 @@ def registry(
         return found
 
     def op_names() -> list[str]:
-        """Every OP_NAME that there is a class for, sorted."""
+        """The OP_NAMEs that have a class, sorted."""
         return sorted(ops)
 
     return op_class, op_names

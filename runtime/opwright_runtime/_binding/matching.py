@@ -1,7 +1,7 @@
-"""Which tensors of a call do not have the shapes of its op, and in which words.
+"""Finds the tensors of a call that do not have the shapes of its op.
 
-What an op's shapes say is evaluated in `shapes.py`. Here tensors give sizes their
-values, or do not fit those that others gave.
+`shapes.py` evaluates the shapes of an op. This module binds their sizes to the sizes of
+tensors, and compares tensors with sizes that are bound.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from opwright_runtime._binding.shapes import (
     parsed,
 )
 
-#: What a tensor's size has to be: an expression, or the size itself.
+#: The required size of a tensor: an expression, or the size itself.
 Wanted: TypeAlias = "ast.expr | int | EllipsisType | None"
 
 
 class MismatchError(MisfitError):
-    """What does not fit is one tensor's rank, or its size at `axis`, and why.
+    """The rank of a tensor, or its size at `axis`, does not fit.
 
     Args:
         tensor: the one that does not fit.
@@ -45,7 +45,7 @@ class MismatchError(MisfitError):
 
 
 def match(expected: Mapping[str, str], tensors: Sequence[Tensor], facts: Facts) -> None:
-    """Binds `facts.sizes` to what the tensors' shapes say.
+    """Binds `facts.sizes` to the sizes of tensors.
 
     Args:
         expected: expressions of shapes by argument.
@@ -74,10 +74,10 @@ def _bound(sizes: Mapping[str, object]) -> int:
 
 
 class _Matching(Evaluation):
-    """Binds sizes to what tensors have."""
+    """Binds sizes to the sizes of tensors."""
 
     def match(self, node: ast.expr, tensor: Tensor) -> None:
-        """Binds what `tensor` says of the sizes in `node`."""
+        """Binds the sizes in `node` to those of `tensor`."""
         fitting: list[Facts] = []
         refused: list[MisfitError] = []
         for option in self.options(node):
@@ -89,7 +89,7 @@ class _Matching(Evaluation):
                 refused.append(error)
         if not fitting:
             raise _none_fits(tensor, refused)
-        # Of several forms that fit, nothing says which one is meant.
+        # If several forms fit, none of them binds a size.
         if len(fitting) == 1:
             self.facts.sizes = fitting[0].sizes
             self.facts.origins = fitting[0].origins
@@ -100,7 +100,7 @@ class _Matching(Evaluation):
         sure = sum(len(item) for item in items if item is not None)
         rank = len(tensor.sizes)
         if not (sure or opens) and _is_one_element(tensor):
-            # Most kernels take it for a scalar.
+            # Most kernels use it as a scalar.
             return
         if rank < sure or (not opens and rank != sure):
             raise self.wrong_rank(node, tensor, sure, bool(opens))
@@ -138,7 +138,7 @@ class _Matching(Evaluation):
         return MismatchError(tensor, None, allowed)
 
     def item(self, element: ast.expr) -> Sequence[Wanted] | None:
-        """What a part of a row stands for: expressions or sizes; None: any number."""
+        """The expressions or sizes of a part of a row; None for any number of sizes."""
         if isinstance(element, ast.Starred):
             row = self.row(element.value)
             return None if ... in row else row
@@ -147,13 +147,13 @@ class _Matching(Evaluation):
         return [element]
 
     def bind_row(self, node: ast.expr, tensor: Tensor, start: int, length: int) -> None:
-        """Binds a row that is not known to the sizes from `start` on."""
+        """Binds an unknown row to the sizes from `start` on."""
         key = self.key(node)
         if key is not None:
             self.set(key, tensor.sizes[start : start + length], tensor, start)
 
     def key(self, node: ast.expr) -> tuple[str, int | None] | None:
-        """What `n` is bound by; or `n[i]`, of which a list has one a tensor."""
+        """What binds `n`; or `n[i]`, which has a value for each tensor of a list."""
         index = None
         if (
             isinstance(node, ast.Subscript)
@@ -185,7 +185,7 @@ class _Matching(Evaluation):
     def bind(
         self, wanted: Wanted, tensor: Tensor, at: int, element: ast.expr, place: int
     ) -> None:
-        """Binds what is `wanted` at axis `at`, the `place`th of those of `element`."""
+        """Binds `wanted` at axis `at`, the `place`th axis of `element`."""
         size = tensor.sizes[at]
         if size is None or wanted is None or wanted is ...:
             return
@@ -204,7 +204,7 @@ class _Matching(Evaluation):
             self.solve(wanted, tensor, at, size)
 
     def solve(self, node: ast.expr, tensor: Tensor, at: int, size: int) -> None:
-        """Binds the one size of `2*n+1` that is not known."""
+        """Binds the one unknown size of `2*n+1`."""
         names = [
             each
             for each in names_in(node)
@@ -239,12 +239,12 @@ class _Matching(Evaluation):
             )
         self.set((name, None), value, tensor, at)
 
-    # Why they have to be so.
+    # The reasons for a size.
 
     def wrong_size(
         self, tensor: Tensor, at: int, known: int, node: ast.expr, place: int
     ) -> MismatchError:
-        """Why a size has to be `known`, the `place`th of what `node` gives."""
+        """Why a size must be `known`: the `place`th size of `node`."""
         allowed = str(known)
         if origin := self.origin(node):
             other, start = origin
@@ -260,12 +260,12 @@ class _Matching(Evaluation):
         return MismatchError(tensor, at, allowed)
 
     def origin(self, node: ast.expr) -> tuple[Tensor, int] | None:
-        """Where `n` or `n[i]` was read."""
+        """The tensor and axis that bind `n` or `n[i]`."""
         key = self.key(node)
         return None if key is None else self.facts.origins.get(key)
 
     def sources(self, *nodes: ast.expr) -> list[str]:
-        """The arguments that settle what expressions come to."""
+        """The arguments that decide the values of expressions."""
         facts = self.facts
         found = []
         for name in (name for node in nodes for name in names_in(node)):
@@ -285,12 +285,12 @@ def _following(allowed: str, sources: Sequence[str]) -> str:
     return f", not the {allowed} that {verb} from {listed}"
 
 
-# More are no help to a reader.
+# More do not help a reader.
 _FEW_SOURCES = 3
 
 
 def _none_fits(tensor: Tensor, refused: Sequence[MisfitError]) -> MisfitError:
-    """Why no form of a shape fits: what is said of the one that is nearest to it."""
+    """Why no form of a shape fits: the error of the form that is nearest."""
     if len(refused) == 1:
         return refused[0]
     mismatches = [each for each in refused if isinstance(each, MismatchError)]

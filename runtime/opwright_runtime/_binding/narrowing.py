@@ -1,7 +1,7 @@
 """Numbers that their dtype cannot represent, which TensorFlow would cut.
 
-It converts numbers of Python and NumPy to the dtype of an input as C does: 300 is 44
-as an int8, and 1.5 in an array is 1. Here they are found before it sees them.
+TensorFlow converts numbers of Python and NumPy to the dtype of an input as C does: 300
+is 44 as an int8, and 1.5 in an array is 1. This module finds them before the call.
 
 Floats may round, and overflow to inf or nan, as in `tf.constant`.
 """
@@ -25,11 +25,11 @@ EagerTensor: Any = ops.EagerTensor
 
 
 class _Range(NamedTuple):
-    """The numbers that a dtype holds.
+    """The numbers that a dtype can represent.
 
     Attributes:
-        low: the least.
-        high: the greatest.
+        low: the smallest.
+        high: the largest.
         integers_only: whether it holds no fractions.
         array_dtypes: NumPy's numbers of the integer dtypes whose every value fits.
     """
@@ -51,7 +51,7 @@ def _make_range(low: float, high: float, integers_only: bool) -> _Range:
 
 _REAL = _make_range(-math.inf, math.inf, False)
 _EMPTY = _make_range(math.inf, -math.inf, True)
-# What holds every number, and what holds none.
+# Dtypes that can represent every number, and dtypes without numbers.
 _UNLIMITED = frozenset({"complex64", "complex128", "string", "resource", "variant"})
 
 
@@ -74,7 +74,7 @@ _BY_ENUM = {cls.dtype.as_datatype_enum: found for cls, found in _BY_CLASS.items(
 
 
 def all_tensors(values: Sequence[Any]) -> bool:
-    """Whether a list of inputs holds tensors of eager execution alone."""
+    """Whether all elements of a list input are eager tensors."""
     if type(values) is not list and type(values) is not tuple:
         return False
     for value in values:  # noqa: SIM110 - all() takes twice as long
@@ -84,10 +84,10 @@ def all_tensors(values: Sequence[Any]) -> bool:
 
 
 def fits(dtype: type[TType], value: Any) -> bool:
-    """Whether TensorFlow's fast path cuts nothing of an input.
+    """Whether TensorFlow's fast path converts an input without loss.
 
     Args:
-        dtype: what the input becomes if it is no tensor.
+        dtype: the dtype of the input if it is not a tensor.
         value: the input, or a list of inputs.
     """
     if type(value) is int:
@@ -97,7 +97,7 @@ def fits(dtype: type[TType], value: Any) -> bool:
 
 
 def fit_pair(dtype: type[TType] | None, first: Any, second: Any) -> bool:
-    """As `fit_together` for two values, sooner where a number follows a tensor."""
+    """`fit_together` for two values, with a shortcut for a tensor and a number."""
     if type(first) is EagerTensor:
         allowed = _BY_ENUM.get(first._datatype_enum())
         if allowed is None:
@@ -111,12 +111,12 @@ def fit_pair(dtype: type[TType] | None, first: Any, second: Any) -> bool:
 
 
 def fit_together(dtype: type[TType] | None, *values: Any) -> bool:
-    """Whether TensorFlow's fast path cuts nothing of inputs that share a dtype.
+    """Whether TensorFlow's fast path converts inputs of one dtype without loss.
 
-    That is the dtype of the first tensor among them.
+    The dtype is that of the first tensor among them.
 
     Args:
-        dtype: what they become without a tensor; None if the first value decides.
+        dtype: the dtype if no input is a tensor; None if the first value decides.
         values: the inputs, or lists of them.
     """
     for value in values:
@@ -143,8 +143,8 @@ def unrepresentable(value: Any, dtype: tf.DType) -> Any:
     """The first number in `value` that `dtype` cannot represent.
 
     Args:
-        value: what becomes a tensor.
-        dtype: that of the tensor.
+        value: a value that TensorFlow converts to a tensor.
+        dtype: the dtype of that tensor.
 
     Returns:
         The number; None if all fit, or if TensorFlow itself refuses the value.
@@ -162,7 +162,7 @@ def _leaves(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _shared_range(dtype: type[TType] | None, values: Sequence[Any]) -> _Range | None:
-    """What the dtype of values holds of which the first is no tensor."""
+    """The range of the dtype of values whose first is not an eager tensor."""
     for value in values:
         if isinstance(value, TensorType):
             return _BY_ENUM.get(tf.as_dtype(value.dtype).base_dtype.as_datatype_enum)
@@ -172,7 +172,7 @@ def _shared_range(dtype: type[TType] | None, values: Sequence[Any]) -> _Range | 
 
 
 def _inferred_range(value: Any) -> _Range | None:
-    """What the dtype holds that TensorFlow gives a number or an array."""
+    """The range of the dtype that TensorFlow infers for a number or an array."""
     if type(value) is int:
         small = _range("int32")
         return small if small.low <= value <= small.high else _range("int64")
@@ -199,7 +199,7 @@ def _unrepresentable(value: Any, allowed: _Range) -> Any:
     if isinstance(value, (list, tuple)):
         return _unrepresentable_in_list(value, allowed)
     if isinstance(value, TensorType):
-        # Of a list's tensors it takes the values.
+        # TensorFlow uses the values of tensors in a list.
         if type(value) is not EagerTensor or value.dtype in (tf.string, tf.variant):
             return None
     elif not (isinstance(value, _BUFFERS) or any(hasattr(value, n) for n in _NUMBERS)):
@@ -212,9 +212,9 @@ def _unrepresentable(value: Any, allowed: _Range) -> Any:
 
 
 _NUMPY_INTEGERS = frozenset(dtype.type for dtype in _INTEGERS)
-# What TensorFlow itself refuses where it does not fit, or takes for no number.
+# Types that TensorFlow itself refuses if they do not fit, or that are not numbers.
 _REFUSED = frozenset({bool, float, complex, str, bytes, type(None)})
-# By these NumPy makes an array of an object.
+# NumPy converts an object that has one of these to an array.
 _NUMBERS = ("__array__", "__array_interface__", "__index__")
 _BUFFERS = (range, array.array, memoryview)
 
@@ -257,12 +257,12 @@ def _unrepresentable_in_array(numbers: Any, allowed: _Range) -> Any:
 
 
 def _first_where(numbers: Any, condition: Any) -> Any:
-    """The first element, as Python's number, where `condition` holds."""
+    """The first element for which `condition` holds, as a Python number."""
     return numbers[condition].ravel()[0].item() if condition.any() else None
 
 
 def _of_objects(numbers: Any) -> Iterator[Any]:
-    """The numbers in an array of objects, which NumPy converts one by one."""
+    """The numbers in an array of objects; NumPy converts each by itself."""
     for one in numbers.ravel().tolist():
         if isinstance(one, float):
             yield np.float64(one)
@@ -271,7 +271,10 @@ def _of_objects(numbers: Any) -> Iterator[Any]:
 
 
 def _as_numbers(values: Any) -> Any:
-    """An array of times, or of a type that is no part of NumPy; None if of neither."""
+    """An array of times, or of a type that NumPy does not define, as numbers.
+
+    None for an array of another kind.
+    """
     if values.dtype.kind in "mM":
         return values.astype(np.int64)
     if values.dtype.kind != "V":
@@ -282,7 +285,7 @@ def _as_numbers(values: Any) -> Any:
         return None
 
 
-# Up to here, Python finds the least of some numbers sooner than NumPy.
+# For this many numbers or fewer, Python's min is faster than NumPy's.
 _FEW = 32
 
 

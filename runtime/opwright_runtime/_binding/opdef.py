@@ -1,4 +1,4 @@
-"""What the installed TensorFlow knows of an op: its OpDef, as frozen Python values."""
+"""The OpDef of an op in the installed TensorFlow, as frozen Python values."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class OpInfo:
     native: tuple[str, ...] = ()
     """Devices that opwright's own library has kernels for."""
     shapes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Shapes of arguments by their OpDef's names, as `shapes.py` evaluates them."""
+    """Shapes by the OpDef's argument names, as `shapes.py` evaluates them."""
     absent: Mapping[str, AttrInfo] = field(default_factory=dict, hash=False)
     """Attrs that the class has and this TensorFlow, which is older, lacks."""
 
@@ -117,7 +117,7 @@ class OpInfo:
 def grouped(
     args: Sequence[ArgInfo], flat: Sequence[T], length: Callable[[ArgInfo], int]
 ) -> Iterator[T | list[T]]:
-    """`flat` tensors by argument: one each, and a list for each that is a list."""
+    """`flat` tensors by argument: a tensor for each, or a list for a list argument."""
     start = 0
     for arg in args:
         if arg.is_list:
@@ -130,7 +130,7 @@ def grouped(
 
 
 def length_in(operation: tf.Operation, arg: ArgInfo) -> int:
-    """How many tensors list `arg` has in a graph's operation."""
+    """The number of tensors that the list `arg` has in an operation of a graph."""
     if arg.count is not None:
         return int(operation.get_attr(arg.count))
     return len(operation.get_attr(arg.type_list_attr))
@@ -145,19 +145,19 @@ def op_info(
     since: Mapping[str, str],
     defaults: Mapping[str, object],
 ) -> OpInfo:
-    """What the registry says of op `name`.
+    """The registry's description of the op `name`.
 
     Args:
         name: OP_NAME.
-        python_names: names that differ in Python, by the OpDef's.
-        messages: attrs that are serialized messages, with the messages' full names.
+        python_names: Python names that differ from the OpDef's, by the OpDef's.
+        messages: full names of the messages that string attrs serialize, by attr.
         native: devices that opwright's own library has kernels for.
-        shapes: of arguments, as `shapes.py` evaluates them.
-        since: versions of TensorFlow by what they brought: the op, attrs, `attr=value`.
-        defaults: those of attrs that may be left out, by their Python names.
+        shapes: shapes of arguments, as `shapes.py` evaluates them.
+        since: versions of TensorFlow that added the op, an attr, or `attr=value`.
+        defaults: defaults of optional attrs, by their Python names.
 
     Raises:
-        OpUnknownError: it says nothing.
+        OpUnknownError: the registry does not have the op.
     """
     op_def = op_def_registry.get(name)
     if op_def is None:
@@ -245,7 +245,7 @@ def _absent(
     defaults: Mapping[str, object],
     present: Collection[str],
 ) -> Mapping[str, AttrInfo]:
-    """Attrs with a default that are not `present`; others are inferred from inputs."""
+    """Attrs of the class that are not `present`. Each has a default."""
     found = {}
     for name, version in since.items():
         python_name = python_names.get(name, name)

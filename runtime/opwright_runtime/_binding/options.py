@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 class _Default:
-    """Marks a parameter's value as the op's default, not a caller's."""
+    """Marks the value of a parameter as the op's default."""
 
     __slots__ = ("value",)
 
@@ -34,11 +34,11 @@ class _Default:
 
 
 def default(value: V) -> V:
-    """`value`, marked as a default, so that merging tells it from one given."""
+    """`value`, marked as a default: merging ignores it."""
     return cast("V", _Default(_plain(value)))
 
 
-# To type checkers, which then refuse assignments to fields. Nothing is transformed.
+# For type checkers, which then refuse assignments to fields.
 @dataclass_transform(frozen_default=True, eq_default=False)
 class OpOptions:
     """Values of an op's optional attrs, each either explicit or the op's default.
@@ -46,14 +46,14 @@ class OpOptions:
     Equal when the same op's options have equal values, explicit or not.
 
     Attributes:
-        explicit: names of the fields that were given.
+        explicit: names of the fields that the caller set.
     """
 
     __slots__ = ("explicit",)
 
     explicit: frozenset[str]
 
-    # Set by the op's class when that is made, after this one.
+    # The op's class sets these when it is created, after this class.
     _op_name: ClassVar[str]
     _op_class: ClassVar[type[OpLike]]
 
@@ -81,7 +81,7 @@ class OpOptions:
 
     @classmethod
     def merge(cls, options: Sequence[Self]) -> Self:
-        """All of `options` in one: of each field, the last value that is explicit.
+        """Merges `options`: the last explicit value of each field wins.
 
         Raises:
             OpOptionError: one of them is not of this class.
@@ -180,7 +180,7 @@ def _rebuild(cls: type[OpOptions], given: dict[str, Any]) -> OpOptions:
 
 
 def _plain(value: Any) -> Any:
-    """A default as the runtime takes it: `TFloat32` as `tf.float32`, lists frozen."""
+    """A default in the runtime's form: `TFloat32` as `tf.float32`, lists as tuples."""
     if isinstance(value, type) and issubclass(value, TType):
         return value.dtype
     if isinstance(value, (list, tuple)):
@@ -189,7 +189,7 @@ def _plain(value: Any) -> Any:
 
 
 def _hashable(value: Any) -> Any:
-    # A proto, equal by content, has no hash.
+    # A proto compares by content and has no hash.
     try:
         hash(value)
     except TypeError:

@@ -1,4 +1,4 @@
-"""OpLike: an op, to those modules that its base class is built of."""
+"""OpLike: the protocol of an op, for the modules that its base class imports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class OpLike(Protocol):
-    """What `Op` is to the modules that it imports."""
+    """The members of `Op` that the modules it imports use."""
 
     __slots__: ClassVar[tuple[str, ...]]
     _operation: tf.Operation

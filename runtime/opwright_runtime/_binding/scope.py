@@ -21,18 +21,18 @@ Control: TypeAlias = "tf.Operation | tf.Tensor | OpLike"
 class Scope:
     """Where an op goes, and its name, device and control dependencies.
 
-    A scope is immutable; its methods return changed copies. `Scope.current()` is the
-    one to begin with: eager where TensorFlow executes eagerly, the graph where one is
-    being built (a `tf.Graph` or the body of a `tf.function`). An eager scope goes with
-    its surroundings: used while a graph is being built, it adds to that graph.
+    A scope is immutable; its methods return changed copies. `Scope.current()` is eager
+    if TensorFlow executes eagerly. Otherwise it is bound to the graph that is being
+    built: a `tf.Graph` or the body of a `tf.function`. An eager scope that is used
+    while a graph is being built adds to that graph.
 
     `Scope(graph)` adds ops to `graph` from wherever it is used.
 
     Attributes:
         graph: the graph that the scope is bound to; None for an eager scope.
-        eager: whether an op may run at once with nothing to be set up before it.
-        op_name: what ops are named; None for their OP_NAMEs.
-        plain: whether there is nothing but a name to set up for an op in a graph.
+        eager: whether an op can run at once, without any setup.
+        op_name: the name of ops; None for their OP_NAMEs.
+        plain: whether an op in a graph needs no setup but a name.
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class Scope:
 
     @staticmethod
     def current(name: str | None = None) -> Scope:
-        """The scope of here and now.
+        """The scope of the calling context.
 
         Args:
             name: the op's name, as `with_name` takes it.
@@ -72,8 +72,8 @@ class Scope:
     def sub_scope(self, name: str) -> Scope:
         """A scope whose ops' names begin with `name/`.
 
-        In a bound scope a prefix already taken is made unique, as `tf.name_scope`
-        does: `name_1/`. Eager execution ignores it.
+        In a bound scope, a prefix that exists is made unique, as in `tf.name_scope`:
+        `name_1/`. Eager execution ignores it.
         """
         if self.graph is None:
             prefix = f"{self._prefix}{name}/"
@@ -94,22 +94,22 @@ class Scope:
     def with_device(self, device: Device) -> Scope:
         """A scope whose ops go to `device`, given as `tf.device` takes it.
 
-        What `device` leaves open, an earlier `with_device` or a surrounding
-        `tf.device` settles.
+        An earlier `with_device` or a surrounding `tf.device` decides the parts that
+        `device` leaves open.
         """
         devices = (*self._devices, device)
         return _new(self.graph, self.op_name, self._prefix, devices, self._controls)
 
     def with_control_dependencies(self, controls: Iterable[Control]) -> Scope:
-        """A scope whose ops run after `controls` too: operations, tensors, ops.
+        """A scope whose ops run after `controls`: operations, tensors, ops.
 
-        Eager execution, where what came before has run already, ignores them.
+        Eager execution ignores them: everything before has run already.
         """
         controls = (*self._controls, *controls)
         return _new(self.graph, self.op_name, self._prefix, self._devices, controls)
 
     def env(self) -> Any:
-        """The `tf.Graph` that ops of this scope go to now, or the eager context."""
+        """The `tf.Graph` that ops of this scope are added to, or the eager context."""
         if self.graph is not None:
             return self.graph
         if context.executing_eagerly():
@@ -205,11 +205,11 @@ def _new(
 
 
 HERE = _new(None, None, "", (), ())
-"""The eager scope. In graphs its ops go where their inputs are, as `tf.raw_ops`' do."""
+"""The eager scope. In graph mode its ops go to the graph of their inputs."""
 
 
 def _operation(control: Any) -> Any:
-    """What a graph's operation can wait for; None for what has run eagerly."""
+    """What an operation of a graph can wait for; None for results of eager ops."""
     if isinstance(control, ops.EagerTensor):
         return None
     if hasattr(control, "OP_NAME"):

@@ -1,8 +1,8 @@
 """Ops whose shape functions refuse shapes that their kernels take.
 
-Opdefs say what shape functions hold. An op that runs eagerly has a kernel alone: there
-the shapes in the opdef are not why one of these was refused. What TensorFlow itself
-says comes out. `make fuzz-diagnosis` finds those that are missing.
+Opdefs state what shape functions check. In eager mode only the kernel checks, so that
+the shapes in the opdef do not explain why it refused one of these ops. The error is
+then TensorFlow's own. `make fuzz-diagnosis` finds ops that are missing here.
 """
 
 from __future__ import annotations

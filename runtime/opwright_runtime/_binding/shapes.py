@@ -1,9 +1,8 @@
-"""What an op's shapes say of a call: which sizes fit, and what comes out.
+"""Evaluates the shapes of an op for a call.
 
 The generator writes the shape of each argument as an expression in Python, `(m, k) if
-not transpose_a else (k, m)`, which is evaluated here: names are attrs, values of
-inputs, or sizes that the shapes themselves give. Nothing here runs for a call that
-succeeds.
+not transpose_a else (k, m)`. Names are attrs, values of inputs, or sizes that the
+shapes define. Nothing here runs for a call that succeeds.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from functools import cache
 from types import EllipsisType
 from typing import TypeAlias, TypeGuard
 
-#: None: a size that is not known.
+#: None: an unknown size.
 Size: TypeAlias = "int | None"
-#: An ellipsis stands for any number of sizes that are not known.
+#: An ellipsis stands for any number of unknown sizes.
 Row: TypeAlias = "tuple[int | EllipsisType | None, ...]"
 
 ANY: Row = (...,)
 
 
 class MisfitError(Exception):
-    """Sizes that do not go together."""
+    """Sizes contradict each other."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that was given for an argument, or for the `index`th of a list."""
+    """The tensor of an argument, or the `index`th tensor of a list."""
 
     arg: str
     label: str
@@ -39,7 +38,7 @@ class Tensor:
     index: int | None = None
 
     def words(self, axis: int | None) -> str:
-        """Its size at `axis`, or how many dimensions it has."""
+        """Its size at `axis`, or its number of dimensions, as text."""
         if axis is None:
             rank = len(self.sizes)
             return "no dimensions" if not rank else _count(rank, "dimension")
@@ -53,30 +52,30 @@ class Tensor:
 
 @dataclass
 class Facts:
-    """What is known of a call.
+    """The known facts of a call.
 
     Args:
         attrs: values of attrs: integers, texts, tuples; a shape is a tuple of sizes, or
             None if its rank is unknown.
-        values: what integer inputs hold, where that is known: an integer or nested
-            tuples of them.
-        sizes: what sizes and rows are bound to; by position those that each tensor of a
-            list has its own of.
-        labels: what messages call attrs and values, where that is not their name.
+        values: known values of integer inputs: an integer or nested tuples of
+            integers.
+        sizes: values of sizes and rows; by position if each tensor of a list has its
+            own.
+        labels: names of attrs and values in messages, if they differ.
     """
 
     attrs: Mapping[str, object] = field(default_factory=dict)
     values: Mapping[str, object] = field(default_factory=dict)
     sizes: dict[str, object] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    #: Where a size or row was read: of which tensor, from which axis on. By name, and
-    #: by position where each tensor of a list has its own.
+    #: The tensor and first axis that a size or row was read from. By name, and by
+    #: position if each tensor of a list has its own.
     origins: dict[tuple[str, int | None], tuple[Tensor, int]] = field(
         default_factory=dict
     )
 
     def copy(self) -> Facts:
-        """The same, in which sizes can be bound without a change to this."""
+        """A copy; binding its sizes does not change the original."""
         sizes = {
             name: dict(found) if isinstance(found, dict) else found
             for name, found in self.sizes.items()
@@ -85,10 +84,10 @@ class Facts:
 
 
 def shapes(text: str, facts: Facts, index: int | None = None) -> list[Row]:
-    """What the expression `text` comes to: one row, or all that it may be.
+    """The value of the expression `text`: one row, or all possible rows.
 
     Raises:
-        MisfitError: sizes that are known do not go together.
+        MisfitError: known sizes contradict each other.
     """
     evaluation = Evaluation(facts, index)
     found: list[Row] = []
@@ -105,7 +104,7 @@ def shapes(text: str, facts: Facts, index: int | None = None) -> list[Row]:
 
 
 def held(text: str, facts: Facts, index: int | None = None) -> list[Row] | None:
-    """The same of what the handle `text` leads to; None if that is not said."""
+    """The same for the tensor behind the handle `text`; None if it is not stated."""
     node = parsed(text)
     node = node.args[0] if _called(node, "where") else node
     if not _called(node, "of"):
@@ -134,7 +133,7 @@ def _names_itself(name: str, expected: Mapping[str, str]) -> bool:
 
 
 def _rows_in(node: ast.expr) -> Iterator[ast.expr]:
-    """The rows of a shape, whichever conditions hold."""
+    """The rows of a shape under all conditions."""
     if _called(node, "where"):
         yield from _rows_in(node.args[0])
     elif _called(node, "of") or _called(node, "either"):
@@ -148,7 +147,7 @@ def _rows_in(node: ast.expr) -> Iterator[ast.expr]:
 
 
 def names_in(node: ast.expr) -> list[str]:
-    """The names in an expression, those of functions that it calls aside."""
+    """The names in an expression, except those of functions."""
     parts = list(ast.walk(node))
     called = {id(each.func) for each in parts if isinstance(each, ast.Call)}
     names = [
@@ -160,9 +159,9 @@ def names_in(node: ast.expr) -> list[str]:
 
 
 def fits(actual: Row, row: Row) -> bool:
-    """Whether a row may be `actual`: what is known in both agrees."""
+    """Whether a row may be `actual`: the known sizes of both agree."""
     if ... in row or ... in actual:
-        # Only what stands before the first, and after the last, can be compared.
+        # Only sizes before the first ellipsis and after the last can be compared.
         for one, other in (
             (actual, row),
             (actual[::-1], row[::-1]),
@@ -203,7 +202,7 @@ def _count(number: int | None, what: str) -> str:
 
 @dataclass
 class Evaluation:
-    """Evaluates expressions; None is what is not known."""
+    """Evaluates expressions; None is an unknown value."""
 
     facts: Facts
     index: int | None
@@ -250,7 +249,7 @@ class Evaluation:
         if size is None or size >= 0:
             return size
         if size == -1 and isinstance(node, (ast.Name, ast.Subscript)):
-            # As attrs and values say that a size is not known.
+            # In attrs and values, -1 is an unknown size.
             return None
         raise MisfitError(f"{ast.unparse(node)} is {size}")
 
@@ -301,7 +300,7 @@ class Evaluation:
         return True
 
     def chosen(self, node: ast.IfExp) -> ast.expr | None:
-        """The side that a condition chooses; None if it is not known."""
+        """The branch that a condition chooses; None if it is not known."""
         known = self.value(node.test)
         return None if known is None else node.body if known else node.orelse
 
@@ -367,7 +366,7 @@ class Evaluation:
         return None
 
     def called(self, name: str, arguments: list[ast.expr]) -> Size:
-        """What a function gives that gives one size."""
+        """The result of a function that returns one size."""
         if name == "window":
             return self.window(*arguments)
         if name in _OF_ROWS:
@@ -618,7 +617,7 @@ def _number(found: object) -> float:
 
 
 def _known(row: Row) -> tuple[int, ...] | None:
-    """The sizes of a row of which all are known."""
+    """The sizes of a row if all are known, else None."""
     sizes = tuple(size for size in row if isinstance(size, int))
     return sizes if len(sizes) == len(row) else None
 

@@ -1,4 +1,4 @@
-"""TensorOp: an op with one output, which behaves as that tensor does."""
+"""TensorOp: an op with one output, which behaves like that tensor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ D = TypeVar("D", default=AnyDType)
 if TYPE_CHECKING:
 
     class TensorOp(Output[D], Op):
-        """An op with one output, which is that output to type checkers."""
+        """An op with one output: for type checkers, that output."""
 
         def as_output(self) -> Output[D]: ...
 
@@ -27,7 +27,7 @@ else:
 
     class _TensorOpType(type):
         def __repr__(cls) -> str:
-            # What TensorFlow asks for a tensor of its own class shows the type it got.
+            # TensorFlow shows it in errors about objects that are not its tensors.
             return f"{super().__repr__()}, whose as_output() is a tf.Tensor"
 
     class TensorOp(Op, TensorType, metaclass=_TensorOpType):
@@ -35,12 +35,12 @@ else:
 
         Operators, comparison, indexing, truth, iteration, formatting, conversion to
         NumPy and every attribute of a tensor are those of the output. TensorFlow itself
-        takes `TensorType` as what converts to a tensor: functions may return it,
-        gradients go to it, `tf.data`, `tf.nest` and control flow take it.
+        converts a `TensorType` to a tensor: functions may return it, gradients go to
+        it, `tf.data`, `tf.nest` and control flow accept it.
         """
 
         __slots__ = ()
-        # As tensors have it: NumPy leaves operators to them.
+        # As in tensors: NumPy leaves operators to them.
         __array_priority__ = tf.Tensor.__array_priority__
 
         def __class_getitem__(cls, dtype: object) -> type:
@@ -50,7 +50,7 @@ else:
             """The output."""
             return getattr(self, type(self).__slots__[0])
 
-        # Both are properties of TensorType, which hide the attributes of the output.
+        # TensorType has both as properties, which would hide those of the output.
 
         @property
         def dtype(self) -> tf.DType:
@@ -71,13 +71,13 @@ else:
             return ops.convert_to_tensor(self.as_output(), dtype=dtype, name=name)
 
         def __tf_tracing_type__(self, context: Any) -> Any:
-            # The body of a tf.function that is given an op receives a tensor.
+            # The body of a tf.function receives a tensor for an op.
             return self.as_output().__tf_tracing_type__(context)
 
         def __array__(
             self, dtype: npt.DTypeLike = None, copy: bool | None = None
         ) -> npt.NDArray[Any]:
-            # An array of no dimensions too, where a tensor's own gives a number.
+            # Always an array. A tensor's own method returns a number for a scalar.
             array = np.asarray(self.as_output(), dtype)
             return array.copy() if copy else array
 

@@ -18,8 +18,8 @@ class OpInputs:
     """The inputs and attrs of an operation in a graph, by name.
 
     Inputs are tensors, or lists of them. Attrs are Python values: `tf.DType`,
-    `tf.TensorShape`, `str` for strings of UTF-8 and `bytes` for others and for what
-    serializes a message, the protos `TensorProto` and `NameAttrList`, tuples of these.
+    `tf.TensorShape`, the protos `TensorProto` and `NameAttrList`, tuples of these. A
+    string is a `str` if it is UTF-8, else `bytes`. A serialized message is `bytes`.
 
     Raises:
         OpModeError: the op ran eagerly, where operations leave no trace.
@@ -37,7 +37,7 @@ class OpInputs:
 
     @property
     def op(self) -> tf.Operation:
-        """The operation that this is a view of."""
+        """The operation that has these inputs and attrs."""
         return self._operation
 
     if not TYPE_CHECKING:
@@ -45,7 +45,7 @@ class OpInputs:
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("__"):
-                # Asked of a copy before it has any fields.
+                # `copy` looks such names up before the copy has any fields.
                 raise AttributeError(name)
             attr = self._info.attr_in_python.get(name)
             if attr is None:
@@ -68,7 +68,7 @@ class OpInputs:
         try:
             value = self._operation.get_attr(name)
         except ValueError:
-            # A graph older than the attr lacks it: TensorFlow takes its default.
+            # A graph that is older than the attr lacks it. TensorFlow uses the default.
             if attr is None or attr.default is None:
                 raise
             default = attr.default

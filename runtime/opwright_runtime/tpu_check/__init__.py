@@ -1,4 +1,4 @@
-"""Does it compile for a TPU? Asked of libtpu's compiler, on a machine without one.
+"""Checks whether a program compiles for TPUs, with libtpu's compiler and no TPU.
 
 `check_tpu` takes a function with example arguments, or a SavedModel; the command
 `opwright-tpu-check` does the same. Both need `pip install 'opwright[tpu]'`.
@@ -45,22 +45,22 @@ def check_tpu(
     notify: Callable[[str], None] | None = None,
     **kwargs: Any,
 ) -> Report:
-    """Compiles a program for TPUs and says what came of it.
+    """Compiles a program for TPUs and reports the result.
 
-    The function is traced and lowered in this process, as `jit_compile=True` does it;
-    nothing runs. libtpu compiles in a process of its own, so that whatever happens to
-    it is a line of the report.
+    The function is traced and lowered in this process, as with `jit_compile=True`;
+    nothing runs. libtpu compiles in a separate process, so that a crash is a line of
+    the report.
 
     Args:
-        program: a `tf.function`, any callable that one can be made of (a Keras model,
-            say), or the folder of a SavedModel.
+        program: a `tf.function`, another callable that `tf.function` accepts (a Keras
+            model), or the folder of a SavedModel.
         *args: example arguments of the function: tensors, arrays, or `tf.TensorSpec`s.
             Their shapes and dtypes count, and the values of plain Python arguments.
-        chips: which TPUs to compile for; `CHIPS` has those there are.
+        chips: the TPUs to compile for: keys of `CHIPS`.
         signature: which of a SavedModel's signatures; by default "serving_default", or
             the only one.
         timeout: seconds that libtpu may take for each chip.
-        notify: called with a few words before each step.
+        notify: called before each step with a short text.
         **kwargs: as `args`, by name; for a SavedModel, a shape or `tf.TensorSpec`
             for each input whose shape the signature leaves open.
 
@@ -97,12 +97,12 @@ def check_tpu(
 
 
 def _explained(compilation: Compilation, ops: Sequence[str]) -> Compilation:
-    """With the ops that are known not to compile for the chip by themselves."""
+    """Adds the ops whose own example does not compile for the chip."""
     if compilation.error is None:
         return compilation
     chip = compilation.chip
     rows = {op: runs_on(op).reasons for op in ops}
-    # What XLA itself refuses has not come so far.
+    # An op that XLA itself refuses does not reach libtpu.
     by_themselves = [
         f"\n{op} does not compile for {chip} by itself: {row[chip]}"
         for op, row in rows.items()

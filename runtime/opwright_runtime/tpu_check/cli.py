@@ -117,7 +117,7 @@ def _input(text: str) -> tuple[str, tuple[int, ...], str | None]:
 
 def _check(options: argparse.Namespace, progress: Console) -> Report:
     with progress.status("starting TensorFlow") as status:
-        # For the kernels that come with it.
+        # It loads the native kernels.
         importlib.import_module("opwright")
         program = _program(options.program)
         return check_tpu(
@@ -134,7 +134,7 @@ def _program(target: str) -> Path | Callable[..., Any]:
     module_name, colon, attribute = target.rpartition(":")
     if not colon or Path(target).exists():
         return Path(target)
-    # As python does for a script or for -m.
+    # As python sets it for a script or for -m.
     file = Path(module_name)
     sys.path.insert(0, str(file.parent) if file.suffix == ".py" else os.getcwd())
     try:

@@ -1,4 +1,4 @@
-"""libtpu's compiler, at arm's length."""
+"""libtpu's compiler, in a separate process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from opwright_runtime.tpu_check.findings import CHIPS, Compilation, TpuCheckError
 
-# For a machine without a TPU, and for one whose TPU is in use: ask no metadata server,
-# take no lock, leave no log files, and never start the device.
+# For a machine without a TPU, or with a TPU in use: no metadata server, no lock, no log
+# files, and no start of the device.
 ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_PLATFORMS": "cpu",
@@ -46,8 +46,8 @@ def compile_each(
 ) -> Iterator[Compilation]:
     """Compiles a serialized HLO module for each of the chips in turn.
 
-    By one worker as long as it lives: where it died of a chip, or was stopped, another
-    goes on with the next.
+    One worker compiles for all chips. If it dies or is stopped, another worker goes on
+    with the next chip.
     """
     with (
         tempfile.TemporaryDirectory(prefix="opwright-tpu-") as folder,
@@ -70,7 +70,7 @@ class _Worker:
     def __init__(self, module: Path, chips: Sequence[str]) -> None:
         topologies = [CHIPS[chip].topology for chip in chips]
         command = [sys.executable, "-m", f"{__package__}.worker"]
-        # The worker finds what this process does, however it came to find it.
+        # The worker finds the same modules as this process.
         path = os.pathsep.join(filter(None, sys.path))
         self._stderr = module.with_name("stderr")
         with self._stderr.open("wb") as stderr:
@@ -80,11 +80,11 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                bufsize=0,  # Or it could have read the next line too, unseen by poll.
+                bufsize=0,  # poll does not see a line in a buffer.
             )
 
     def next(self, chip: str, timeout: float) -> Compilation:
-        """What came of the next chip."""
+        """The result for the next chip."""
         assert self._process.stdout is not None
         start = time.monotonic()
         answers = select.poll()

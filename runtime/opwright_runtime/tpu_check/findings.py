@@ -1,4 +1,4 @@
-"""What a check found, as data."""
+"""The results of a check, as data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 
 class TpuCheckError(ValueError):
-    """A check could not be made of what was given."""
+    """The arguments do not describe a program that can be checked."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Argument:
 
     Attributes:
         name: the function's own name for it, or the variable's.
-        kind: "argument" as the caller passes it, "variable" or "captured" (a tensor)
-            what the function refers to: those become arguments of the program.
+        kind: "argument" if the caller passes it. The function refers to a "variable" or
+            a "captured" tensor; both become arguments of the program.
         dtype: by TensorFlow's name.
         shape: of one call.
         bytes: its size, without the padding of the TPU's layout.
@@ -62,12 +62,12 @@ class Argument:
 
 @dataclass(frozen=True)
 class Blocker:
-    """Something in a program that keeps XLA from compiling it.
+    """A part of a program that XLA cannot compile.
 
     Attributes:
-        op: type of the op (OP_NAME), or kind of the argument; "" if XLA did not say.
-        name: of the op in the graph, or of the argument.
-        reason: what is wrong with it.
+        op: type of the op (OP_NAME), or kind of the argument; "" if XLA does not say.
+        name: name of the op in the graph, or of the argument.
+        reason: why XLA cannot compile it.
         where: file and line of the user's code that made the op, where they are known.
         code: that line.
     """
@@ -81,16 +81,16 @@ class Blocker:
 
 @dataclass(frozen=True)
 class Compilation:
-    """What libtpu made of a program for one chip; sizes are in bytes.
+    """The result of compiling a program for one chip; sizes are in bytes.
 
     Attributes:
         chip: one of `CHIPS`.
-        seconds: how long it took.
-        error: why it does not compile, in libtpu's words; None if it does.
+        seconds: duration of the compilation.
+        error: libtpu's error; None if it compiles.
         argument_bytes: arguments, variables among them, as the TPU lays them out.
         output_bytes: outputs, new values of variables among them.
         alias_bytes: outputs that overwrite arguments: variables updated in place.
-        temporary_bytes: what it needs while it runs.
+        temporary_bytes: memory that it needs while it runs.
         code_bytes: the program itself.
         flops: as XLA estimates them for one call; the body of a loop counts once.
         bytes_accessed: likewise, over all levels of memory.
@@ -114,7 +114,7 @@ class Compilation:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that a check found: what `Report` says of it."""
+    """All results of a check, which `Report` shows."""
 
     program: str
     arguments: tuple[Argument, ...]
@@ -123,7 +123,7 @@ class Findings:
 
     @property
     def compiles(self) -> bool:
-        """Whether it compiles for every chip that was asked for."""
+        """Whether it compiles for every requested chip."""
         return not self.blockers and all(each.compiles for each in self.compilations)
 
     def as_dict(self) -> dict[str, Any]:

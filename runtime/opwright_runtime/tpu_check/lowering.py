@@ -16,13 +16,13 @@ from opwright_runtime._internals import compiler_ir, function_types
 from opwright_runtime.kernels import kernels
 from opwright_runtime.tpu_check.findings import Argument, Blocker, TpuCheckError
 
-# Dtypes that XLA has no values of.
+# Dtypes that XLA does not have.
 _FOREIGN = (tf.string, tf.variant, tf.resource)
 
-# How the messages of TensorFlow's compiler name the node at fault.
+# The forms in which messages of TensorFlow's compiler name a node.
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}|node `([^`]+)`")
 
-# Code of these packages is never the user's.
+# Code of these packages is not the user's.
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "opwright", "opwright_runtime")
 
 
@@ -34,7 +34,7 @@ class Traced:
         name: the function's or the signature's.
         function: TensorFlow's ConcreteFunction.
         specs: shape and dtype of each argument that the caller passes, flat.
-        arguments: those, and what the function captured, in the order of the program's.
+        arguments: those and the captures, in the order of the program.
         has_sources: whether the graph's ops know the lines of code that made them.
     """
 
@@ -60,7 +60,7 @@ def from_function(
         concrete = function.get_concrete_function(*args, **kwargs)
     except Exception as error:
         raise TpuCheckError(f"{name} cannot be traced: {error}") from error
-    # What was traced may be more general: by an input_signature, or by earlier traces.
+    # The trace may be more general, because of an input_signature or an earlier trace.
     exact, _ = function_types.make_canonicalized_monomorphic_type(
         args, kwargs, {}, function.function_type
     )
@@ -117,12 +117,12 @@ def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
         if tf.as_dtype(argument.dtype) in _FOREIGN
     )
     if foreign:
-        # The ops that use a captured tensor say more than the number it is known by.
+        # The ops that use a captured tensor say more than its number.
         named = tuple(each for each in foreign if each.op != "captured")
         return (*named, *_unsupported(traced)) or foreign
     try:
-        # For the default device, not for "TPU": HLO is the same for all, and the
-        # lowering for a device that is not there fails on constants.
+        # For the default device, not for "TPU": all devices have the same HLO, and the
+        # lowering for a missing device fails on constants.
         generate = compiler_ir.from_concrete_function(
             traced.function, list(traced.specs)
         )
@@ -133,7 +133,7 @@ def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
 
 
 def op_types(traced: Traced) -> tuple[str, ...]:
-    """The OP_NAMEs in a function, and in those that it calls, each once."""
+    """The OP_NAMEs in a function and in the functions that it calls, each once."""
     found = (op.type for op in _operations(traced.function.graph, set()))
     return tuple(dict.fromkeys(found))
 
@@ -157,7 +157,7 @@ def _traced(
 
 
 def _passed(concrete: Any) -> list[Any]:
-    """The placeholders of what the caller passes; captures come after them."""
+    """The placeholders of the caller's arguments; captures come after them."""
     inputs: list[Any] = concrete.inputs
     return inputs[: len(inputs) - len(concrete.captured_inputs)]
 
@@ -186,7 +186,7 @@ def _shown(spec: Any) -> str:
 
 
 def _blockers(traced: Traced, message: str) -> tuple[Blocker, ...]:
-    """What a refusal is about: not the first unsupported op only, but all."""
+    """All unsupported ops; XLA's message names only the first."""
     if unsupported := _unsupported(traced):
         return unsupported
     reason = sentence(message)
@@ -224,7 +224,7 @@ def _operations(graph: Any, seen: set[str]) -> Iterator[Any]:
 
 
 def no_kernel(op: Any) -> str | None:
-    """Why no kernel of XLA's fits an op; None if one does."""
+    """Why XLA has no kernel that fits an op; None if it has one."""
     rows = [row for row in kernels(op.type) if row.device == "XLA"]
     if op.type == "Placeholder" or any(_fits(op, row.dtypes) for row in rows):
         return None

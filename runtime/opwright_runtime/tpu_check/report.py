@@ -1,4 +1,4 @@
-"""The report of a check: what it found, in words."""
+"""The report of a check."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from opwright_runtime.tpu_check.findings import Findings
 
 @dataclass(frozen=True)
 class Report(Findings):
-    """What a check found; `print` shows it as tables.
+    """The results of a check; `print` shows them as tables.
 
     Attributes:
         program: name of what was checked.
         arguments: of the compiled program, in its order: captured variables included.
-        blockers: what keeps XLA from compiling it, for any chip.
-        compilations: one for each chip, if nothing does.
+        blockers: the parts that XLA cannot compile for any chip.
+        compilations: one for each chip, if there are no blockers.
     """
 
     def __str__(self) -> str:

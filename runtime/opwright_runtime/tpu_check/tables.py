@@ -12,7 +12,7 @@ from rich.text import Text
 
 from opwright_runtime.tpu_check.findings import CHIPS, Blocker, Compilation, Findings
 
-# Files and pipes get what reads well in them; the rows below fit.
+# The width for files and pipes. The rows below fit into it.
 WIDTH = 100
 
 _SHOWN = 8
@@ -27,7 +27,7 @@ def text(report: Findings) -> str:
 
 
 def render(report: Findings) -> RenderableType:
-    """The report for a console of rich's."""
+    """The report for a `rich` console."""
     return Group(*_parts(report))
 
 
@@ -67,7 +67,7 @@ def _arguments(report: Findings) -> Table:
     table.add_column("size", justify="right")
     rows = report.arguments
     if len(rows) > _SHOWN:
-        # The largest are the ones that matter; all are in the report.
+        # The table shows the largest; the report has all.
         rows = tuple(sorted(rows, key=lambda row: -row.bytes)[: _SHOWN - 1])
     for row in rows:
         shape = "x".join(map(str, row.shape)) or "scalar"
@@ -138,7 +138,7 @@ def count(number: float | None) -> str:
 
 
 def _scaled(number: float | None, step: int, units: tuple[str, ...]) -> str:
-    # XLA says -1 of what it cannot estimate.
+    # XLA returns -1 for a number that it cannot estimate.
     if number is None or number < 0:
         return "unknown"
     power = 0

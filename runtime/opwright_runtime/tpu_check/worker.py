@@ -1,9 +1,9 @@
-"""Compiles one HLO module for TPUs, in a process that libtpu may take down.
+"""Compiles one HLO module for TPUs, in a process that libtpu may crash.
 
     python -m opwright_runtime.tpu_check.worker HLO TOPOLOGY ...
 
-Reads the module from the file HLO, compiles it for each topology in turn, and prints of
-each what came of it, a line of JSON. TensorFlow is not imported.
+Reads the module from the file HLO and compiles it for each topology in turn. Prints a
+line of JSON with the result of each. It does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _to_stablehlo: Any = xla_client._xla.mlir.hlo_to_stablehlo
 
 
 def main(hlo: str, *wanted: str) -> None:
-    # What libtpu prints is no answer.
+    # stdout carries only results. libtpu prints to it too.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for topology in wanted:
@@ -35,7 +35,7 @@ def main(hlo: str, *wanted: str) -> None:
 
 
 def compile_for(topology: str, hlo: str) -> dict[str, object]:
-    """What came of it: sizes and estimates, or an error; and the seconds it took."""
+    """Sizes and estimates, or an error; and the seconds that it took."""
     device: Any = topologies.get_topology_desc(topology, platform="tpu").devices[0]
     start = time.monotonic()
     try:
@@ -43,7 +43,7 @@ def compile_for(topology: str, hlo: str) -> dict[str, object]:
             module = ir.Module.parse(_to_stablehlo(Path(hlo).read_bytes()))
             _drop_copies(module)
             executable = device.client.compile(
-                # The jax that Python 3.10 gets takes bytecode, today's the module.
+                # The last jax for Python 3.10 takes bytecode, newer ones the module.
                 _bytecode(module) if jax.__version_info__ < (0, 10) else module,
                 xla_client.DeviceList((device,)),
                 xla_client.CompileOptions(),

@@ -1,9 +1,9 @@
 """dtypes as classes, and the types of operands, outputs and attrs.
 
-Type checkers follow dtypes through ops with these; at run time an output is a
-plain `tf.Tensor` and a dtype class merely names a `tf.DType`.
+Type checkers follow dtypes through ops with these. At run time an output is a plain
+`tf.Tensor`, and a dtype class only names a `tf.DType`.
 
-How an input is spelled:
+The types of inputs:
 
 - `Operand[TInt32]`: a tensor or numbers, of one fixed dtype; `StringOperand`: a tensor
   or text.
@@ -15,9 +15,9 @@ How an input is spelled:
 - `TensorOperand[...]`: a tensor, never a value: ref, resource and variant inputs.
 - `Sequence[Operand[U]]`: a list input; `Sequence[Operand[AnyDType]]` when each
   element has a dtype of its own.
-- `type[U] | DTypeLike`: a dtype that is an argument. A class settles `U`; anything
-  else leaves it to its default, `AnyDType`, as inputs do that are all values.
-- `Output[AnyDType]`: an output whose dtype only the graph knows.
+- `type[U] | DTypeLike`: a dtype that is an argument. A class decides `U`. Without a
+  class, and without a tensor among the inputs, `U` is its default, `AnyDType`.
+- `Output[AnyDType]`: an output whose dtype is known at run time only.
 """
 
 from opwright_runtime.types.attrs import (

@@ -1,4 +1,4 @@
-"""Attrs: how they are given, and how they are read back."""
+"""Types of attrs: what a call takes, and what an operation returns."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from opwright_runtime.types.tensors import ArrayLike
 
 
 class TensorFlowShape(Protocol):
-    """What `tf.TensorShape` is."""
+    """A `tf.TensorShape`."""
 
     def is_fully_defined(self) -> bool: ...
 
 
 class TensorFlowProto(Protocol):
-    """What a message is: a `TensorProto`, a `TPUEmbeddingConfiguration`."""
+    """A message: a `TensorProto`, a `TPUEmbeddingConfiguration`."""
 
     def SerializeToString(self) -> bytes: ...  # noqa: N802
 
 
 class GraphFunction(Protocol):
-    """What a graph can add, as it is at run time."""
+    """A function that a graph can add."""
 
     @property
     def name(self) -> object: ...
@@ -34,8 +34,8 @@ class GraphFunction(Protocol):
 
 
 if TYPE_CHECKING:
-    # The stubs of TensorFlow know nothing of a concrete function but that it is one;
-    # without them mypy reads it as Any, which would let every callable in.
+    # TensorFlow's stubs declare a concrete function without members. Without stubs mypy
+    # reads it as Any, which accepts every callable.
     MYPY = False
     TENSORFLOW_STUBS = False
     if TENSORFLOW_STUBS or not MYPY:
@@ -52,10 +52,10 @@ ShapeLike: TypeAlias = (
 )
 TensorLike: TypeAlias = TensorFlowProto | ArrayLike
 MessageLike: TypeAlias = TensorFlowProto | StringLike
-"""A message, or what it serializes to."""
+"""A message, or its serialized form."""
 MessageBytes: TypeAlias = bytes
 FunctionLike: TypeAlias = "StringLike | ConcreteFunction | TensorFlowProto"
-"""The name of a function, a NameAttrList, or a concrete function; no callable else."""
+"""The name of a function, a NameAttrList, or a concrete function."""
 Operation: TypeAlias = tf.Operation
 DType: TypeAlias = tf.DType
 TensorShape: TypeAlias = tf.TensorShape
@@ -63,10 +63,10 @@ TensorProto: TypeAlias = TensorFlowProto
 
 
 def as_bytes(value: MessageLike, message: str) -> StringLike:
-    """What `value` serializes to; bytes, or text, are taken for that already.
+    """`value` in serialized form; bytes and text count as serialized already.
 
     Raises:
-        TypeError: it is no message of the type that `message` names in full.
+        TypeError: it is not a message of the type with the full name `message`.
     """
     if isinstance(value, (bytes, str)):
         return value
@@ -76,16 +76,16 @@ def as_bytes(value: MessageLike, message: str) -> StringLike:
 
 
 def message_name(value: object) -> str | None:
-    """The full name of the type of a message; None if `value` is none."""
+    """The full name of the type of a message; None if `value` is not a message."""
     name = getattr(getattr(value, "DESCRIPTOR", None), "full_name", None)
     return None if name is None or isinstance(value, type) else str(name)
 
 
 def as_shape(value: ShapeLike) -> TensorShape:
-    """The shape that `value` is.
+    """`value` as a `tf.TensorShape`.
 
     Raises:
-        TypeError, ValueError: it is none.
+        TypeError, ValueError: it is not a shape.
     """
     shape: Any = value
     return tf.TensorShape(shape)

@@ -17,7 +17,7 @@ class _DTypeMeta(type):
         # Hidden from type checkers, which would let every name pass.
 
         def __getattr__(cls, name: str) -> object:
-            # Reached for `dtype` where TensorFlow is older than the dtype.
+            # Reached for `dtype` if TensorFlow is older than the dtype.
             why = _LACKING.get(cls) if name == "dtype" else None
             raise AttributeError(why or f"{cls!r} has no attribute {name!r}")
 
@@ -33,7 +33,7 @@ class TType(metaclass=_DTypeMeta):
     """
 
     def __init_subclass__(cls, *, name: str, since: str | None = None) -> None:
-        """`since`: the TensorFlow that brought it, if it is newer than 2.18."""
+        """`since`: the TensorFlow that added the dtype, if it is newer than 2.18."""
         try:
             cls.dtype = tf.as_dtype(name)
         except TypeError:
@@ -48,10 +48,10 @@ class TType(metaclass=_DTypeMeta):
 
 
 DTYPES: dict[str, type[TType]] = {}
-"""Every dtype class that this TensorFlow has a dtype for, by the name of that."""
+"""The dtype classes whose dtype this TensorFlow has, by the dtype's name."""
 
 _LACKING: dict[type, str] = {}
-"""The other classes, and what to say of them."""
+"""The other classes, and the error message for each."""
 
 
 class TBfloat16(TType, name="bfloat16"):
@@ -200,7 +200,7 @@ TNumber: TypeAlias = TReal | TComplex | TQuantized
 
 
 class TensorFlowDType(Protocol):
-    """What `tf.DType` is, and no dtype class is."""
+    """A `tf.DType`; dtype classes do not match."""
 
     @property
     def as_numpy_dtype(self) -> Any: ...
@@ -212,7 +212,7 @@ DTypeLike: TypeAlias = TensorFlowDType | np.dtype[Any] | type[np.generic] | str
 AnyDTypeLike: TypeAlias = type[TType] | DTypeLike
 """A dtype given in any way."""
 
-# By identity: hashing a tf.DType takes longer than all else that an op's call adds.
+# By identity: hashing a tf.DType takes longer than the rest of the binding's work.
 _BY_ID: dict[int, tf.DType] = {
     id(key): cls.dtype
     for cls in DTYPES.values()

@@ -1,4 +1,4 @@
-"""Output, a `tf.Tensor` whose dtype type checkers know; what ops take for one."""
+"""Output, a `tf.Tensor` whose dtype type checkers know, and the types of operands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from opwright_runtime.types.dtypes import TBool, TInexact, TString
 
 AnyDType: TypeAlias = Any
-"""Stands for a dtype that is known only when the program runs."""
+"""A dtype that is known at run time only."""
 
 D = TypeVar("D", default=AnyDType)
 F = TypeVar("F", bound=TInexact)
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=TInexact)
 if TYPE_CHECKING:
 
     class Operators(Generic[D]):
-        """What Python's operators make of an output."""
+        """Python's operators of an output."""
 
         def __getitem__(self, key: object) -> Output[D]: ...
         def __iter__(self) -> Iterator[Output[D]]: ...
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         def __xor__(self, other: Operand[D]) -> Output[D]: ...
         def __rxor__(self, other: Operand[D]) -> Output[D]: ...
 
-        # Integers are divided as floats.
+        # The quotient of integers is a float.
         @overload
         def __truediv__(self: Operators[F], other: Operand[F]) -> Output[F]: ...
         @overload
@@ -65,14 +65,14 @@ if TYPE_CHECKING:
         def __gt__(self, other: Operand[D]) -> Output[TBool]: ...
         def __ge__(self, other: Operand[D]) -> Output[TBool]: ...
 
-        # A tensor, where all else returns a bool.
+        # Returns a tensor, not a bool.
         def __eq__(self, other: object) -> Any: ...
         def __ne__(self, other: object) -> Any: ...
         def __hash__(self) -> int: ...
 
-    # mypy reads TensorFlow as Any, and holds a class derived from Any to be compatible
-    # with every type. So there the members of a tensor are spelled out. Where stubs of
-    # TensorFlow are installed, mypy's `always_true = ["TENSORFLOW_STUBS"]` says so.
+    # mypy reads TensorFlow as Any, and a class derived from Any is compatible with any
+    # type. For mypy the members of a tensor are therefore spelled out. A project with
+    # stubs of TensorFlow sets mypy's `always_true = ["TENSORFLOW_STUBS"]`.
     MYPY = False
     TENSORFLOW_STUBS = False
     if MYPY and not TENSORFLOW_STUBS:
@@ -112,10 +112,10 @@ if TYPE_CHECKING:
         class Output(Operators[D], tf.Tensor):  # type: ignore[misc]
             """A `tf.Tensor` whose dtype the type checker knows."""
 
-            # So that it is no array of any dtype.
+            # Without this, an output is an array of every dtype.
             __dlpack__: None
 
-            # Not a list: that tells it from a PlainTensor.
+            # Not a list, so that it is not a PlainTensor.
             def consumers(self) -> Sequence[tf.Operation]: ...  # type: ignore[override]
 
 else:
@@ -125,7 +125,7 @@ else:
             return isinstance(instance, tf.Tensor)
 
     class Output(metaclass=_OutputMeta):
-        """A `tf.Tensor`, to `isinstance` as in annotations; never made itself."""
+        """A `tf.Tensor`, for `isinstance` and annotations; has no instances."""
 
         def __class_getitem__(cls, dtype: object) -> type[tf.Tensor]:
             return tf.Tensor
@@ -134,8 +134,8 @@ else:
 class PlainTensor(Protocol):
     """A tensor without a static dtype: `tf.Tensor`, `tf.Variable`.
 
-    `Output` differs from it in what `consumers` returns, and on purpose: a plain
-    tensor goes wherever an operand goes, an output only where its dtype fits.
+    `Output` differs from it on purpose, in what `consumers` returns: every operand
+    accepts a plain tensor, but an output only if its dtype fits.
     """
 
     @property
@@ -147,24 +147,24 @@ X = TypeVar("X")
 
 
 class Settled(Generic[X]):
-    """Nothing is one: it tells mypy to look at an argument after the others.
+    """Makes mypy check an argument after the others; has no instances.
 
-    That is what mypy does with a parameter in whose type a callable has a type
-    variable. By then that is solved, so an argument of another dtype is named in the
-    error. Looked at together, they leave no solution, and the error says only that.
+    mypy defers a parameter whose type contains a callable with a type variable. The
+    variable is solved by then, so that the error names the argument with another
+    dtype. If mypy checks them together, its error says only that there is no solution.
     """
 
 
 class DLPack(Protocol):
-    """An array of another library, which hands its memory on."""
+    """An array of another library that shares its memory by DLPack."""
 
     def __dlpack__(self) -> Any: ...
     def __dlpack_device__(self) -> Any: ...
 
 
-# Lists are spelled out to a depth of six: a text is a sequence of texts, and so would
-# be a sequence of any depth. A tuple in the last makes the aliases recursive, since
-# those alone mypy calls by their names in what it says.
+# Lists are spelled out to a depth of six. A text is a sequence of texts, so that a
+# sequence of any depth would include texts. A tuple in the last alias makes the aliases
+# recursive: mypy names only recursive aliases in its messages.
 
 Number: TypeAlias = npt.NDArray[Any] | np.generic | complex | DLPack
 """An array of numbers, or one number."""
@@ -195,7 +195,7 @@ if TYPE_CHECKING:
     )
 
     SameOperand: TypeAlias = Operand[D] | Settled[Callable[[D], D]]
-    """An `Operand` of the dtype that one before it settles."""
+    """An `Operand` with the dtype of an operand before it."""
 
     StringOperand: TypeAlias = (
         TensorOperand[TString]
@@ -210,15 +210,15 @@ if TYPE_CHECKING:
     AnyOperand: TypeAlias = (
         TensorOperand[D] | Number | str | bytes | Sequence["AnyOperand[D]"]
     )
-    """What an `Operand` is, and text: where the dtype may be that of strings."""
+    """An `Operand` or text, for ops whose dtype may be that of strings."""
 
     SameAnyOperand: TypeAlias = AnyOperand[D] | Settled[Callable[[D], D]]
-    """An `AnyOperand` of the dtype that one before it settles."""
+    """An `AnyOperand` with the dtype of an operand before it."""
 
 else:
 
     class Operand:
-        """What an op takes for a tensor, in annotations; never made itself."""
+        """An operand, in annotations; has no instances."""
 
         def __class_getitem__(cls, dtype: object) -> type:
             return cls

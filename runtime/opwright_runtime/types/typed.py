@@ -1,4 +1,4 @@
-"""typed: a plain tensor as an `Output` of a dtype, which is checked."""
+"""typed: checks the dtype of a plain tensor, which is then an `Output`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def typed(tensor: object, dtype: type[T]) -> Output[T]:
     """`tensor` as a plain tensor whose dtype type checkers know.
 
     Args:
-        tensor: what has a dtype: a tensor, a variable, an op with one output, an array.
-            A number has none of its own: `cast` makes a tensor of it.
-        dtype: the class of the dtype that it has.
+        tensor: a tensor, a variable, an op with one output, or an array. A number has
+            no dtype: `cast` converts it to a tensor.
+        dtype: the class of its dtype.
 
     Returns:
-        A tensor as it is; of anything else, what TensorFlow converts it to.
+        A tensor unchanged; another value converted to a tensor.
 
     Raises:
-        OpInputError: it has another dtype, or none, or is no tensor.
+        OpInputError: it has another dtype or none, or is not a tensor.
     """
     try:
         wanted = dtype.dtype.name
