@@ -8,12 +8,12 @@ from typing import cast
 from opwright_codegen import docs, naming
 from opwright_codegen.model import Arg, Attr, Op, Role
 from opwright_codegen.types import (
+    AS_BOOL,
     AS_DTYPE,
     BOUNDS,
     CONVERTERS,
     DTYPE,
     DTYPES,
-    FLAGS,
     MESSAGE_CONVERTER,
     NARROW,
     WHOLE,
@@ -144,10 +144,10 @@ def _value(op: Op, attr: Attr, *, by_function: bool, converted: bool = False) ->
         return name
     # What nearly every call gives is known on sight: calls take longer than all else
     # that the binding adds. A default is asked for first.
-    if convert == FLAGS:
+    if convert == AS_BOOL:
         if attr.default:
-            return f"{name} is True or {name} is not False and {convert}[{name}]"
-        return f"{name} is not False and ({name} is True or {convert}[{name}])"
+            return f"{name} is True or {name} is not False and {convert}({name})"
+        return f"{name} is not False and ({name} is True or {convert}({name}))"
     if convert == AS_DTYPE:
         return f"{name} if type({name}) is {DTYPE} else {convert}({name})"
     if attr.message is not None:
@@ -159,7 +159,7 @@ def _converter(attr: Attr) -> str | None:
     """What an argument passes through on its way to TensorFlow."""
     if attr.message is not None:
         return MESSAGE_CONVERTER
-    return FLAGS if attr.kind == "bool" else CONVERTERS.get(attr.kind)
+    return AS_BOOL if attr.kind == "bool" else CONVERTERS.get(attr.kind)
 
 
 def tuple_of(items: Sequence[str]) -> str:

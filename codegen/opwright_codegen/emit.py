@@ -11,7 +11,7 @@ from opwright_codegen import docs, naming, skeleton, view
 from opwright_codegen.model import Op
 
 #: The number of the contract that generated code keeps with `opwright_runtime.gencode`.
-ABI = 2
+ABI = 3
 
 
 def op_source(op: Op, package: str = "opwright") -> str:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from opwright_codegen import skeleton
 from opwright_codegen.types import (
+    AS_BOOL,
     BINDING,
     BINDING_OF_SOME,
     CONVERTERS,
-    FLAGS,
     MESSAGE_CONVERTER,
     NAMES,
 )
@@ -60,7 +60,7 @@ _MODULE: Final = (
     _FILE.module
     | NAMES.keys()
     | (BINDING | BINDING_OF_SOME)
-    | {*CONVERTERS.values(), FLAGS, MESSAGE_CONVERTER}
+    | {*CONVERTERS.values(), AS_BOOL, MESSAGE_CONVERTER}
 )
 _ARGUMENT: Final = (
     _MODULE | _FILE.parameters | _FILE.locals | INPUTS_MEMBERS | OPTIONS_MEMBERS

@@ -160,8 +160,8 @@ CONVERTERS: Final = {
     "shape": "as_shape",
     "list(shape)": "as_shapes",
 }
-#: The same for a bool, by subscription.
-FLAGS: Final = "flags"
+#: The same for a bool.
+AS_BOOL: Final = "as_bool"
 #: The same for a message; it takes the message's name too.
 MESSAGE_CONVERTER: Final = "as_bytes"
 

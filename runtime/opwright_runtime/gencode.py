@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from opwright_runtime._binding.classes import *
     from opwright_runtime._binding.op import Op
 
-ABI = 2
+ABI = 3
 """The number of the contract."""
 
 

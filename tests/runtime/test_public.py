@@ -74,8 +74,8 @@ RUNTIME = {
         "DTypeLike", "FunctionLike", "MessageBytes", "MessageLike", "Operand",
         "Operation", "Output", "PlainTensor", "SameAnyOperand", "SameOperand",
         "ShapeLike", "StringLike", "StringOperand", "TType", "TensorLike",
-        "TensorOperand", "TensorProto", "TensorShape", "as_bytes", "as_dtype",
-        "as_dtypes", "as_shape", "as_shapes", "flags", "message_name", "typed",
+        "TensorOperand", "TensorProto", "TensorShape", "as_bool", "as_bytes",
+        "as_dtype", "as_dtypes", "as_shape", "as_shapes", "message_name", "typed",
         *DTYPES,
     },
 }

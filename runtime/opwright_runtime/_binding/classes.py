@@ -79,12 +79,12 @@ from opwright_runtime.types import (
     TUint64,
     TUnsigned,
     TVariant,
+    as_bool,
     as_bytes,
     as_dtype,
     as_dtypes,
     as_shape,
     as_shapes,
-    flags,
 )
 
 __all__ = [
@@ -161,6 +161,7 @@ __all__ = [
     "TensorProto",
     "TensorShape",
     "all_tensors",
+    "as_bool",
     "as_bytes",
     "as_dtype",
     "as_dtypes",
@@ -173,7 +174,6 @@ __all__ = [
     "fit_pair",
     "fit_together",
     "fits",
-    "flags",
     "graphs",
     "new",
 ]

@@ -31,10 +31,10 @@ from opwright_runtime.types.attrs import (
     TensorLike,
     TensorProto,
     TensorShape,
+    as_bool,
     as_bytes,
     as_shape,
     as_shapes,
-    flags,
     message_name,
 )
 from opwright_runtime.types.dtypes import (
@@ -170,12 +170,12 @@ __all__ = [
     "TensorOperand",
     "TensorProto",
     "TensorShape",
+    "as_bool",
     "as_bytes",
     "as_dtype",
     "as_dtypes",
     "as_shape",
     "as_shapes",
-    "flags",
     "message_name",
     "typed",
 ]

@@ -96,17 +96,12 @@ def as_shapes(values: Iterable[ShapeLike]) -> list[TensorShape]:
     return list(map(as_shape, values))
 
 
-class _Flags:
-    # No dict: 1 and `tf.float32` are equal to True.
-    def __getitem__(self, value: object) -> bool:
-        if isinstance(value, (bool, np.bool_)):
-            return bool(value)
-        raise TypeError(f"{value!r} is not a bool")
+def as_bool(value: object) -> bool:
+    """`value`, which is a bool of Python or NumPy, as a bool.
 
-
-flags = _Flags()
-"""`flags[value]`: the bool that a value is; NumPy's are some, and nothing else is.
-
-Raises:
-    TypeError: it is none.
-"""
+    Raises:
+        TypeError: it is not a bool. 1 equals True and is none.
+    """
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise TypeError(f"{value!r} is not a bool")
