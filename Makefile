@@ -71,7 +71,7 @@ test-cc: native ## Run the tests in C++.
 test-native: test-cc ## Run the tests of the native kernels.
 	$(PYTEST) tests/native tests/rnn tests/embedding tests/sparsecore
 
-docs: native ## Renew the tables in docs/embedding.md.
+docs: native ## Renew the tables in docs/embedding_ops.md.
 	$(BIN)/python docs/embedding_tables.py
 
 site: $(VENV)/.ready ## Build the site, a page an op, into build/site.

@@ -1,4 +1,4 @@
-"""Renews the tables of docs/embedding.md from the facts that they tell.
+"""Renews the tables of docs/embedding_ops.md from opdefs and the native library.
 
 Which ops run here is in the opdefs, and held there against the registry by a test; what
 there is of optimizers, the native library says.
@@ -15,7 +15,7 @@ from opwright_codegen.model import Op
 from opwright_runtime import native
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "embedding.md"
+PAGE = ROOT / "docs" / "embedding_ops.md"
 
 #: Names of the ops of TPU embeddings; the ops of a TPU system's setup belong to them.
 FAMILY = re.compile(

@@ -1,7 +1,7 @@
 """Optimizers of embedding tables beyond those that TensorFlow has classes for.
 
 Each goes where `tf.tpu.experimental.embedding.SGD` goes: into a `TPUEmbedding`, a
-`TableConfig`, an `EmbeddingTable`. Their rules are in docs/embedding.md.
+`TableConfig`, an `EmbeddingTable`. Their rules are in docs/embedding_ops.md.
 """
 
 from __future__ import annotations
