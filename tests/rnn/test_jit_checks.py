@@ -1,4 +1,4 @@
-"""What jit_compile checks less: each row of the tables in docs/rnn.md."""
+"""What jit_compile checks less: each row of the tables in docs/rnn_kernels.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import opwright
 from support.places import ROOT
 from support.rnn_bad_calls import H, N, T, backward, call, forward
 
-_, SECTION = (ROOT / "docs/rnn.md").read_text("utf-8").split("checks less\n", 1)
+PAGE = (ROOT / "docs/rnn_kernels.md").read_text("utf-8")
+_, SECTION = PAGE.split("checks less\n", 1)
 ROWS = re.findall(r"^\| (?!op \||-)(.*) \|$", SECTION.split("\n## ")[0], re.MULTILINE)
 
 RNG = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""docs/rnn.md: its code runs, its errors are those, its links lead somewhere."""
+"""docs/rnn*.md: their programs run, and their errors are those that are raised."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from opwright import OpError, params_from_keras
 from support.places import ROOT
 from support.processes import run_code
 
-DOC = (ROOT / "docs/rnn.md").read_text("utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
+KERAS = (ROOT / "docs/rnn_keras.md").read_text("utf-8")
+PROGRAMS = [
+    pytest.param(program, id=f"{page.stem}_{number}")
+    for page in sorted((ROOT / "docs").glob("rnn*.md"))
+    for number, program in enumerate(
+        re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL), 1
+    )
+]
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_rnn_page_code_runs(number: int) -> None:
-    done = run_code(BLOCKS[number])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_code_runs(program: str) -> None:
+    done = run_code(program)
     assert done.returncode == 0, done.stderr
-    for shown in re.findall(r"print\(error\)  # (.*), \.\.\.", BLOCKS[number]):
+    for shown in re.findall(r"print\(error\)  # (.*), \.\.\.", program):
         assert shown in done.stdout
 
 
-def test_rnn_page_error_matches_params_from_keras() -> None:
-    (shown,) = re.findall(r"```text\n(.*?)\n```", DOC, re.DOTALL)
+def test_error_is_the_one_shown() -> None:
+    (shown,) = re.findall(r"```text\n(.*?)\n```", KERAS, re.DOTALL)
     layers = [
         keras.layers.LSTM(2, return_sequences=True),
         keras.layers.LSTM(2, recurrent_activation="hard_sigmoid"),
@@ -32,11 +38,3 @@ def test_rnn_page_error_matches_params_from_keras() -> None:
     with pytest.raises(OpError) as raised:
         params_from_keras(layers)
     assert str(raised.value) == shown
-
-
-def test_rnn_page_commands_and_links_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    assert set(re.findall(r"`make ([a-z-]+)`", DOC)) <= targets
-    for link in re.findall(r"\]\(([^)#]+)\)", DOC):
-        assert link.startswith("http") or (ROOT / "docs" / link).exists()
