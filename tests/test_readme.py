@@ -20,12 +20,6 @@ PROGRAMS = ROOT / "examples" / "readme"
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 
-#: Two calls that TensorFlow refuses.
-BAD_CALLS = (
-    (tf.ones([2, 2], tf.float32), tf.ones([2, 2], tf.float64)),
-    (tf.ones([2, 4]), tf.ones([3, 5])),
-)
-
 
 def test_readme_programs_equal_the_tested_files() -> None:
     shown = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -34,10 +28,9 @@ def test_readme_programs_equal_the_tested_files() -> None:
     )
 
 
-@pytest.mark.parametrize(("a", "b"), BAD_CALLS)
-def test_readme_error_message_is_the_one_raised(a: tf.Tensor, b: tf.Tensor) -> None:
+def test_readme_error_message_is_the_one_raised() -> None:
     with pytest.raises(OpInputError) as raised:
-        mat_mul(a, b)
+        mat_mul(tf.ones([2, 4]), tf.ones([3, 5]))
     assert f"\n{raised.value}\n" in README
 
 

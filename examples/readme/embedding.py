@@ -1,4 +1,5 @@
 import tensorflow as tf
+
 from opwright import tpu
 
 embedding = tf.tpu.experimental.embedding

@@ -1,4 +1,5 @@
 import tensorflow as tf
+
 from opwright import Scope
 from opwright.linalg import MatMul, mat_mul
 
