@@ -22,14 +22,14 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_code_runs(program: str) -> None:
+def test_rnn_page_code_runs(program: str) -> None:
     done = run_code(program)
     assert done.returncode == 0, done.stderr
     for shown in re.findall(r"print\(error\)  # (.*), \.\.\.", program):
         assert shown in done.stdout
 
 
-def test_error_is_the_one_shown() -> None:
+def test_rnn_page_error_matches_params_from_keras() -> None:
     (shown,) = re.findall(r"```text\n(.*?)\n```", KERAS, re.DOTALL)
     layers = [
         keras.layers.LSTM(2, return_sequences=True),
