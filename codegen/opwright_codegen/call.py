@@ -48,15 +48,26 @@ def converters(op: Op) -> Iterator[str]:
             yield DTYPE
 
 
-def whole(op: Op) -> str:
+def whole(op: Op, *, by_function: bool) -> str:
     """The condition under which the fast path cuts no number, with `and` before it.
 
     Tensors are known on sight, and so are the integers that most calls give; of all
     else the runtime looks at the values.
     """
-    return "".join(
-        f" and {_is_whole(op, dtype, args)}" for dtype, args in _narrowed(op)
-    )
+    conditions = [_is_whole(op, dtype, args) for dtype, args in _narrowed(op)]
+    conditions += [
+        _within(dtype, naming.argument(attr.name))
+        for attr in op.given
+        for dtype in (dict(op.truncated).get(attr.name),)
+        # `create` takes options that were checked as they were made.
+        if dtype and (by_function or op.role(attr) is not Role.OPTION)
+    ]
+    return "".join(f" and {condition}" for condition in conditions)
+
+
+def _within(dtype: DTypeName, name: str) -> str:
+    low, high = BOUNDS[dtype]
+    return f"{low} <= {name} <= {high}"
 
 
 def narrowing(op: Op) -> Iterator[str]:
@@ -75,8 +86,8 @@ def _is_whole(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
     known = [" and ".join(tensors)]
     if not any(arg.is_list for arg in args):
         if len(args) == 1 and dtype in BOUNDS:
-            low, high = BOUNDS[dtype]
-            known.append(f"type({names[0]}) is int and {low} <= {names[0]} <= {high}")
+            bounds = _within(dtype, names[0])
+            known.append(f"type({names[0]}) is int and {bounds}")
         elif len(args) == 2 and dtype is None and _has_room(op, args[0]):
             # It follows the other, and fits any dtype that this has.
             known.append(f"type({names[1]}) is int and 0 <= {names[1]} <= 127")
@@ -104,12 +115,18 @@ def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
     """Inputs that TensorFlow converts to a dtype of whole numbers.
 
     They come with those that they share it with, and with what it is if none of them
-    is a tensor: None if it is that of the first, which then loses nothing.
+    is a tensor: None if it is that of the first, which then loses nothing. An input
+    that kernels truncate comes alone, with the dtype that they truncate it to.
     """
+    truncated = dict(op.truncated)
     shared: dict[str, list[Arg]] = {}
     for arg in op.inputs:
+        if arg.name in truncated:
+            yield truncated[arg.name], (arg,)
         if arg.type_attr is not None and not arg.is_ref:
             shared.setdefault(arg.type_attr, []).append(arg)
+        elif arg.name in truncated:
+            continue
         elif arg.dtype in WHOLE and not arg.is_ref:
             yield arg.dtype, (arg,)
     for name, args in shared.items():
@@ -117,6 +134,9 @@ def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
         default = attr.default
         is_one = len(args) == 1 and not args[0].is_list
         if is_one and default not in WHOLE:
+            continue
+        has_bounds = is_one or BOUNDS.keys() >= {*(attr.allowed or DTYPES)}
+        if has_bounds and all(arg.name in truncated for arg in args):
             continue
         if attr.allowed is None or WHOLE.intersection(attr.allowed):
             yield cast("DTypeName | None", default), args

@@ -36,6 +36,9 @@ def dump(op: Op) -> str:
         lines.append("check_with:")
         lines += [f"  {name}: {_inline(_plain(v))}" for name, v in op.check_with]
     lines += _prose("unchecked", op.unchecked)
+    if op.truncated:
+        table = {name: str(dtype) for name, dtype in op.truncated}
+        lines.append(f"truncated: {_inline(table)}")
     if op.gradient_of is not None:
         lines.append(f"gradient_of: {_inline(op.gradient_of)}")
     if op.kernels:
@@ -152,6 +155,7 @@ def with_facts(written: Op, facts: Op) -> Op:
         example=written.example,
         check_with=written.check_with,
         unchecked=written.unchecked,
+        truncated=written.truncated,
         gradient_of=written.gradient_of,
         kernels=written.kernels,
         tpu_only=written.tpu_only,

@@ -36,6 +36,7 @@ from opwright_codegen.model import (
 from opwright_codegen.nodes import Mapping, Read, Reader, did_you_mean, shown
 from opwright_codegen.problems import OpdefError, Problem
 from opwright_codegen.types import (
+    BOUNDS,
     DTYPES,
     KINDS,
     TENSOR_DTYPES,
@@ -248,6 +249,7 @@ class _OpReader(Reader):
         example = top.take("example", self.example)
         check_with = top.take("check_with", self.check_with) or ()
         unchecked = top.take("unchecked", self.filled)
+        truncated = top.take("truncated", self.truncated) or ()
         flags = {
             key: bool(top.take(key, self.boolean))
             for key in (
@@ -297,6 +299,7 @@ class _OpReader(Reader):
             example=example,
             check_with=check_with,
             unchecked=unchecked,
+            truncated=truncated,
             gradient_of=gradient_of,
             kernels=kernels,
             tpu_only=tpu_only,
@@ -321,6 +324,7 @@ class _OpReader(Reader):
                     hint = did_you_mean(name, places)
                     what = f"'check_with' names {name!r}, no input or attr{hint}"
                     self.problem(top.at("check_with"), what)
+            self.check_truncated(op, top.at("truncated"))
         return op
 
     # The parts of an op.
@@ -347,6 +351,15 @@ class _OpReader(Reader):
             values = table.take(name, self.values, needed=True)
             found.append((name, values or ()))
         return tuple(found)
+
+    def truncated(
+        self, node: yaml.Node, what: str
+    ) -> tuple[tuple[str, DTypeName], ...] | None:
+        table = self.mapping(node, what)
+        if table is None:
+            return None
+        found = [(name, table.take(name, self.dtype, needed=True)) for name in table]
+        return tuple((name, DTypeName(dtype)) for name, dtype in found if dtype)
 
     def values(self, node: yaml.Node, what: str) -> tuple[Plain, ...] | None:
         # mypy joins the members of the union to object.
@@ -771,6 +784,19 @@ class _OpReader(Reader):
                         f" {wanted} here{hint}"
                     )
                 self.problem(table.at(key), message)
+
+    def check_truncated(self, op: Op, node: yaml.Node) -> None:
+        inputs = {arg.name: arg for arg in op.inputs}
+        ints = {attr.name for attr in op.given if attr.kind == "int"}
+        for name, dtype in op.truncated:
+            what = f"'truncated' names {name!r},"
+            if name not in inputs and name not in ints:
+                hint = did_you_mean(name, [*inputs, *ints])
+                self.problem(node, f"{what} no input or int that callers give{hint}")
+            elif name in inputs and (inputs[name].is_list or inputs[name].is_ref):
+                self.problem(node, f"{what} which is a list or a reference")
+            if dtype not in BOUNDS:
+                self.problem(node, f"{what} with {dtype}; give {' or '.join(BOUNDS)}")
 
     def check_sections(self, op: Op, attrs: _Attrs, options: _Attrs) -> None:
         for table, attr in attrs:

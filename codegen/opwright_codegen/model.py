@@ -173,6 +173,7 @@ class Op:
     `imported_text`: digests of the texts that came from the library's OpDef.
     `check_with`: by attr or input, values that its shapes are checked with; and
     `unchecked`, why they cannot be.
+    `truncated`: by input or attr, the dtype that kernels truncate its integers to.
     """
 
     name: str
@@ -193,6 +194,7 @@ class Op:
     example: str | None = None
     check_with: tuple[tuple[str, tuple[Plain, ...]], ...] = ()
     unchecked: str | None = None
+    truncated: tuple[tuple[str, DTypeName], ...] = ()
     gradient_of: str | None = None
     kernels: tuple[tuple[str, str], ...] = ()
     tpu_only: str | None = None

@@ -64,6 +64,7 @@ def apply(op: Op, names: Mapping[str, str]) -> Op:
         summary=said(op.summary),
         description=said(op.description),
         check_with=tuple((names.get(name, name), v) for name, v in op.check_with),
+        truncated=tuple((names.get(name, name), d) for name, d in op.truncated),
     )
 
 

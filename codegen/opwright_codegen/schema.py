@@ -10,7 +10,7 @@ from typing import Any
 
 from opwright_codegen import load
 from opwright_codegen.model import GRADIENTS
-from opwright_codegen.types import DTYPES, KINDS
+from opwright_codegen.types import BOUNDS, DTYPES, KINDS
 
 Schema = dict[str, Any]
 
@@ -123,6 +123,10 @@ def schema() -> Schema:
             "By hand: by attr or input, the values that shapes are checked with.",
         ),
         unchecked=_described(_TEXT, "By hand: why no test can check its shapes."),
+        truncated=_described(
+            {"type": "object", "additionalProperties": {"enum": sorted(BOUNDS)}},
+            "By hand: by input or attr, the dtype that kernels truncate integers to.",
+        ),
         stateful=_FLAG,
         commutative=_FLAG,
         aggregate=_FLAG,

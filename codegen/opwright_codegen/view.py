@@ -68,6 +68,8 @@ class OpView:
     python_names: tuple[tuple[str, str], ...]
     shapes: tuple[tuple[str, str], ...]
     messages: tuple[tuple[str, str], ...]
+    #: Inputs and attrs that kernels truncate, and the dtypes of what is left.
+    truncated: tuple[tuple[str, str], ...]
     #: What is newer than the oldest TensorFlow, and the version that brought it.
     since: tuple[tuple[str, str], ...]
     #: What of the op calls depend on, where the class states it.
@@ -82,6 +84,7 @@ class OpView:
     #: What has to hold of the inputs for the fast path, with `and` before it.
     whole: str
     #: The same of the function.
+    function_whole: str
     function_fast_path_args: tuple[str, ...]
     function_fallback_attrs: str
     operands: str
@@ -243,6 +246,7 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
         python_names=_python_names(op),
         shapes=_shapes(op),
         messages=tuple((a.name, a.message) for a in op.attrs if a.message is not None),
+        truncated=op.truncated,
         since=tuple(_since(op)),
         made_for=tuple(_made_for(op)) if states_schema else (),
         overloads=overloads,
@@ -253,7 +257,8 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
             *call.fast_path_attrs(op, by_function=False),
         ),
         fallback_attrs=call.fallback_attrs(op, by_function=False),
-        whole=call.whole(op),
+        whole=call.whole(op, by_function=False),
+        function_whole=call.whole(op, by_function=True),
         function_fast_path_args=(
             *call.operands(op),
             *call.fast_path_attrs(op, by_function=True),

@@ -30,7 +30,7 @@ from opwright_codegen.model import (
     TensorValue,
 )
 from opwright_codegen.problems import Problem
-from opwright_codegen.types import DTYPES, KINDS, AttrKind, DTypeName
+from opwright_codegen.types import BOUNDS, DTYPES, KINDS, AttrKind, DTypeName
 from support.places import OPDEFS
 
 EXAMPLES = int(os.environ.get("OPWRIGHT_FUZZ", "100"))
@@ -373,6 +373,18 @@ def args(draw: st.DrawFn, name: str, known: list[Attr]) -> Arg:
     return dataclasses.replace(arg, dtype=draw(dtypes))
 
 
+@st.composite
+def truncated(
+    draw: st.DrawFn, inputs: tuple[Arg, ...], attrs: list[Attr]
+) -> tuple[tuple[str, DTypeName], ...]:
+    inferred = {name for arg in inputs for name in arg.attrs_used}
+    plain = [arg.name for arg in inputs if not arg.is_list and not arg.is_ref]
+    plain += [a.name for a in attrs if a.kind == "int" and a.name not in inferred]
+    chosen = draw(st.lists(st.sampled_from(plain), unique=True)) if plain else []
+    dtype = st.sampled_from([*BOUNDS]).map(DTypeName)
+    return tuple((name, draw(dtype)) for name in chosen)
+
+
 # What any argument of any op may have.
 SHAPES = [
     None,
@@ -416,11 +428,12 @@ def valid_ops(draw: st.DrawFn) -> Op:
     inputs = draw(st.lists(st.sampled_from(free), max_size=4, unique=True))
     free = [name for name in free if name not in inputs]
     outputs = draw(st.lists(st.sampled_from(free), max_size=3, unique=True))
+    found = tuple(draw(args(name, known)) for name in inputs)
     deprecation = st.builds(Deprecation, st.integers(1, 99), texts, st.none())
     return Op(
         name=draw(st.sampled_from(OP_NAMES)),
         group="nn",
-        inputs=tuple(draw(args(name, known)) for name in inputs),
+        inputs=found,
         outputs=tuple(draw(args(name, known)) for name in outputs),
         attrs=tuple(known),
         is_stateful=draw(st.booleans()),
@@ -429,6 +442,7 @@ def valid_ops(draw: st.DrawFn) -> Op:
         description=draw(prose),
         example=draw(st.sampled_from(EXAMPLES)),
         unchecked=draw(prose),
+        truncated=draw(truncated(found, known)),
         source="opdefs/nn/Fuzzed.yaml",
     )
 

@@ -173,6 +173,7 @@ example: |-
 check_with:
   shift: [1, 2]
 unchecked: Nobody knows.
+truncated: {shift: int32}
 gradient_of: Roll
 kernels: {CPU: opwright}
 deprecated: {version: 20, explanation: Old., replacement: Roll}
@@ -218,6 +219,7 @@ example: |-
 check_with:
   shift: [1, 2]
 unchecked: Nobody knows.
+truncated: {shift: int32}
 gradient_of: Roll
 kernels: {CPU: opwright}
 

@@ -202,6 +202,15 @@ def test_a_text_that_begins_with_a_star_wants_quotes() -> None:
     assert "put a text that begins with * in quotes" in problem.message
 
 
+INPUT = """\
+inputs:
+  - {name: n, type: int64}
+  - {name: l, type: int64, count: N}
+attrs:
+  - {name: N, type: int}
+"""
+
+
 @pytest.mark.parametrize(
     ("body", "where", "words"),
     [
@@ -210,6 +219,15 @@ def test_a_text_that_begins_with_a_star_wants_quotes() -> None:
         ("check_with: {n: [1]}\n", "3:13", "names 'n', no input or attr"),
         ("check_with: {n: 1}\n", "3:17", "must be a list"),
         ("unchecked: ''\n", "3:12", "is empty"),
+        ("truncated: {n: int32}\n", "3:12", "names 'n', no input or int"),
+        ("truncated: {n: integer}\n", "3:16", "'integer', which is no dtype"),
+        (
+            f"truncated: {{n: float}}\n{INPUT}",
+            "3:12",
+            "with float; give int32",
+        ),
+        (f"truncated: {{N: int32}}\n{INPUT}", "3:12", "no input or int that callers"),
+        (f"truncated: {{l: int32}}\n{INPUT}", "3:12", "a list or a reference"),
     ],
 )
 def test_other_keys(body: str, where: str, words: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+import opwright
 from opwright import OpError
 from support.equivalence import calls, synthesis
 from support.equivalence.registry import OpDef, op_def
@@ -54,6 +55,9 @@ def dtypes_of(op: OpDef, arg: Any) -> list[tf.DType]:
     """The dtypes of whole numbers that an input may be made to have."""
     if arg.type_list_attr or arg.is_ref:
         return []
+    truncated = opwright.op_class(op.name).TRUNCATED.get(arg.name)
+    if truncated is not None:
+        return [tf.as_dtype(truncated)]
     if not arg.type_attr:
         dtype = tf.as_dtype(arg.type)
         return [dtype] if dtype.is_integer else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,15 @@ from opwright.array import (
     Split,
     concat_v2,
     dynamic_stitch,
+    roll,
     split,
 )
-from opwright.math import AddV2, add_v2, logical_and
+from opwright.data import DatasetToGraphV2, dataset_to_graph_v2
+from opwright.linalg import matrix_band_part
+from opwright.math import AddV2, add_v2, arg_max, logical_and
 from opwright.math import range as range_op
 from opwright.math import sum as sum_op
+from opwright.nn import top_k_v2
 from opwright_runtime._binding import narrowing
 
 INT32 = tf.constant([1])
@@ -248,6 +253,63 @@ def test_an_attr_that_does_not_fit_is_refused(
         way(lambda: split(0, [1.0, 2.0], value))
     with pytest.raises(OpOptionError, match="keep_dims must be a bool"):
         way(lambda: sum_op([1], 0, keep_dims=value))
+
+
+TRUNCATED = [
+    ("TopKV2", "k", lambda k: top_k_v2([[1.0, 2.0]], k)),
+    ("ConcatV2", "axis", lambda axis: concat_v2([[1], [2]], axis)),
+    ("Roll", "shift", lambda shift: roll([1, 2, 3], shift, 0)),
+    ("Roll", "axis", lambda axis: roll([1, 2, 3], [1], axis)),
+    ("ArgMax", "dimension", lambda axis: arg_max([1.0, 2.0], axis)),
+    ("MatrixBandPart", "num_lower", lambda n: matrix_band_part([[1]], n, 0)),
+    ("MatrixBandPart", "num_upper", lambda n: matrix_band_part([[1]], 0, n)),
+]
+
+
+@pytest.mark.parametrize("value", [2**32, 2**31, -(2**32), -(2**31) - 1])
+@pytest.mark.parametrize(("op", "argument", "call"), TRUNCATED)
+@WAYS
+def test_an_integer_that_a_kernel_truncates_is_refused(
+    way: Callable[..., Any], op: str, argument: str, call: Any, value: int
+) -> None:
+    said = rf"^{op}: {argument} must be int32; {value} does not fit$"
+    for given in (value, np.int64(value), np.array(value), np.array([value]), [value]):
+        with pytest.raises(OpInputError, match=said):
+            way(partial(call, given))
+
+
+@WAYS
+def test_an_integer_that_a_kernel_does_not_truncate_is_taken(
+    way: Callable[..., Any],
+) -> None:
+    for one in (2, np.int64(2), np.int16(2), np.array(2)):
+        found = way(partial(top_k_v2, [[1.0, 2.0]], one))
+        assert found.values.shape == (1, 2)
+    for one in (1, np.int64(1), np.array(1)):
+        assert way(partial(roll, [1, 2, 3], one, 0)).shape == (3,)
+
+
+def test_a_tensor_that_a_kernel_truncates_is_not_looked_at() -> None:
+    k = tf.constant(2**32 + 1, tf.int64)
+    assert top_k_v2([[1.0, 2.0]], k).values.shape == (1, 1)
+
+
+def test_an_attr_that_a_kernel_truncates_is_refused() -> None:
+    variant = tf.data.Dataset.range(3)._variant_tensor
+
+    def by_class(value: Any) -> Any:
+        options = DatasetToGraphV2.Options(external_state_policy=value)
+        return DatasetToGraphV2.create(Scope.current(), variant, options)
+
+    def by_function(value: Any) -> Any:
+        return dataset_to_graph_v2(variant, external_state_policy=value)
+
+    for call in (by_class, by_function):
+        for way in (eagerly, in_function):
+            for value in (2**32 + 2, 2**31, -(2**31) - 1, np.int64(2**32)):
+                with pytest.raises(OpOptionError, match="policy must be an int of 32"):
+                    way(partial(call, value))
+            way(partial(call, np.int64(1)))
 
 
 def test_python_and_numpy_find_the_same_extremes() -> None:

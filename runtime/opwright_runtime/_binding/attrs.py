@@ -37,6 +37,7 @@ class AttrInfo:
         message: full name of the protocol buffer that a string serializes.
         absent_until: the TensorFlow that added the attr, if this one lacks it.
         newer: values that a newer TensorFlow added, each with its version.
+        truncated: what kernels truncate the attr to, an int of 64 bits.
     """
 
     name: str
@@ -49,6 +50,7 @@ class AttrInfo:
     message: str | None = None
     absent_until: str | None = None
     newer: Mapping[str, str] = field(default_factory=dict)
+    truncated: tf.DType | None = None
 
     @cached_property
     def is_comparable(self) -> bool:
@@ -209,6 +211,19 @@ def normalised(kind: str, value: Any, message: str | None = None) -> Any:
         raise BadValueError(f"a sequence, each element {refused.allowed}") from None
 
 
+def whole(attr: AttrInfo, value: Any) -> Any:
+    """`value` normalised, if kernels truncate nothing of it.
+
+    Raises:
+        BadValueError: `value` is of another kind, or does not fit.
+    """
+    value = normalised(attr.kind, value, attr.message)
+    dtype = attr.truncated
+    if dtype is not None and not dtype.min <= value <= dtype.max:
+        raise BadValueError(f"an int of {8 * dtype.size} bits")
+    return value
+
+
 def _word(kind: str) -> str:
     try:
         _NORMALISE[kind](object())
@@ -225,7 +240,7 @@ def checked(attr: AttrInfo, value: Any) -> Any:
     """
     if attr.absent_until is not None:
         return attr.left(value)
-    value = normalised(attr.kind, value, attr.message)
+    value = whole(attr, value)
     if attr.allowed is None and attr.minimum is None:
         return value
     is_list = attr.kind.startswith("list(")

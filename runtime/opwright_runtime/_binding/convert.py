@@ -142,6 +142,7 @@ def _tensor(
     value = _unwrapped(value)
     if eager and type(value) is _EAGER_TENSOR:
         return value
+    _check_fits(info, arg, value, arg.truncated, index)
     name = arg.name if index is None else f"{arg.name}_{index}"
     type_attr = arg.type_attr
     dtype = arg.dtype if type_attr is None else dtypes.get(type_attr)

@@ -123,7 +123,7 @@ def _normalised(info: OpInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in attrs.items():
         attr = info.attr[name]
         try:
-            values[name] = attr_values.normalised(attr.kind, value, attr.message)
+            values[name] = attr_values.whole(attr, value)
         except attr_values.BadValueError as refused:
             raise errors.bad_argument(
                 errors.OpOptionError if attr in info.options else errors.OpAttrError,

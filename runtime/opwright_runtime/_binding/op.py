@@ -50,6 +50,7 @@ class Op:
     PYTHON_NAMES: ClassVar[Mapping[str, str]] = {}
     MESSAGES: ClassVar[Mapping[str, str]] = {}
     SHAPES: ClassVar[Mapping[str, str]] = {}
+    TRUNCATED: ClassVar[Mapping[str, str]] = {}
     NATIVE: ClassVar[tuple[str, ...]] = ()
     SINCE: ClassVar[Mapping[str, str]] = {}
     MADE_FOR: ClassVar[Mapping[str, str]] = {}
@@ -247,6 +248,7 @@ class Op:
                 cls.MESSAGES,
                 cls.NATIVE,
                 cls.SHAPES,
+                cls.TRUNCATED,
                 cls.SINCE,
                 defaults=cls.Options._defaults() if "Options" in vars(cls) else {},
             )

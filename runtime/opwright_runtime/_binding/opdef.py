@@ -22,7 +22,8 @@ class ArgInfo:
     """An input or an output.
 
     One of `dtype`, `type_attr` and `type_list_attr` is set; `count` names the attr
-    that holds the length of a list of tensors of one dtype.
+    that holds the length of a list of tensors of one dtype. `truncated`: what kernels
+    truncate the input's integers to, where that is narrower than its dtype.
     """
 
     name: str
@@ -33,6 +34,7 @@ class ArgInfo:
     count: str | None
     is_ref: bool
     is_list: bool
+    truncated: tf.DType | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,7 @@ def op_info(
     messages: Mapping[str, str],
     native: tuple[str, ...],
     shapes: Mapping[str, str],
+    truncated: Mapping[str, str],
     since: Mapping[str, str],
     defaults: Mapping[str, object],
 ) -> OpInfo:
@@ -153,6 +156,7 @@ def op_info(
         messages: full names of the messages that string attrs serialize, by attr.
         native: devices that opwright's own library has kernels for.
         shapes: shapes of arguments, as `shapes.py` evaluates them.
+        truncated: what kernels truncate inputs and attrs to, by name.
         since: versions of TensorFlow that added the op, an attr, or `attr=value`.
         defaults: defaults of optional attrs, by their Python names.
 
@@ -173,6 +177,8 @@ def op_info(
             f"TensorFlow {tf.__version__} has no op {name}: {why}",
         )
 
+    truncated_to = {name: tf.as_dtype(dtype) for name, dtype in truncated.items()}
+
     def arg(proto: Any) -> ArgInfo:
         return ArgInfo(
             name=proto.name,
@@ -183,6 +189,7 @@ def op_info(
             count=proto.number_attr or None,
             is_ref=proto.is_ref,
             is_list=bool(proto.number_attr or proto.type_list_attr),
+            truncated=truncated_to.get(proto.name),
         )
 
     inputs = tuple(map(arg, op_def.input_arg))
@@ -220,6 +227,7 @@ def op_info(
                 inferred=attr.name in inferred,
                 message=messages.get(attr.name),
                 newer=newer.get(attr.name, {}),
+                truncated=truncated_to.get(attr.name),
             )
             for attr in op_def.attr
         ),
