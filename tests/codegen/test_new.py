@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from opwright_codegen import load, native
 from opwright_codegen.generate import Target, generate
@@ -130,6 +131,23 @@ def test_what_tensorflow_reads_in_a_definition() -> None:
     words = "attr 'T' allows float8_e5m2, which TensorFlow does not read in C[+]{2}"
     with pytest.raises(ValueError, match=words):
         definition(GAIN.replace("half, float", "half, float8_e5m2"))
+
+
+@pytest.mark.parametrize("name", ["Op", "KernelBuilder", "Gain"])
+def test_native_macro_of_an_op_is_no_macro_of_tensorflow(name: str) -> None:
+    opdef = GAIN.replace("op: Gain", f"op: {name}")
+    path = Path(f"opdefs/audio/{name}.yaml")
+    found, problems = load.load_text(opdef.encode(), path)
+    assert found is not None, problems
+    header = native.render("op.h.jinja", op=native.view(found, Path("opdefs")))
+    (macro,) = re.findall(r"#define (\w+)\(", header)
+    framework = Path(tf.sysconfig.get_include(), "tensorflow/core/framework")
+    for included in framework.glob("*.h"):
+        assert f"#define {macro}(" not in included.read_text("utf-8"), included
+    kernel = native.render(
+        "kernel.cc.jinja", op=native.view(found, Path("opdefs")) | {"begin": []}
+    )
+    assert f"\n{macro}(DEVICE_CPU, " in kernel
 
 
 def test_what_somebody_wrote_is_not_overwritten(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class {cls} : public {cls}Kernel {{
     return absl::OkStatus();
   }}
 }};
-REGISTER_{macro}(DEVICE_CPU, {cls});
+REGISTER_{macro}_KERNELS(DEVICE_CPU, {cls});
 """
 OPS = {
     "Blend": "template <typename T, typename Tidx>",

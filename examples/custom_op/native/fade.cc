@@ -28,6 +28,6 @@ class Fade : public FadeKernel {
   }
 };
 
-REGISTER_FADE(DEVICE_CPU, Fade);
+REGISTER_FADE_KERNELS(DEVICE_CPU, Fade);
 
 }  // namespace
