@@ -243,6 +243,16 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="put every file into that form: its rows, in another order",
     )
+    command.add_argument(
+        "--library",
+        action="append",
+        default=[],
+        metavar="PATH.so",
+        help=(
+            "a library of these ops, which is loaded: ops without a shape function are"
+            " warned of; repeatable"
+        ),
+    )
     _opdefs(command)
     command.set_defaults(run=_lint)
 
@@ -461,6 +471,7 @@ def _import(options: argparse.Namespace) -> int:
     )
     where = "these libraries" if options.library else "this TensorFlow"
     _tell_imported(done, "removed" if options.prune else f"not in {where}")
+    _warn_without_shapes(options.library)
     for reason in found.unread:
         _say(reason)
     _say(
@@ -481,6 +492,20 @@ def _tell_imported(done: Imported, gone: str) -> None:
     for path in done.absent:
         _print(f"{gone}: {path}")
     _warn(done.skipped)
+
+
+def _warn_without_shapes(libraries: Sequence[str]) -> None:
+    """Warns of ops for which TensorFlow infers no shapes."""
+    if not libraries:
+        return
+    from opwright_codegen import sources
+
+    _warn(
+        f"{name}: TensorFlow infers no shape of any output, for inputs of any rank; add"
+        " a shape function, .SetShapeFn(...), to its REGISTER_OP (if the rank of the"
+        " outputs depends on values, UnknownShape is the right one: ignore this)"
+        for name in sources.ops_without_shapes(libraries)
+    )
 
 
 def _diff(options: argparse.Namespace) -> int:
@@ -534,6 +559,7 @@ def _lint(options: argparse.Namespace) -> int:
     if own and missing:
         raise OpdefError(missing)
     _warn(missing)
+    _warn_without_shapes(options.library)
     _say(f"{options.opdefs}: {_count(len(ops), 'op')}, no problems")
     return 0
 

@@ -8,6 +8,7 @@ field but prose.
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import mmap
 import multiprocessing
@@ -15,8 +16,9 @@ import os
 import re
 import signal
 import sys
+import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.context import ForkContext, SpawnContext
 from pathlib import Path
 from typing import Any, Final
@@ -56,6 +58,7 @@ def _messages(name: str) -> Any:
 
 attr_value_pb2 = _messages("attr_value")
 full_type_pb2 = _messages("full_type")
+graph_pb2 = _messages("graph")
 op_def_pb2 = _messages("op_def")
 tensor_pb2 = _messages("tensor")
 tensor_shape_pb2 = _messages("tensor_shape")
@@ -105,14 +108,7 @@ def library(path: Path) -> list[Any]:
             " auditwheel repair --exclude libtensorflow_framework.so.2 --exclude"
             " libtensorflow_cc.so.2"
         )
-    context = _context()
-    receiver, sender = context.Pipe(duplex=False)
-    loading = context.Process(target=_send_ops, args=(path.resolve(), sender))
-    with warnings.catch_warnings():
-        # No op has run here: what TensorFlow has of threads holds no lock.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        loading.start()
-    sender.close()
+    receiver, loading = _start(_send_ops, path)
     found, reason = _received(receiver) or (None, "")
     loading.join()
     if found is not None:
@@ -126,6 +122,43 @@ def library(path: Path) -> list[Any]:
         f" another TensorFlow, run 'opwright-codegen save {path} ops.pb' where that is"
         " installed, and give ops.pb here in its place"
     )
+
+
+def ops_without_shapes(path: Path) -> list[str]:
+    """The ops of a library whose outputs have an unknown rank, whatever their inputs.
+
+    TensorFlow gives such outputs to an op without a shape function. The library is
+    loaded in another process. If a shape function ends that process, or the probe takes
+    longer than `_PROBE_SECONDS`, the ops found until then are returned.
+    """
+    receiver, probing = _start(_send_ops_without_shapes, path)
+    deadline = time.monotonic() + _PROBE_SECONDS
+    found: list[str] = []
+    while receiver.poll(max(0.0, deadline - time.monotonic())):
+        name = _received(receiver)
+        if name is None:
+            break
+        found.append(name)
+    else:
+        probing.kill()
+    probing.join()
+    return found
+
+
+_PROBE_SECONDS: Final = 60.0
+
+
+def _start(target: Callable[[Path, Any], None], path: Path) -> tuple[Any, Any]:
+    """Starts a process that runs `target` on a library, and what it sends."""
+    context = _context()
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=target, args=(path.resolve(), sender))
+    with warnings.catch_warnings():
+        # No op has run here: what TensorFlow has of threads holds no lock.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    sender.close()
+    return receiver, process
 
 
 def own_framework(path: Path) -> str | None:
@@ -165,6 +198,101 @@ def _send_ops(path: Path, sender: Any) -> None:
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         sender.send((None, reason.removesuffix(".")))
+
+
+def _send_ops_without_shapes(path: Path, sender: Any) -> None:
+    handle = pywrap_tf_session.TF_LoadLibrary(str(path))
+    registered: Any = pywrap_tf_session.TF_GetOpList(handle)
+    for op_def in op_def_pb2.OpList.FromString(bytes(registered)).op:
+        if op_def.output_arg and _lacks_shapes(op_def):
+            sender.send(op_def.name)
+
+
+#: Ranks of inputs that `_lacks_shapes` tries.
+_PROBED_RANKS: Final = range(5)
+
+
+def _lacks_shapes(op_def: Any) -> bool:
+    """Whether every output has an unknown rank for all ranks of the inputs.
+
+    Without a shape function, no shapes are refused. An op that refuses some has one, or
+    is an op that cannot be probed.
+    """
+    graph_def = graph_pb2.GraphDef()
+    graph_def.versions.producer = tf.version.GRAPH_DEF_VERSION
+    probes: list[str] = []
+    # Two inputs have all combinations of ranks; the third has that of the first.
+    for ranks in itertools.product(_PROBED_RANKS, repeat=min(2, len(op_def.input_arg))):
+        probes.append(f"probe{len(probes)}")
+        _add_probe(graph_def, op_def, probes[-1], itertools.cycle(ranks))
+    graph = tf.Graph()
+    try:
+        with graph.as_default():
+            tf.graph_util.import_graph_def(graph_def, name="")
+    except (ValueError, TypeError, KeyError, RuntimeError, tf.errors.OpError):
+        return False
+    outputs = [
+        output
+        for name in probes
+        for output in graph.get_operation_by_name(name).outputs
+    ]
+    return bool(outputs) and all(output.shape.rank is None for output in outputs)
+
+
+def _add_probe(graph_def: Any, op_def: Any, name: str, ranks: Iterator[int]) -> None:
+    """Adds a node of the op, and a node for each of its inputs."""
+    attrs = {attr.name: _probed_attr(attr) for attr in op_def.attr}
+    inputs: list[str] = []
+    for arg in op_def.input_arg:
+        rank = next(ranks)
+        for dtype in _probed_dtypes(arg, attrs):
+            inputs.append(f"{name}_input{len(inputs)}")
+            shape = tf.TensorShape([2] * rank).as_proto()
+            node = graph_def.node.add(name=inputs[-1])
+            node.attr["dtype"].type = dtype
+            if dtype in (types_pb2.DT_INT32, types_pb2.DT_INT64) and not arg.is_ref:
+                # A shape function may read its value: sizes, axes.
+                node.op = "Const"
+                ones = tf.make_tensor_proto(1, tf.as_dtype(dtype), [2] * rank)
+                node.attr["value"].tensor.CopyFrom(ones)
+            else:
+                node.op = "VariableV2" if arg.is_ref else "Placeholder"
+                node.attr["shape"].shape.CopyFrom(shape)
+    node = graph_def.node.add(name=name, op=op_def.name, input=inputs)
+    for attr, value in attrs.items():
+        node.attr[attr].CopyFrom(value)
+
+
+def _probed_dtypes(arg: Any, attrs: Mapping[str, Any]) -> list[int]:
+    """The dtypes of the tensors of an argument."""
+    if arg.type_list_attr:
+        return list(attrs[arg.type_list_attr].list.type)
+    dtype = attrs[arg.type_attr].type if arg.type_attr else arg.type
+    return [dtype] * (attrs[arg.number_attr].i if arg.number_attr else 1)
+
+
+def _probed_attr(attr: Any) -> Any:
+    """The default of an attr, or else a value that it allows."""
+    if attr.HasField("default_value"):
+        return attr.default_value
+    kind = AttrKind(attr.type)
+    field = _FIELDS[kind.element]
+    allowed = getattr(attr.allowed_values.list, field, ())
+    values: dict[str, Any] = {
+        "i": max(attr.minimum, 1),
+        "f": 1.0,
+        "b": False,
+        "s": b"",
+        "type": types_pb2.DT_FLOAT,
+        "shape": tf.TensorShape([2]).as_proto(),
+        "tensor": tf.make_tensor_proto(1.0),
+        "func": attr_value_pb2.NameAttrList(name="f"),
+    }
+    one = allowed[0] if allowed else values[field]
+    if not kind.is_list:
+        return attr_value_pb2.AttrValue(**{field: one})
+    items = {field: [one] * max(attr.minimum, 1)}
+    return attr_value_pb2.AttrValue(list=attr_value_pb2.AttrValue.ListValue(**items))
 
 
 def saved(path: Path) -> list[Any]:

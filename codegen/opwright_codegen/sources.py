@@ -123,6 +123,20 @@ def read_files(names: Iterable[str]) -> Files:
     return Files(op_defs, tuple(unread))
 
 
+def ops_without_shapes(names: Iterable[str]) -> list[str]:
+    """The ops of libraries for which TensorFlow infers no shapes, sorted by name.
+
+    Args:
+      names: as `of_files` takes them. Saved lists and files that cannot be read have
+        none.
+    """
+    found: set[str] = set()
+    for path in [path for name in names for part in _parts(name) for path in part]:
+        if _is_library(path):
+            found.update(registry.ops_without_shapes(path))
+    return sorted(name for name in found if not name.startswith("_"))
+
+
 def wanted(op_defs: Iterable[Any]) -> list[Any]:
     """Those that can have classes: no internal op, no test op of TensorFlow's."""
     listed = list(op_defs)

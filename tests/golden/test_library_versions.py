@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +63,22 @@ def test_diff_of_two_library_versions_lists_the_changes(
     copy = shutil.copy(old, tmp_path / "copy.so")
     same = run_on_registry("diff", old, copy, cwd=tmp_path)
     assert same.stderr.endswith(": 0 changes, 0 of which break callers\n")
+
+
+def test_import_and_lint_of_ops_without_shape_functions_warn(
+    versions: Versions, tmp_path: Path
+) -> None:
+    where = ("--opdefs", "opdefs", "--library", versions[0])
+    for run in (("import", "--group", "mine"), ("lint",)):
+        done = asked(*run, *where, cwd=tmp_path)
+        warned = re.findall(r"warning: (\w+): TensorFlow infers no shape", done.stderr)
+        opdefs = {path.stem for path in tmp_path.glob("opdefs/mine/*.yaml")}
+        assert len(opdefs) == 11
+        assert set(warned) == opdefs - {"Same"}
+    # A saved list of ops does not tell.
+    asked("save", versions[0], "ops.pb", cwd=tmp_path)
+    done = asked("import", "--library", "ops.pb", "--opdefs", "opdefs", cwd=tmp_path)
+    assert "warning" not in done.stderr
 
 
 def test_saved_op_list_replaces_library_in_diff_and_import(

@@ -5,9 +5,15 @@
 
 #include "tensorflow/c/kernels.h"
 #include "tensorflow/c/tf_status.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 
-REGISTER_OP("Same").Input("x: float").Output("y: float").Attr("times: int = 1");
+// The only one with a shape function.
+REGISTER_OP("Same")
+    .Input("x: float")
+    .Output("y: float")
+    .Attr("times: int = 1")
+    .SetShapeFn(tensorflow::shape_inference::UnchangedShape);
 
 #ifndef NEXT
 
