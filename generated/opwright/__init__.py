@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 op_class, op_names = declare_package(
     __name__,
-    abi=2,
+    abi=3,
     ops=OPS,
     packages=[
         "array",

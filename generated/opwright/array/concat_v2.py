@@ -85,6 +85,9 @@ class ConcatV2(TensorOp[T]):
     """
 
     OP_NAME = "ConcatV2"
+    TRUNCATED = {
+        "axis": "int32",
+    }
     SHAPES = {
         "values": "(*replace(x, axis, n[i]),)",
         "axis": "()",
@@ -144,13 +147,13 @@ class ConcatV2(TensorOp[T]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (all_tensors(values) or fit_together(None, values))
                 and (
                     type(axis) is EagerTensor
                     or type(axis) is int
                     and -2147483648 <= axis <= 2147483647
                     or fits(TInt32, axis)
                 )
+                and (all_tensors(values) or fit_together(None, values))
             ):
                 op.output = execute(context[CURRENT], "ConcatV2", None, values, axis)
                 return op
@@ -210,13 +213,13 @@ def concat_v2(
         if (
             context[EAGER]
             and not graphs.stack
-            and (all_tensors(values) or fit_together(None, values))
             and (
                 type(axis) is EagerTensor
                 or type(axis) is int
                 and -2147483648 <= axis <= 2147483647
                 or fits(TInt32, axis)
             )
+            and (all_tensors(values) or fit_together(None, values))
         ):
             _result = execute(context[CURRENT], "ConcatV2", name, values, axis)
             return _result

@@ -15,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -229,7 +229,7 @@ def empty(
                 "dtype",
                 dtype if type(dtype) is DType else as_dtype(dtype),
                 "init",
-                init is not False and (init is True or flags[init]),
+                init is not False and (init is True or as_bool(init)),
             )
             return _result
     except Exception as error:

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -235,7 +235,7 @@ def gather(
                 "validate_indices",
                 validate_indices is True
                 or validate_indices is not False
-                and flags[validate_indices],
+                and as_bool(validate_indices),
             )
             return _result
     except Exception as error:

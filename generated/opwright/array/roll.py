@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
+    fits,
     graphs,
     new,
 )
@@ -78,6 +81,10 @@ class Roll(TensorOp[T]):
     """
 
     OP_NAME = "Roll"
+    TRUNCATED = {
+        "shift": "int32",
+        "axis": "int32",
+    }
     SHAPES = {
         "input": "where((*x,), len(x) >= 1)",
         "shift": "(*s,)",
@@ -134,7 +141,22 @@ class Roll(TensorOp[T]):
         op: Roll[U] = new(Roll)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(shift) is EagerTensor
+                    or type(shift) is int
+                    and -2147483648 <= shift <= 2147483647
+                    or fits(TInt32, shift)
+                )
+                and (
+                    type(axis) is EagerTensor
+                    or type(axis) is int
+                    and -2147483648 <= axis <= 2147483647
+                    or fits(TInt32, axis)
+                )
+            ):
                 op.output = execute(context[CURRENT], "Roll", None, input, shift, axis)
                 return op
         except Exception as error:
@@ -190,7 +212,22 @@ def roll(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(shift) is EagerTensor
+                or type(shift) is int
+                and -2147483648 <= shift <= 2147483647
+                or fits(TInt32, shift)
+            )
+            and (
+                type(axis) is EagerTensor
+                or type(axis) is int
+                and -2147483648 <= axis <= 2147483647
+                or fits(TInt32, axis)
+            )
+        ):
             _result = execute(context[CURRENT], "Roll", name, input, shift, axis)
             return _result
     except Exception as error:

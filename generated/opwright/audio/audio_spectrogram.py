@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TFloat32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -243,7 +243,7 @@ def audio_spectrogram(
                 stride,
                 "magnitude_squared",
                 magnitude_squared is not False
-                and (magnitude_squared is True or flags[magnitude_squared]),
+                and (magnitude_squared is True or as_bool(magnitude_squared)),
             )
             return _result
     except Exception as error:

@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -424,7 +424,7 @@ def collective_reduce_v2(
                 timeout_seconds,
                 "is_stateless",
                 is_stateless is not False
-                and (is_stateless is True or flags[is_stateless]),
+                and (is_stateless is True or as_bool(is_stateless)),
                 "max_subdivs_per_device",
                 max_subdivs_per_device,
             )

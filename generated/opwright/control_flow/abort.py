@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -192,7 +192,7 @@ def abort(
                 error_msg,
                 "exit_without_error",
                 exit_without_error is not False
-                and (exit_without_error is True or flags[exit_without_error]),
+                and (exit_without_error is True or as_bool(exit_without_error)),
             )
             return _result
     except Exception as error:

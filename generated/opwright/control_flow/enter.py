@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -250,7 +250,7 @@ def enter(
                 frame_name,
                 "is_constant",
                 is_constant is not False
-                and (is_constant is True or flags[is_constant]),
+                and (is_constant is True or as_bool(is_constant)),
                 "parallel_iterations",
                 parallel_iterations,
             )

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -23,7 +24,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -320,7 +320,7 @@ def batch_dataset_v2(
                 drop_remainder,
                 "parallel_copy",
                 parallel_copy is not False
-                and (parallel_copy is True or flags[parallel_copy]),
+                and (parallel_copy is True or as_bool(parallel_copy)),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

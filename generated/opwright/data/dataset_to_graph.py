@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TString,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -248,10 +248,12 @@ def dataset_to_graph(
                 stateful_whitelist,
                 "allow_stateful",
                 allow_stateful is not False
-                and (allow_stateful is True or flags[allow_stateful]),
+                and (allow_stateful is True or as_bool(allow_stateful)),
                 "strip_device_assignment",
                 strip_device_assignment is not False
-                and (strip_device_assignment is True or flags[strip_device_assignment]),
+                and (
+                    strip_device_assignment is True or as_bool(strip_device_assignment)
+                ),
             )
             return _result
     except Exception as error:

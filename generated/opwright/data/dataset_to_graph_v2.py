@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TString,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -63,6 +63,9 @@ class DatasetToGraphV2(TensorOp[TString]):
     OP_NAME = "DatasetToGraphV2"
     PYTHON_NAMES = {
         "graph": "graph_",
+    }
+    TRUNCATED = {
+        "external_state_policy": "int32",
     }
     SHAPES = {
         "input_dataset": "()",
@@ -227,7 +230,11 @@ def dataset_to_graph_v2(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and -2147483648 <= external_state_policy <= 2147483647
+        ):
             _result = execute(
                 context[CURRENT],
                 "DatasetToGraphV2",
@@ -237,7 +244,9 @@ def dataset_to_graph_v2(
                 external_state_policy,
                 "strip_device_assignment",
                 strip_device_assignment is not False
-                and (strip_device_assignment is True or flags[strip_device_assignment]),
+                and (
+                    strip_device_assignment is True or as_bool(strip_device_assignment)
+                ),
             )
             return _result
     except Exception as error:

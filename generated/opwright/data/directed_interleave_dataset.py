@@ -15,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -278,7 +278,7 @@ def directed_interleave_dataset(
                 as_shapes(output_shapes),
                 "stop_on_empty_dataset",
                 stop_on_empty_dataset is not False
-                and (stop_on_empty_dataset is True or flags[stop_on_empty_dataset]),
+                and (stop_on_empty_dataset is True or as_bool(stop_on_empty_dataset)),
             )
             return _result
     except Exception as error:

@@ -15,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -245,7 +245,7 @@ def finalize_dataset(
                 input_dataset,
                 "has_captured_ref",
                 has_captured_ref is not False
-                and (has_captured_ref is True or flags[has_captured_ref]),
+                and (has_captured_ref is True or as_bool(has_captured_ref)),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

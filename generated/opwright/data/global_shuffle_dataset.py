@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -24,7 +25,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -345,7 +345,7 @@ def global_shuffle_dataset(
                 "reshuffle_each_iteration",
                 reshuffle_each_iteration is True
                 or reshuffle_each_iteration is not False
-                and flags[reshuffle_each_iteration],
+                and as_bool(reshuffle_each_iteration),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

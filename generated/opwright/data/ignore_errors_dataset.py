@@ -13,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -248,7 +248,7 @@ def ignore_errors_dataset(
                 as_shapes(output_shapes),
                 "log_warning",
                 log_warning is not False
-                and (log_warning is True or flags[log_warning]),
+                and (log_warning is True or as_bool(log_warning)),
             )
             return _result
     except Exception as error:

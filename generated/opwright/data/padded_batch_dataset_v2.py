@@ -19,13 +19,13 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     all_tensors,
+    as_bool,
     as_shapes,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -350,7 +350,7 @@ def padded_batch_dataset_v2(
                 drop_remainder,
                 "parallel_copy",
                 parallel_copy is not False
-                and (parallel_copy is True or flags[parallel_copy]),
+                and (parallel_copy is True or as_bool(parallel_copy)),
                 "output_shapes",
                 as_shapes(output_shapes),
                 "metadata",

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -25,7 +26,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -363,7 +363,7 @@ def parallel_batch_dataset(
                 drop_remainder,
                 "parallel_copy",
                 parallel_copy is not False
-                and (parallel_copy is True or flags[parallel_copy]),
+                and (parallel_copy is True or as_bool(parallel_copy)),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -24,7 +25,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -382,7 +382,7 @@ def parallel_interleave_dataset_v2(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "sloppy",
-                sloppy is not False and (sloppy is True or flags[sloppy]),
+                sloppy is not False and (sloppy is True or as_bool(sloppy)),
                 "metadata",
                 metadata,
             )

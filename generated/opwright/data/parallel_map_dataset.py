@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -24,7 +25,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -369,12 +369,12 @@ def parallel_map_dataset(
                 "use_inter_op_parallelism",
                 use_inter_op_parallelism is True
                 or use_inter_op_parallelism is not False
-                and flags[use_inter_op_parallelism],
+                and as_bool(use_inter_op_parallelism),
                 "sloppy",
-                sloppy is not False and (sloppy is True or flags[sloppy]),
+                sloppy is not False and (sloppy is True or as_bool(sloppy)),
                 "preserve_cardinality",
                 preserve_cardinality is not False
-                and (preserve_cardinality is True or flags[preserve_cardinality]),
+                and (preserve_cardinality is True or as_bool(preserve_cardinality)),
                 "metadata",
                 metadata,
             )

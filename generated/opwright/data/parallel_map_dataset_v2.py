@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -22,7 +23,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -406,16 +406,17 @@ def parallel_map_dataset_v2(
                 "use_inter_op_parallelism",
                 use_inter_op_parallelism is True
                 or use_inter_op_parallelism is not False
-                and flags[use_inter_op_parallelism],
+                and as_bool(use_inter_op_parallelism),
                 "deterministic",
                 deterministic,
                 "preserve_cardinality",
                 preserve_cardinality is not False
-                and (preserve_cardinality is True or flags[preserve_cardinality]),
+                and (preserve_cardinality is True or as_bool(preserve_cardinality)),
                 "use_unbounded_threadpool",
                 use_unbounded_threadpool is not False
                 and (
-                    use_unbounded_threadpool is True or flags[use_unbounded_threadpool]
+                    use_unbounded_threadpool is True
+                    or as_bool(use_unbounded_threadpool)
                 ),
                 "metadata",
                 metadata,

@@ -12,7 +12,7 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
-    TInt64,
+    TInt32,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
+        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -95,6 +96,9 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "ParseExampleDatasetV2"
+    TRUNCATED = {
+        "num_parallel_calls": "int32",
+    }
     SHAPES = {
         "input_dataset": "()",
         "num_parallel_calls": "()",
@@ -249,10 +253,8 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
                 and (
                     type(num_parallel_calls) is EagerTensor
                     or type(num_parallel_calls) is int
-                    and -9223372036854775808
-                    <= num_parallel_calls
-                    <= 9223372036854775807
-                    or fits(TInt64, num_parallel_calls)
+                    and -2147483648 <= num_parallel_calls <= 2147483647
+                    or fits(TInt32, num_parallel_calls)
                 )
             ):
                 op.handle = execute(
@@ -399,8 +401,8 @@ def parse_example_dataset_v2(
             and (
                 type(num_parallel_calls) is EagerTensor
                 or type(num_parallel_calls) is int
-                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
-                or fits(TInt64, num_parallel_calls)
+                and -2147483648 <= num_parallel_calls <= 2147483647
+                or fits(TInt32, num_parallel_calls)
             )
         ):
             _result = execute(

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -22,7 +23,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -345,7 +345,7 @@ def prefetch_dataset(
                 "legacy_autotune",
                 legacy_autotune is True
                 or legacy_autotune is not False
-                and flags[legacy_autotune],
+                and as_bool(legacy_autotune),
                 "buffer_size_min",
                 buffer_size_min,
                 "metadata",

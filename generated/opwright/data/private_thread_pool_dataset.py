@@ -11,7 +11,7 @@ from opwright_runtime.gencode import (
     EagerTensor,
     OpInputs,
     Scope,
-    TInt64,
+    TInt32,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
+        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -74,6 +75,9 @@ class PrivateThreadPoolDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "PrivateThreadPoolDataset"
+    TRUNCATED = {
+        "num_threads": "int32",
+    }
     SHAPES = {
         "input_dataset": "()",
         "num_threads": "()",
@@ -141,8 +145,8 @@ class PrivateThreadPoolDataset(TensorOp[TVariant]):
                 and (
                     type(num_threads) is EagerTensor
                     or type(num_threads) is int
-                    and -9223372036854775808 <= num_threads <= 9223372036854775807
-                    or fits(TInt64, num_threads)
+                    and -2147483648 <= num_threads <= 2147483647
+                    or fits(TInt32, num_threads)
                 )
             ):
                 op.handle = execute(
@@ -224,8 +228,8 @@ def private_thread_pool_dataset(
             and (
                 type(num_threads) is EagerTensor
                 or type(num_threads) is int
-                and -9223372036854775808 <= num_threads <= 9223372036854775807
-                or fits(TInt64, num_threads)
+                and -2147483648 <= num_threads <= 2147483647
+                or fits(TInt32, num_threads)
             )
         ):
             _result = execute(

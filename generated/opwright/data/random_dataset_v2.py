@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -24,7 +25,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -333,7 +333,7 @@ def random_dataset_v2(
                 rerandomize_each_iteration is not False
                 and (
                     rerandomize_each_iteration is True
-                    or flags[rerandomize_each_iteration]
+                    or as_bool(rerandomize_each_iteration)
                 ),
                 "output_types",
                 as_dtypes(output_types),

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -22,7 +23,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -344,7 +344,7 @@ def range_dataset(
                 metadata,
                 "replicate_on_split",
                 replicate_on_split is not False
-                and (replicate_on_split is True or flags[replicate_on_split]),
+                and (replicate_on_split is True or as_bool(replicate_on_split)),
             )
             return _result
     except Exception as error:

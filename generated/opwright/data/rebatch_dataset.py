@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -22,7 +23,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -282,7 +282,7 @@ def rebatch_dataset(
                 "use_fallback",
                 use_fallback is True
                 or use_fallback is not False
-                and flags[use_fallback],
+                and as_bool(use_fallback),
             )
             return _result
     except Exception as error:

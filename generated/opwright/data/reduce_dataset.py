@@ -12,13 +12,13 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -322,7 +322,7 @@ def reduce_dataset(
                 "use_inter_op_parallelism",
                 use_inter_op_parallelism is True
                 or use_inter_op_parallelism is not False
-                and flags[use_inter_op_parallelism],
+                and as_bool(use_inter_op_parallelism),
                 "metadata",
                 metadata,
             )

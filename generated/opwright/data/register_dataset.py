@@ -71,6 +71,9 @@ class RegisterDataset(TensorOp[TInt64]):
     """
 
     OP_NAME = "RegisterDataset"
+    TRUNCATED = {
+        "external_state_policy": "int32",
+    }
     SHAPES = {
         "dataset": "()",
         "address": "()",
@@ -169,7 +172,11 @@ class RegisterDataset(TensorOp[TInt64]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and -2147483648 <= external_state_policy <= 2147483647
+            ):
                 op.dataset_id = execute(
                     context[CURRENT],
                     "RegisterDataset",
@@ -260,7 +267,11 @@ def register_dataset(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and -2147483648 <= external_state_policy <= 2147483647
+        ):
             _result = execute(
                 context[CURRENT],
                 "RegisterDataset",

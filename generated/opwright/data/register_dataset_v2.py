@@ -74,6 +74,9 @@ class RegisterDatasetV2(TensorOp[TString]):
     """
 
     OP_NAME = "RegisterDatasetV2"
+    TRUNCATED = {
+        "external_state_policy": "int32",
+    }
     SHAPES = {
         "dataset": "()",
         "address": "()",
@@ -190,7 +193,11 @@ class RegisterDatasetV2(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and -2147483648 <= external_state_policy <= 2147483647
+            ):
                 op.dataset_id = execute(
                     context[CURRENT],
                     "RegisterDatasetV2",
@@ -292,7 +299,11 @@ def register_dataset_v2(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and -2147483648 <= external_state_policy <= 2147483647
+        ):
             _result = execute(
                 context[CURRENT],
                 "RegisterDatasetV2",

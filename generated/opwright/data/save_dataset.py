@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -270,7 +270,7 @@ def save_dataset(
                 "use_shard_func",
                 use_shard_func is True
                 or use_shard_func is not False
-                and flags[use_shard_func],
+                and as_bool(use_shard_func),
             )
             return _result
     except Exception as error:

@@ -13,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -307,7 +307,7 @@ def save_dataset_v2(
                 "use_shard_func",
                 use_shard_func is True
                 or use_shard_func is not False
-                and flags[use_shard_func],
+                and as_bool(use_shard_func),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

@@ -13,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -344,11 +344,11 @@ def scan_dataset(
                 as_shapes(output_shapes),
                 "preserve_cardinality",
                 preserve_cardinality is not False
-                and (preserve_cardinality is True or flags[preserve_cardinality]),
+                and (preserve_cardinality is True or as_bool(preserve_cardinality)),
                 "use_default_device",
                 use_default_device is True
                 or use_default_device is not False
-                and flags[use_default_device],
+                and as_bool(use_default_device),
                 "metadata",
                 metadata,
             )

@@ -64,6 +64,9 @@ class SerializeIterator(TensorOp[TVariant]):
     """
 
     OP_NAME = "SerializeIterator"
+    TRUNCATED = {
+        "external_state_policy": "int32",
+    }
     SHAPES = {
         "resource_handle": "()",
         "serialized": "(_parts,)",
@@ -216,7 +219,11 @@ def serialize_iterator(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and -2147483648 <= external_state_policy <= 2147483647
+        ):
             _result = execute(
                 context[CURRENT],
                 "SerializeIterator",

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -22,7 +23,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -324,7 +324,7 @@ def shard_dataset(
                 index,
                 "require_non_empty",
                 require_non_empty is not False
-                and (require_non_empty is True or flags[require_non_empty]),
+                and (require_non_empty is True or as_bool(require_non_empty)),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

@@ -12,7 +12,7 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
-    TInt64,
+    TInt32,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
+        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -77,6 +78,9 @@ class SkipDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "SkipDataset"
+    TRUNCATED = {
+        "count": "int32",
+    }
     SHAPES = {
         "input_dataset": "()",
         "count": "()",
@@ -167,8 +171,8 @@ class SkipDataset(TensorOp[TVariant]):
                 and (
                     type(count) is EagerTensor
                     or type(count) is int
-                    and -9223372036854775808 <= count <= 9223372036854775807
-                    or fits(TInt64, count)
+                    and -2147483648 <= count <= 2147483647
+                    or fits(TInt32, count)
                 )
             ):
                 op.handle = execute(
@@ -260,8 +264,8 @@ def skip_dataset(
             and (
                 type(count) is EagerTensor
                 or type(count) is int
-                and -9223372036854775808 <= count <= 9223372036854775807
-                or fits(TInt64, count)
+                and -2147483648 <= count <= 2147483647
+                or fits(TInt32, count)
             )
         ):
             _result = execute(

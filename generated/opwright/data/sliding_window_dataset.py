@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -22,7 +23,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -330,7 +330,7 @@ def sliding_window_dataset(
                 "drop_remainder",
                 drop_remainder is True
                 or drop_remainder is not False
-                and flags[drop_remainder],
+                and as_bool(drop_remainder),
                 "output_types",
                 as_dtypes(output_types),
                 "output_shapes",

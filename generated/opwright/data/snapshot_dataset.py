@@ -13,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -510,7 +510,7 @@ def snapshot_dataset(
                 writer_buffer_size,
                 "shuffle_on_read",
                 shuffle_on_read is not False
-                and (shuffle_on_read is True or flags[shuffle_on_read]),
+                and (shuffle_on_read is True or as_bool(shuffle_on_read)),
                 "seed",
                 seed,
                 "seed2",

@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TVariant,
     TensorOp,
+    as_bool,
     as_shapes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -300,12 +300,12 @@ def tensor_slice_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "is_files",
-                is_files is not False and (is_files is True or flags[is_files]),
+                is_files is not False and (is_files is True or as_bool(is_files)),
                 "metadata",
                 metadata,
                 "replicate_on_split",
                 replicate_on_split is not False
-                and (replicate_on_split is True or flags[replicate_on_split]),
+                and (replicate_on_split is True or as_bool(replicate_on_split)),
             )
             return _result
     except Exception as error:

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -272,7 +272,7 @@ def debug_identity(
                 "debug_urls",
                 debug_urls,
                 "gated_grpc",
-                gated_grpc is not False and (gated_grpc is True or flags[gated_grpc]),
+                gated_grpc is not False and (gated_grpc is True or as_bool(gated_grpc)),
             )
             return _result
     except Exception as error:

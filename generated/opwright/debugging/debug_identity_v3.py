@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -333,13 +333,13 @@ def debug_identity_v3(
                 "io_of_node",
                 io_of_node,
                 "is_input",
-                is_input is not False and (is_input is True or flags[is_input]),
+                is_input is not False and (is_input is True or as_bool(is_input)),
                 "io_index",
                 io_index,
                 "debug_urls",
                 debug_urls,
                 "gated_grpc",
-                gated_grpc is not False and (gated_grpc is True or flags[gated_grpc]),
+                gated_grpc is not False and (gated_grpc is True or as_bool(gated_grpc)),
             )
             return _result
     except Exception as error:

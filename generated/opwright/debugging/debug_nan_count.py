@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -266,7 +266,7 @@ def debug_nan_count(
                 "debug_urls",
                 debug_urls,
                 "gated_grpc",
-                gated_grpc is not False and (gated_grpc is True or flags[gated_grpc]),
+                gated_grpc is not False and (gated_grpc is True or as_bool(gated_grpc)),
             )
             return _result
     except Exception as error:

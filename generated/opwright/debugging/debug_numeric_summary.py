@@ -15,11 +15,11 @@ from opwright_runtime.gencode import (
     Scope,
     TFloat64,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -373,9 +373,9 @@ def debug_numeric_summary(
                 upper_bound,
                 "mute_if_healthy",
                 mute_if_healthy is not False
-                and (mute_if_healthy is True or flags[mute_if_healthy]),
+                and (mute_if_healthy is True or as_bool(mute_if_healthy)),
                 "gated_grpc",
-                gated_grpc is not False and (gated_grpc is True or flags[gated_grpc]),
+                gated_grpc is not False and (gated_grpc is True or as_bool(gated_grpc)),
             )
             return _result
     except Exception as error:

@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -263,7 +263,7 @@ def recv(
                 recv_device,
                 "client_terminated",
                 client_terminated is not False
-                and (client_terminated is True or flags[client_terminated]),
+                and (client_terminated is True or as_bool(client_terminated)),
             )
             return _result
     except Exception as error:

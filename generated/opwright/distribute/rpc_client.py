@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -282,7 +282,7 @@ def rpc_client(
                     list_registered_methods is not False
                     and (
                         list_registered_methods is True
-                        or flags[list_registered_methods]
+                        or as_bool(list_registered_methods)
                     ),
                 )
             )

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -255,7 +255,7 @@ def send(
                 recv_device,
                 "client_terminated",
                 client_terminated is not False
-                and (client_terminated is True or flags[client_terminated]),
+                and (client_terminated is True or as_bool(client_terminated)),
             )
             return _result
     except Exception as error:

@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -249,7 +249,7 @@ def cast(
                 "DstT",
                 DstT if type(DstT) is DType else as_dtype(DstT),
                 "Truncate",
-                Truncate is not False and (Truncate is True or flags[Truncate]),
+                Truncate is not False and (Truncate is True or as_bool(Truncate)),
             )
             return _result
     except Exception as error:

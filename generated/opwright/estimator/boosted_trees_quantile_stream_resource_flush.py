@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -249,7 +249,7 @@ def boosted_trees_quantile_stream_resource_flush(
                 num_buckets,
                 "generate_quantiles",
                 generate_quantiles is not False
-                and (generate_quantiles is True or flags[generate_quantiles]),
+                and (generate_quantiles is True or as_bool(generate_quantiles)),
             )
             return _result
     except Exception as error:

@@ -12,12 +12,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     as_dtypes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -631,7 +631,7 @@ def batch_function(
                 enable_large_batch_splitting is not False
                 and (
                     enable_large_batch_splitting is True
-                    or flags[enable_large_batch_splitting]
+                    or as_bool(enable_large_batch_splitting)
                 ),
             )
             return _result

@@ -12,12 +12,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     as_dtypes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -243,7 +243,7 @@ def eager_py_func(
                 "token",
                 token,
                 "is_async",
-                is_async is not False and (is_async is True or flags[is_async]),
+                is_async is not False and (is_async is True or as_bool(is_async)),
                 "Tout",
                 as_dtypes(Tout),
             )

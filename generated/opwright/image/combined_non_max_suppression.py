@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -388,9 +388,11 @@ def combined_non_max_suppression(
                     score_threshold,
                     "pad_per_class",
                     pad_per_class is not False
-                    and (pad_per_class is True or flags[pad_per_class]),
+                    and (pad_per_class is True or as_bool(pad_per_class)),
                     "clip_boxes",
-                    clip_boxes is True or clip_boxes is not False and flags[clip_boxes],
+                    clip_boxes is True
+                    or clip_boxes is not False
+                    and as_bool(clip_boxes),
                 )
             )
             return _result

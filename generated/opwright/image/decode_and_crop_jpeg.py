@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TUint8,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -351,10 +351,10 @@ def decode_and_crop_jpeg(
                 "fancy_upscaling",
                 fancy_upscaling is True
                 or fancy_upscaling is not False
-                and flags[fancy_upscaling],
+                and as_bool(fancy_upscaling),
                 "try_recover_truncated",
                 try_recover_truncated is not False
-                and (try_recover_truncated is True or flags[try_recover_truncated]),
+                and (try_recover_truncated is True or as_bool(try_recover_truncated)),
                 "acceptable_fraction",
                 acceptable_fraction,
                 "dct_method",

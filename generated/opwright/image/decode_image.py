@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TUint8,
     TensorOp,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -320,7 +320,7 @@ def decode_image(
                 "expand_animations",
                 expand_animations is True
                 or expand_animations is not False
-                and flags[expand_animations],
+                and as_bool(expand_animations),
             )
             return _result
     except Exception as error:

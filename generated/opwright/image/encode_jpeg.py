@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     TString,
     TUint8,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -367,14 +367,14 @@ def encode_jpeg(
                 quality,
                 "progressive",
                 progressive is not False
-                and (progressive is True or flags[progressive]),
+                and (progressive is True or as_bool(progressive)),
                 "optimize_size",
                 optimize_size is not False
-                and (optimize_size is True or flags[optimize_size]),
+                and (optimize_size is True or as_bool(optimize_size)),
                 "chroma_downsampling",
                 chroma_downsampling is True
                 or chroma_downsampling is not False
-                and flags[chroma_downsampling],
+                and as_bool(chroma_downsampling),
                 "density_unit",
                 density_unit,
                 "x_density",

@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -332,13 +332,13 @@ def extract_glimpse_v2(
                 size,
                 offsets,
                 "centered",
-                centered is True or centered is not False and flags[centered],
+                centered is True or centered is not False and as_bool(centered),
                 "normalized",
-                normalized is True or normalized is not False and flags[normalized],
+                normalized is True or normalized is not False and as_bool(normalized),
                 "uniform_noise",
                 uniform_noise is True
                 or uniform_noise is not False
-                and flags[uniform_noise],
+                and as_bool(uniform_noise),
                 "noise",
                 noise,
             )

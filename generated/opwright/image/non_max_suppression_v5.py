@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -357,7 +357,8 @@ def non_max_suppression_v5(
                     "pad_to_max_output_size",
                     pad_to_max_output_size is not False
                     and (
-                        pad_to_max_output_size is True or flags[pad_to_max_output_size]
+                        pad_to_max_output_size is True
+                        or as_bool(pad_to_max_output_size)
                     ),
                 )
             )

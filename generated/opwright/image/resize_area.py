@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -256,7 +256,7 @@ def resize_area(
                 size,
                 "align_corners",
                 align_corners is not False
-                and (align_corners is True or flags[align_corners]),
+                and (align_corners is True or as_bool(align_corners)),
             )
             return _result
     except Exception as error:

@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -257,10 +257,10 @@ def resize_bicubic_grad(
                 original_image,
                 "align_corners",
                 align_corners is not False
-                and (align_corners is True or flags[align_corners]),
+                and (align_corners is True or as_bool(align_corners)),
                 "half_pixel_centers",
                 half_pixel_centers is not False
-                and (half_pixel_centers is True or flags[half_pixel_centers]),
+                and (half_pixel_centers is True or as_bool(half_pixel_centers)),
             )
             return _result
     except Exception as error:

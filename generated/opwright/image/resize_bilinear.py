@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -307,10 +307,10 @@ def resize_bilinear(
                 size,
                 "align_corners",
                 align_corners is not False
-                and (align_corners is True or flags[align_corners]),
+                and (align_corners is True or as_bool(align_corners)),
                 "half_pixel_centers",
                 half_pixel_centers is not False
-                and (half_pixel_centers is True or flags[half_pixel_centers]),
+                and (half_pixel_centers is True or as_bool(half_pixel_centers)),
             )
             return _result
     except Exception as error:

@@ -17,12 +17,12 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -320,7 +320,7 @@ def scale_and_translate(
                 "kernel_type",
                 kernel_type,
                 "antialias",
-                antialias is True or antialias is not False and flags[antialias],
+                antialias is True or antialias is not False and as_bool(antialias),
             )
             return _result
     except Exception as error:

@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -261,7 +261,7 @@ def scale_and_translate_grad(
                 "kernel_type",
                 kernel_type,
                 "antialias",
-                antialias is True or antialias is not False and flags[antialias],
+                antialias is True or antialias is not False and as_bool(antialias),
             )
             return _result
     except Exception as error:

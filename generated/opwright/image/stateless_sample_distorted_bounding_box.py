@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -383,7 +383,7 @@ def stateless_sample_distorted_bounding_box(
                     use_image_if_no_bounding_boxes is not False
                     and (
                         use_image_if_no_bounding_boxes is True
-                        or flags[use_image_if_no_bounding_boxes]
+                        or as_bool(use_image_if_no_bounding_boxes)
                     ),
                 )
             )

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -303,7 +303,7 @@ def decode_csv(
                 "use_quote_delim",
                 use_quote_delim is True
                 or use_quote_delim is not False
-                and flags[use_quote_delim],
+                and as_bool(use_quote_delim),
                 "na_value",
                 na_value,
                 "select_cols",

@@ -15,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -263,7 +263,7 @@ def decode_padded_raw(
                 "little_endian",
                 little_endian is True
                 or little_endian is not False
-                and flags[little_endian],
+                and as_bool(little_endian),
             )
             return _result
     except Exception as error:

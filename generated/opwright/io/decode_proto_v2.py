@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     as_dtypes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -334,7 +334,7 @@ def decode_proto_v2(
                     "message_format",
                     message_format,
                     "sanitize",
-                    sanitize is not False and (sanitize is True or flags[sanitize]),
+                    sanitize is not False and (sanitize is True or as_bool(sanitize)),
                 )
             )
             return _result

@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -245,7 +245,7 @@ def decode_raw(
                 "little_endian",
                 little_endian is True
                 or little_endian is not False
-                and flags[little_endian],
+                and as_bool(little_endian),
             )
             return _result
     except Exception as error:

@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TString,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -184,7 +184,7 @@ def encode_base64(
                 name,
                 input,
                 "pad",
-                pad is not False and (pad is True or flags[pad]),
+                pad is not False and (pad is True or as_bool(pad)),
             )
             return _result
     except Exception as error:

@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_pair,
-    flags,
     graphs,
     new,
 )
@@ -309,13 +309,13 @@ def batch_mat_mul(
                 x,
                 y,
                 "adj_x",
-                adj_x is not False and (adj_x is True or flags[adj_x]),
+                adj_x is not False and (adj_x is True or as_bool(adj_x)),
                 "adj_y",
-                adj_y is not False and (adj_y is True or flags[adj_y]),
+                adj_y is not False and (adj_y is True or as_bool(adj_y)),
                 "grad_x",
-                grad_x is not False and (grad_x is True or flags[grad_x]),
+                grad_x is not False and (grad_x is True or as_bool(grad_x)),
                 "grad_y",
-                grad_y is not False and (grad_y is True or flags[grad_y]),
+                grad_y is not False and (grad_y is True or as_bool(grad_y)),
             )
             return _result
     except Exception as error:

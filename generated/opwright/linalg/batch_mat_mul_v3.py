@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -339,13 +339,13 @@ def batch_mat_mul_v3(
                 "Tout",
                 Tout if type(Tout) is DType else as_dtype(Tout),
                 "adj_x",
-                adj_x is not False and (adj_x is True or flags[adj_x]),
+                adj_x is not False and (adj_x is True or as_bool(adj_x)),
                 "adj_y",
-                adj_y is not False and (adj_y is True or flags[adj_y]),
+                adj_y is not False and (adj_y is True or as_bool(adj_y)),
                 "grad_x",
-                grad_x is not False and (grad_x is True or flags[grad_x]),
+                grad_x is not False and (grad_x is True or as_bool(grad_x)),
                 "grad_y",
-                grad_y is not False and (grad_y is True or flags[grad_y]),
+                grad_y is not False and (grad_y is True or as_bool(grad_y)),
             )
             return _result
     except Exception as error:

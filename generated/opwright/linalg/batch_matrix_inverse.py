@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -210,7 +210,7 @@ def batch_matrix_inverse(
                 name,
                 input,
                 "adjoint",
-                adjoint is not False and (adjoint is True or flags[adjoint]),
+                adjoint is not False and (adjoint is True or as_bool(adjoint)),
             )
             return _result
     except Exception as error:

@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -250,9 +250,9 @@ def batch_matrix_triangular_solve(
                 matrix,
                 rhs,
                 "lower",
-                lower is True or lower is not False and flags[lower],
+                lower is True or lower is not False and as_bool(lower),
                 "adjoint",
-                adjoint is not False and (adjoint is True or flags[adjoint]),
+                adjoint is not False and (adjoint is True or as_bool(adjoint)),
             )
             return _result
     except Exception as error:

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -239,7 +239,7 @@ def batch_self_adjoint_eig_v2(
                     name,
                     input,
                     "compute_v",
-                    compute_v is True or compute_v is not False and flags[compute_v],
+                    compute_v is True or compute_v is not False and as_bool(compute_v),
                 )
             )
             return _result

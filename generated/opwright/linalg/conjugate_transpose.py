@@ -76,6 +76,9 @@ class ConjugateTranspose(TensorOp[T]):
     """
 
     OP_NAME = "ConjugateTranspose"
+    TRUNCATED = {
+        "perm": "int32",
+    }
     SHAPES = {
         "x": "(*x,)",
         "perm": "(len(x),)",

@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -266,7 +266,7 @@ def eig(
                     name,
                     input,
                     "compute_v",
-                    compute_v is True or compute_v is not False and flags[compute_v],
+                    compute_v is True or compute_v is not False and as_bool(compute_v),
                     "Tout",
                     Tout if type(Tout) is DType else as_dtype(Tout),
                 )

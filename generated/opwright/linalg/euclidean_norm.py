@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -273,7 +273,7 @@ def euclidean_norm(
                 input,
                 reduction_indices,
                 "keep_dims",
-                keep_dims is not False and (keep_dims is True or flags[keep_dims]),
+                keep_dims is not False and (keep_dims is True or as_bool(keep_dims)),
             )
             return _result
     except Exception as error:

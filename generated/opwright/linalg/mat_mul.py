@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_pair,
-    flags,
     graphs,
     new,
 )
@@ -329,14 +329,14 @@ def mat_mul(
                 b,
                 "transpose_a",
                 transpose_a is not False
-                and (transpose_a is True or flags[transpose_a]),
+                and (transpose_a is True or as_bool(transpose_a)),
                 "transpose_b",
                 transpose_b is not False
-                and (transpose_b is True or flags[transpose_b]),
+                and (transpose_b is True or as_bool(transpose_b)),
                 "grad_a",
-                grad_a is not False and (grad_a is True or flags[grad_a]),
+                grad_a is not False and (grad_a is True or as_bool(grad_a)),
                 "grad_b",
-                grad_b is not False and (grad_b is True or flags[grad_b]),
+                grad_b is not False and (grad_b is True or as_bool(grad_b)),
             )
             return _result
     except Exception as error:

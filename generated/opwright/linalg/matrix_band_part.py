@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     EagerTensor,
     OpInputs,
     Scope,
-    TInt64,
+    TInt32,
     TensorOp,
     context,
     execute,
     explained,
-    fit_pair,
+    fits,
     graphs,
     new,
 )
@@ -83,6 +83,10 @@ class MatrixBandPart(TensorOp[T]):
     """
 
     OP_NAME = "MatrixBandPart"
+    TRUNCATED = {
+        "num_lower": "int32",
+        "num_upper": "int32",
+    }
     SHAPES = {
         "input": "(*batch, m, n)",
         "num_lower": "()",
@@ -151,8 +155,16 @@ class MatrixBandPart(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
-                    type(num_lower) is type(num_upper) is EagerTensor
-                    or fit_pair(TInt64, num_lower, num_upper)
+                    type(num_lower) is EagerTensor
+                    or type(num_lower) is int
+                    and -2147483648 <= num_lower <= 2147483647
+                    or fits(TInt32, num_lower)
+                )
+                and (
+                    type(num_upper) is EagerTensor
+                    or type(num_upper) is int
+                    and -2147483648 <= num_upper <= 2147483647
+                    or fits(TInt32, num_upper)
                 )
             ):
                 op.band = execute(
@@ -225,8 +237,16 @@ def matrix_band_part(
             context[EAGER]
             and not graphs.stack
             and (
-                type(num_lower) is type(num_upper) is EagerTensor
-                or fit_pair(TInt64, num_lower, num_upper)
+                type(num_lower) is EagerTensor
+                or type(num_lower) is int
+                and -2147483648 <= num_lower <= 2147483647
+                or fits(TInt32, num_lower)
+            )
+            and (
+                type(num_upper) is EagerTensor
+                or type(num_upper) is int
+                and -2147483648 <= num_upper <= 2147483647
+                or fits(TInt32, num_upper)
             )
         ):
             _result = execute(

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -241,7 +241,7 @@ def matrix_solve(
                 matrix,
                 rhs,
                 "adjoint",
-                adjoint is not False and (adjoint is True or flags[adjoint]),
+                adjoint is not False and (adjoint is True or as_bool(adjoint)),
             )
             return _result
     except Exception as error:

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -271,7 +271,7 @@ def matrix_solve_ls(
                 rhs,
                 l2_regularizer,
                 "fast",
-                fast is True or fast is not False and flags[fast],
+                fast is True or fast is not False and as_bool(fast),
             )
             return _result
     except Exception as error:

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -269,7 +269,7 @@ def qr(
                     input,
                     "full_matrices",
                     full_matrices is not False
-                    and (full_matrices is True or flags[full_matrices]),
+                    and (full_matrices is True or as_bool(full_matrices)),
                 )
             )
             return _result

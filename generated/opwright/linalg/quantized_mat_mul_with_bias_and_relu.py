@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TQint32,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -472,10 +472,10 @@ def quantized_mat_mul_with_bias_and_relu(
                     Toutput if type(Toutput) is DType else as_dtype(Toutput),
                     "transpose_a",
                     transpose_a is not False
-                    and (transpose_a is True or flags[transpose_a]),
+                    and (transpose_a is True or as_bool(transpose_a)),
                     "transpose_b",
                     transpose_b is not False
-                    and (transpose_b is True or flags[transpose_b]),
+                    and (transpose_b is True or as_bool(transpose_b)),
                     "input_quant_mode",
                     input_quant_mode,
                 )

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -299,10 +299,12 @@ def svd(
                     name,
                     input,
                     "compute_uv",
-                    compute_uv is True or compute_uv is not False and flags[compute_uv],
+                    compute_uv is True
+                    or compute_uv is not False
+                    and as_bool(compute_uv),
                     "full_matrices",
                     full_matrices is not False
-                    and (full_matrices is True or flags[full_matrices]),
+                    and (full_matrices is True or as_bool(full_matrices)),
                 )
             )
             return _result

@@ -81,6 +81,9 @@ class Transpose(TensorOp[T]):
     """
 
     OP_NAME = "Transpose"
+    TRUNCATED = {
+        "perm": "int32",
+    }
     SHAPES = {
         "x": "(*x,)",
         "perm": "(len(x),)",

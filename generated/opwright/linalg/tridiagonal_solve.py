@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -285,10 +285,10 @@ def tridiagonal_solve(
                 "partial_pivoting",
                 partial_pivoting is True
                 or partial_pivoting is not False
-                and flags[partial_pivoting],
+                and as_bool(partial_pivoting),
                 "perturb_singular",
                 perturb_singular is not False
-                and (perturb_singular is True or flags[perturb_singular]),
+                and (perturb_singular is True or as_bool(perturb_singular)),
             )
             return _result
     except Exception as error:

@@ -16,13 +16,13 @@ from opwright_runtime.gencode import (
     Scope,
     TString,
     TensorOp,
+    as_bool,
     as_dtype,
     as_shape,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -370,7 +370,7 @@ def mutable_dense_hash_table(
                 shared_name,
                 "use_node_name_sharing",
                 use_node_name_sharing is not False
-                and (use_node_name_sharing is True or flags[use_node_name_sharing]),
+                and (use_node_name_sharing is True or as_bool(use_node_name_sharing)),
                 "value_dtype",
                 value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
                 "value_shape",

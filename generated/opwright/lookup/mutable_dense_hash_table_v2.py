@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     Scope,
     TResource,
     TensorOp,
+    as_bool,
     as_dtype,
     as_shape,
     context,
@@ -22,7 +23,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fit_pair,
-    flags,
     graphs,
     new,
 )
@@ -415,7 +415,7 @@ def mutable_dense_hash_table_v2(
                 shared_name,
                 "use_node_name_sharing",
                 use_node_name_sharing is not False
-                and (use_node_name_sharing is True or flags[use_node_name_sharing]),
+                and (use_node_name_sharing is True or as_bool(use_node_name_sharing)),
                 "value_dtype",
                 value_dtype if type(value_dtype) is DType else as_dtype(value_dtype),
                 "value_shape",

@@ -16,13 +16,13 @@ from opwright_runtime.gencode import (
     Scope,
     TString,
     TensorOp,
+    as_bool,
     as_dtype,
     as_shape,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -311,7 +311,7 @@ def mutable_hash_table_of_tensors(
                 shared_name,
                 "use_node_name_sharing",
                 use_node_name_sharing is not False
-                and (use_node_name_sharing is True or flags[use_node_name_sharing]),
+                and (use_node_name_sharing is True or as_bool(use_node_name_sharing)),
                 "key_dtype",
                 key_dtype if type(key_dtype) is DType else as_dtype(key_dtype),
                 "value_dtype",

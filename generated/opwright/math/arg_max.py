@@ -98,6 +98,9 @@ class ArgMax(TensorOp[OutputType]):
     """
 
     OP_NAME = "ArgMax"
+    TRUNCATED = {
+        "dimension": "int32",
+    }
     SHAPES = {
         "input": "where((*x,), len(x) >= 1)",
         "dimension": "()",

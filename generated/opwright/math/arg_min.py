@@ -89,6 +89,9 @@ class ArgMin(TensorOp[OutputType]):
     """
 
     OP_NAME = "ArgMin"
+    TRUNCATED = {
+        "dimension": "int32",
+    }
     SHAPES = {
         "input": "where((*x,), len(x) >= 1)",
         "dimension": "()",

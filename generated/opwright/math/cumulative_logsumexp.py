@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -288,9 +288,9 @@ def cumulative_logsumexp(
                 x,
                 axis,
                 "exclusive",
-                exclusive is not False and (exclusive is True or flags[exclusive]),
+                exclusive is not False and (exclusive is True or as_bool(exclusive)),
                 "reverse",
-                reverse is not False and (reverse is True or flags[reverse]),
+                reverse is not False and (reverse is True or as_bool(reverse)),
             )
             return _result
     except Exception as error:

@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_pair,
-    flags,
     graphs,
     new,
 )
@@ -301,7 +301,7 @@ def dense_bincount(
                 weights,
                 "binary_output",
                 binary_output is not False
-                and (binary_output is True or flags[binary_output]),
+                and (binary_output is True or as_bool(binary_output)),
             )
             return _result
     except Exception as error:

@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TFloat32,
+    TInt32,
     TInt64,
     TensorOp,
     context,
@@ -65,6 +66,9 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
     """
 
     OP_NAME = "KmeansPlusPlusInitialization"
+    TRUNCATED = {
+        "num_retries_per_sample": "int32",
+    }
     SHAPES = {
         "points": "(n, d)",
         "num_to_sample": "()",
@@ -146,10 +150,8 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
                 and (
                     type(num_retries_per_sample) is EagerTensor
                     or type(num_retries_per_sample) is int
-                    and -9223372036854775808
-                    <= num_retries_per_sample
-                    <= 9223372036854775807
-                    or fits(TInt64, num_retries_per_sample)
+                    and -2147483648 <= num_retries_per_sample <= 2147483647
+                    or fits(TInt32, num_retries_per_sample)
                 )
             ):
                 op.samples = execute(
@@ -241,10 +243,8 @@ def kmeans_plus_plus_initialization(
             and (
                 type(num_retries_per_sample) is EagerTensor
                 or type(num_retries_per_sample) is int
-                and -9223372036854775808
-                <= num_retries_per_sample
-                <= 9223372036854775807
-                or fits(TInt64, num_retries_per_sample)
+                and -2147483648 <= num_retries_per_sample <= 2147483647
+                or fits(TInt32, num_retries_per_sample)
             )
         ):
             _result = execute(

@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TBool,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_pair,
-    flags,
     graphs,
     new,
 )
@@ -255,7 +255,7 @@ def not_equal(
                 "incompatible_shape_error",
                 incompatible_shape_error is True
                 or incompatible_shape_error is not False
-                and flags[incompatible_shape_error],
+                and as_bool(incompatible_shape_error),
             )
             return _result
     except Exception as error:

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -349,13 +349,13 @@ def approx_top_k(
                     "recall_target",
                     recall_target,
                     "is_max_k",
-                    is_max_k is True or is_max_k is not False and flags[is_max_k],
+                    is_max_k is True or is_max_k is not False and as_bool(is_max_k),
                     "reduction_input_size_override",
                     reduction_input_size_override,
                     "aggregate_to_topk",
                     aggregate_to_topk is True
                     or aggregate_to_topk is not False
-                    and flags[aggregate_to_topk],
+                    and as_bool(aggregate_to_topk),
                 )
             )
             return _result

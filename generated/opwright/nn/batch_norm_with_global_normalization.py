@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    as_bool,
     context,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -183,7 +183,7 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
                     scale_after_normalization is not False
                     and (
                         scale_after_normalization is True
-                        or flags[scale_after_normalization]
+                        or as_bool(scale_after_normalization)
                     ),
                 )
                 return op
@@ -290,7 +290,7 @@ def batch_norm_with_global_normalization(
                 scale_after_normalization is not False
                 and (
                     scale_after_normalization is True
-                    or flags[scale_after_normalization]
+                    or as_bool(scale_after_normalization)
                 ),
             )
             return _result

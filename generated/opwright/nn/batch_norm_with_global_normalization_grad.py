@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    as_bool,
     context,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -227,7 +227,7 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
                     scale_after_normalization is not False
                     and (
                         scale_after_normalization is True
-                        or flags[scale_after_normalization]
+                        or as_bool(scale_after_normalization)
                     ),
                 )
                 return op
@@ -343,7 +343,7 @@ def batch_norm_with_global_normalization_grad(
                     scale_after_normalization is not False
                     and (
                         scale_after_normalization is True
-                        or flags[scale_after_normalization]
+                        or as_bool(scale_after_normalization)
                     ),
                 )
             )

@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -430,7 +430,7 @@ def block_lstm(
                     cell_clip,
                     "use_peephole",
                     use_peephole is not False
-                    and (use_peephole is True or flags[use_peephole]),
+                    and (use_peephole is True or as_bool(use_peephole)),
                 )
             )
             return _result

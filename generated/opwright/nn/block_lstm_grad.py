@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt64,
+    as_bool,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -295,7 +295,7 @@ class BlockLSTMGrad(Op, Generic[T]):
                     h_grad,
                     "use_peephole",
                     use_peephole is not False
-                    and (use_peephole is True or flags[use_peephole]),
+                    and (use_peephole is True or as_bool(use_peephole)),
                 )
                 return op
         except Exception as error:
@@ -452,7 +452,7 @@ def block_lstm_grad(
                     h_grad,
                     "use_peephole",
                     use_peephole is not False
-                    and (use_peephole is True or flags[use_peephole]),
+                    and (use_peephole is True or as_bool(use_peephole)),
                 )
             )
             return _result

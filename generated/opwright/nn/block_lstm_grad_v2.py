@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt64,
+    as_bool,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -297,7 +297,7 @@ class BlockLSTMGradV2(Op, Generic[T]):
                     h_grad,
                     "use_peephole",
                     use_peephole is not False
-                    and (use_peephole is True or flags[use_peephole]),
+                    and (use_peephole is True or as_bool(use_peephole)),
                 )
                 return op
         except Exception as error:
@@ -454,7 +454,7 @@ def block_lstm_grad_v2(
                     h_grad,
                     "use_peephole",
                     use_peephole is not False
-                    and (use_peephole is True or flags[use_peephole]),
+                    and (use_peephole is True or as_bool(use_peephole)),
                 )
             )
             return _result

@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -395,7 +395,7 @@ def conv2d_backprop_filter(
                 "use_cudnn_on_gpu",
                 use_cudnn_on_gpu is True
                 or use_cudnn_on_gpu is not False
-                and flags[use_cudnn_on_gpu],
+                and as_bool(use_cudnn_on_gpu),
                 "padding",
                 padding,
                 "explicit_paddings",

@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -365,7 +365,7 @@ def conv2d_backprop_filter_v2(
                 "use_cudnn_on_gpu",
                 use_cudnn_on_gpu is True
                 or use_cudnn_on_gpu is not False
-                and flags[use_cudnn_on_gpu],
+                and as_bool(use_cudnn_on_gpu),
                 "padding",
                 padding,
                 "explicit_paddings",

@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -381,7 +381,7 @@ def conv2d_backprop_input_v2(
                 "use_cudnn_on_gpu",
                 use_cudnn_on_gpu is True
                 or use_cudnn_on_gpu is not False
-                and flags[use_cudnn_on_gpu],
+                and as_bool(use_cudnn_on_gpu),
                 "padding",
                 padding,
                 "explicit_paddings",

@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -356,7 +356,7 @@ def ctc_beam_search_decoder(
                     "merge_repeated",
                     merge_repeated is True
                     or merge_repeated is not False
-                    and flags[merge_repeated],
+                    and as_bool(merge_repeated),
                 )
             )
             return _result

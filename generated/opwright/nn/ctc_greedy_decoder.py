@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -326,7 +326,7 @@ def ctc_greedy_decoder(
                     sequence_length,
                     "merge_repeated",
                     merge_repeated is not False
-                    and (merge_repeated is True or flags[merge_repeated]),
+                    and (merge_repeated is True or as_bool(merge_repeated)),
                     "blank_index",
                     blank_index,
                 )

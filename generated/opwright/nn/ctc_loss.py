@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TInt64,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -388,17 +388,17 @@ def ctc_loss(
                     preprocess_collapse_repeated is not False
                     and (
                         preprocess_collapse_repeated is True
-                        or flags[preprocess_collapse_repeated]
+                        or as_bool(preprocess_collapse_repeated)
                     ),
                     "ctc_merge_repeated",
                     ctc_merge_repeated is True
                     or ctc_merge_repeated is not False
-                    and flags[ctc_merge_repeated],
+                    and as_bool(ctc_merge_repeated),
                     "ignore_longer_outputs_than_inputs",
                     ignore_longer_outputs_than_inputs is not False
                     and (
                         ignore_longer_outputs_than_inputs is True
-                        or flags[ignore_longer_outputs_than_inputs]
+                        or as_bool(ignore_longer_outputs_than_inputs)
                     ),
                 )
             )

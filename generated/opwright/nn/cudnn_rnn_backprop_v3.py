@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt8,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -695,7 +695,9 @@ def cudnn_rnn_backprop_v3(
                     "num_proj",
                     num_proj,
                     "time_major",
-                    time_major is True or time_major is not False and flags[time_major],
+                    time_major is True
+                    or time_major is not False
+                    and as_bool(time_major),
                 )
             )
             return _result

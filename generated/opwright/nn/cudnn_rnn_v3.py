@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -693,9 +693,11 @@ def cudnn_rnn_v3(
                     "is_training",
                     is_training is True
                     or is_training is not False
-                    and flags[is_training],
+                    and as_bool(is_training),
                     "time_major",
-                    time_major is True or time_major is not False and flags[time_major],
+                    time_major is True
+                    or time_major is not False
+                    and as_bool(time_major),
                 )
             )
             return _result

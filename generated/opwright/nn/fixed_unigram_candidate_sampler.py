@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -100,6 +100,11 @@ class FixedUnigramCandidateSampler(Op):
     """
 
     OP_NAME = "FixedUnigramCandidateSampler"
+    TRUNCATED = {
+        "num_reserved_ids": "int32",
+        "num_shards": "int32",
+        "shard": "int32",
+    }
     SHAPES = {
         "true_classes": "(batch, num_true)",
         "sampled_candidates": "(num_sampled,)",
@@ -306,7 +311,7 @@ class FixedUnigramCandidateSampler(Op):
                     "num_sampled",
                     num_sampled,
                     "unique",
-                    unique is not False and (unique is True or flags[unique]),
+                    unique is not False and (unique is True or as_bool(unique)),
                     "range_max",
                     range_max,
                     "vocab_file",
@@ -449,6 +454,9 @@ def fixed_unigram_candidate_sampler(
                 and -9223372036854775808 <= true_classes <= 9223372036854775807
                 or fits(TInt64, true_classes)
             )
+            and -2147483648 <= num_reserved_ids <= 2147483647
+            and -2147483648 <= num_shards <= 2147483647
+            and -2147483648 <= shard <= 2147483647
         ):
             _result = FixedUnigramCandidateSamplerOutputs._make(
                 execute(
@@ -461,7 +469,7 @@ def fixed_unigram_candidate_sampler(
                     "num_sampled",
                     num_sampled,
                     "unique",
-                    unique is not False and (unique is True or flags[unique]),
+                    unique is not False and (unique is True or as_bool(unique)),
                     "range_max",
                     range_max,
                     "vocab_file",

@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -311,7 +311,7 @@ def fractional_avg_pool_grad(
                 col_pooling_sequence,
                 "overlapping",
                 overlapping is not False
-                and (overlapping is True or flags[overlapping]),
+                and (overlapping is True or as_bool(overlapping)),
             )
             return _result
     except Exception as error:

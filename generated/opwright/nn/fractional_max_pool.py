@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -353,13 +353,13 @@ def fractional_max_pool(
                     pooling_ratio,
                     "pseudo_random",
                     pseudo_random is not False
-                    and (pseudo_random is True or flags[pseudo_random]),
+                    and (pseudo_random is True or as_bool(pseudo_random)),
                     "overlapping",
                     overlapping is not False
-                    and (overlapping is True or flags[overlapping]),
+                    and (overlapping is True or as_bool(overlapping)),
                     "deterministic",
                     deterministic is not False
-                    and (deterministic is True or flags[deterministic]),
+                    and (deterministic is True or as_bool(deterministic)),
                     "seed",
                     seed,
                     "seed2",

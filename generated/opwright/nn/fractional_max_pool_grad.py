@@ -14,13 +14,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_together,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -323,7 +323,7 @@ def fractional_max_pool_grad(
                 col_pooling_sequence,
                 "overlapping",
                 overlapping is not False
-                and (overlapping is True or flags[overlapping]),
+                and (overlapping is True or as_bool(overlapping)),
             )
             return _result
     except Exception as error:

@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -413,7 +413,7 @@ def fused_batch_norm(
                     "is_training",
                     is_training is True
                     or is_training is not False
-                    and flags[is_training],
+                    and as_bool(is_training),
                 )
             )
             return _result

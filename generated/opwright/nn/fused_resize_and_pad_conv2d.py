@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -347,7 +347,7 @@ def fused_resize_and_pad_conv2d(
                 filter,
                 "resize_align_corners",
                 resize_align_corners is not False
-                and (resize_align_corners is True or flags[resize_align_corners]),
+                and (resize_align_corners is True or as_bool(resize_align_corners)),
                 "mode",
                 mode,
                 "strides",

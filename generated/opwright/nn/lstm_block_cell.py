@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -409,7 +409,7 @@ def lstm_block_cell(
                     cell_clip,
                     "use_peephole",
                     use_peephole is not False
-                    and (use_peephole is True or flags[use_peephole]),
+                    and (use_peephole is True or as_bool(use_peephole)),
                 )
             )
             return _result

@@ -11,10 +11,10 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    as_bool,
     context,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -251,7 +251,7 @@ class LSTMBlockCellGrad(Op, Generic[T]):
                         h_grad,
                         "use_peephole",
                         use_peephole is not False
-                        and (use_peephole is True or flags[use_peephole]),
+                        and (use_peephole is True or as_bool(use_peephole)),
                     )
                 )
                 return op
@@ -394,7 +394,7 @@ def lstm_block_cell_grad(
                     h_grad,
                     "use_peephole",
                     use_peephole is not False
-                    and (use_peephole is True or flags[use_peephole]),
+                    and (use_peephole is True or as_bool(use_peephole)),
                 )
             )
             return _result

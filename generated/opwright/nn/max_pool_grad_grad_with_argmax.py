@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_pair,
-    flags,
     graphs,
     new,
 )
@@ -322,7 +322,7 @@ def max_pool_grad_grad_with_argmax(
                 padding,
                 "include_batch_in_index",
                 include_batch_in_index is not False
-                and (include_batch_in_index is True or flags[include_batch_in_index]),
+                and (include_batch_in_index is True or as_bool(include_batch_in_index)),
             )
             return _result
     except Exception as error:

@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -387,7 +387,8 @@ def max_pool_with_argmax(
                     "include_batch_in_index",
                     include_batch_in_index is not False
                     and (
-                        include_batch_in_index is True or flags[include_batch_in_index]
+                        include_batch_in_index is True
+                        or as_bool(include_batch_in_index)
                     ),
                 )
             )

@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -243,7 +243,7 @@ def nth_element(
                 input,
                 n,
                 "reverse",
-                reverse is not False and (reverse is True or flags[reverse]),
+                reverse is not False and (reverse is True or as_bool(reverse)),
             )
             return _result
     except Exception as error:

@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    as_bool,
     as_dtype,
     context,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -279,7 +279,7 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
                     scale_after_normalization is not False
                     and (
                         scale_after_normalization is True
-                        or flags[scale_after_normalization]
+                        or as_bool(scale_after_normalization)
                     ),
                 )
                 return op
@@ -443,7 +443,7 @@ def quantized_batch_norm_with_global_normalization(
                     scale_after_normalization is not False
                     and (
                         scale_after_normalization is True
-                        or flags[scale_after_normalization]
+                        or as_bool(scale_after_normalization)
                     ),
                 )
             )

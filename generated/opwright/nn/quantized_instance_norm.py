@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -352,7 +352,7 @@ def quantized_instance_norm(
                     x_max,
                     "output_range_given",
                     output_range_given is not False
-                    and (output_range_given is True or flags[output_range_given]),
+                    and (output_range_given is True or as_bool(output_range_given)),
                     "given_y_min",
                     given_y_min,
                     "given_y_max",

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -229,7 +229,7 @@ def top_k(
                     "k",
                     k,
                     "sorted",
-                    sorted is True or sorted is not False and flags[sorted],
+                    sorted is True or sorted is not False and as_bool(sorted),
                 )
             )
             return _result

@@ -15,13 +15,13 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -97,6 +97,9 @@ class TopKV2(Op, Generic[T, IndexType]):
     """
 
     OP_NAME = "TopKV2"
+    TRUNCATED = {
+        "k": "int32",
+    }
     SHAPES = {
         "input": "where((*batch, n), n >= k)",
         "k": "()",
@@ -329,7 +332,7 @@ def top_k_v2(
                     input,
                     k,
                     "sorted",
-                    sorted is True or sorted is not False and flags[sorted],
+                    sorted is True or sorted is not False and as_bool(sorted),
                     "index_type",
                     index_type if type(index_type) is DType else as_dtype(index_type),
                 )

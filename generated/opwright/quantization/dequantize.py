@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TFloat32,
     TensorOp,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -369,7 +369,7 @@ def dequantize(
                 mode,
                 "narrow_range",
                 narrow_range is not False
-                and (narrow_range is True or flags[narrow_range]),
+                and (narrow_range is True or as_bool(narrow_range)),
                 "axis",
                 axis,
                 "dtype",

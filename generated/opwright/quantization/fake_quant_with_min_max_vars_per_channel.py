@@ -15,11 +15,11 @@ from opwright_runtime.gencode import (
     Scope,
     TFloat32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -263,7 +263,7 @@ def fake_quant_with_min_max_vars_per_channel(
                 num_bits,
                 "narrow_range",
                 narrow_range is not False
-                and (narrow_range is True or flags[narrow_range]),
+                and (narrow_range is True or as_bool(narrow_range)),
             )
             return _result
     except Exception as error:

@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -291,7 +291,7 @@ def fake_quant_with_min_max_vars_per_channel_gradient(
                     num_bits,
                     "narrow_range",
                     narrow_range is not False
-                    and (narrow_range is True or flags[narrow_range]),
+                    and (narrow_range is True or as_bool(narrow_range)),
                 )
             )
             return _result

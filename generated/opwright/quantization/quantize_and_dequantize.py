@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -295,12 +295,12 @@ def quantize_and_dequantize(
                 "signed_input",
                 signed_input is True
                 or signed_input is not False
-                and flags[signed_input],
+                and as_bool(signed_input),
                 "num_bits",
                 num_bits,
                 "range_given",
                 range_given is not False
-                and (range_given is True or flags[range_given]),
+                and (range_given is True or as_bool(range_given)),
                 "input_min",
                 input_min,
                 "input_max",

@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -333,12 +333,14 @@ def quantize_and_dequantize_v3(
                 "signed_input",
                 signed_input is True
                 or signed_input is not False
-                and flags[signed_input],
+                and as_bool(signed_input),
                 "range_given",
-                range_given is True or range_given is not False and flags[range_given],
+                range_given is True
+                or range_given is not False
+                and as_bool(range_given),
                 "narrow_range",
                 narrow_range is not False
-                and (narrow_range is True or flags[narrow_range]),
+                and (narrow_range is True or as_bool(narrow_range)),
                 "axis",
                 axis,
             )

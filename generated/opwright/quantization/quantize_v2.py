@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -393,7 +393,7 @@ def quantize_v2(
                     round_mode,
                     "narrow_range",
                     narrow_range is not False
-                    and (narrow_range is True or flags[narrow_range]),
+                    and (narrow_range is True or as_bool(narrow_range)),
                     "axis",
                     axis,
                     "ensure_minimum_range",

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -208,7 +208,9 @@ def barrier_close(
                 handle,
                 "cancel_pending_enqueues",
                 cancel_pending_enqueues is not False
-                and (cancel_pending_enqueues is True or flags[cancel_pending_enqueues]),
+                and (
+                    cancel_pending_enqueues is True or as_bool(cancel_pending_enqueues)
+                ),
             )
             return _result
     except Exception as error:

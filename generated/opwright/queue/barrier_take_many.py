@@ -14,13 +14,13 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     as_dtypes,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -343,10 +343,10 @@ def barrier_take_many(
                     as_dtypes(component_types),
                     "allow_small_batch",
                     allow_small_batch is not False
-                    and (allow_small_batch is True or flags[allow_small_batch]),
+                    and (allow_small_batch is True or as_bool(allow_small_batch)),
                     "wait_for_incomplete",
                     wait_for_incomplete is not False
-                    and (wait_for_incomplete is True or flags[wait_for_incomplete]),
+                    and (wait_for_incomplete is True or as_bool(wait_for_incomplete)),
                     "timeout_ms",
                     timeout_ms,
                 )

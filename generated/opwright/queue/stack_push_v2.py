@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -230,7 +230,7 @@ def stack_push_v2(
                 elem,
                 "swap_memory",
                 swap_memory is not False
-                and (swap_memory is True or flags[swap_memory]),
+                and (swap_memory is True or as_bool(swap_memory)),
             )
             return _result
     except Exception as error:

@@ -14,13 +14,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_pair,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -307,7 +307,7 @@ def ragged_bincount(
                 weights,
                 "binary_output",
                 binary_output is not False
-                and (binary_output is True or flags[binary_output]),
+                and (binary_output is True or as_bool(binary_output)),
             )
             return _result
     except Exception as error:

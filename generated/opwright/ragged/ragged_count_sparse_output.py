@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -248,7 +248,7 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
                     opts.maxlength,
                     "binary_output",
                     binary_output is not False
-                    and (binary_output is True or flags[binary_output]),
+                    and (binary_output is True or as_bool(binary_output)),
                 )
                 return op
         except Exception as error:
@@ -360,7 +360,7 @@ def ragged_count_sparse_output(
                     maxlength,
                     "binary_output",
                     binary_output is not False
-                    and (binary_output is True or flags[binary_output]),
+                    and (binary_output is True or as_bool(binary_output)),
                 )
             )
             return _result

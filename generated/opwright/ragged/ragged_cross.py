@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     all_tensors,
+    as_bool,
     as_dtype,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -234,7 +234,7 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
                     input_order,
                     "hashed_output",
                     hashed_output is not False
-                    and (hashed_output is True or flags[hashed_output]),
+                    and (hashed_output is True or as_bool(hashed_output)),
                     "num_buckets",
                     num_buckets,
                     "hash_key",
@@ -378,7 +378,7 @@ def ragged_cross(
                     input_order,
                     "hashed_output",
                     hashed_output is not False
-                    and (hashed_output is True or flags[hashed_output]),
+                    and (hashed_output is True or as_bool(hashed_output)),
                     "num_buckets",
                     num_buckets,
                     "hash_key",

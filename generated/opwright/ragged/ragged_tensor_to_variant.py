@@ -16,11 +16,11 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     all_tensors,
+    as_bool,
     context,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -157,7 +157,7 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
                     rt_dense_values,
                     "batched_input",
                     batched_input is not False
-                    and (batched_input is True or flags[batched_input]),
+                    and (batched_input is True or as_bool(batched_input)),
                 )
                 return op
         except Exception as error:
@@ -233,7 +233,7 @@ def ragged_tensor_to_variant(
                 rt_dense_values,
                 "batched_input",
                 batched_input is not False
-                and (batched_input is True or flags[batched_input]),
+                and (batched_input is True or as_bool(batched_input)),
             )
             return _result
     except Exception as error:

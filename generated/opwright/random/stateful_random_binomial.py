@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TFloat64,
+    TInt32,
     TInt64,
     TensorOp,
     as_dtype,
@@ -102,6 +103,9 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulRandomBinomial"
+    TRUNCATED = {
+        "algorithm": "int32",
+    }
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -208,8 +212,8 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
                 and (
                     type(algorithm) is EagerTensor
                     or type(algorithm) is int
-                    and -9223372036854775808 <= algorithm <= 9223372036854775807
-                    or fits(TInt64, algorithm)
+                    and -2147483648 <= algorithm <= 2147483647
+                    or fits(TInt32, algorithm)
                 )
                 and (
                     type(counts) is type(probs) is EagerTensor
@@ -331,8 +335,8 @@ def stateful_random_binomial(
             and (
                 type(algorithm) is EagerTensor
                 or type(algorithm) is int
-                and -9223372036854775808 <= algorithm <= 9223372036854775807
-                or fits(TInt64, algorithm)
+                and -2147483648 <= algorithm <= 2147483647
+                or fits(TInt32, algorithm)
             )
             and (
                 type(counts) is type(probs) is EagerTensor

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -242,10 +242,10 @@ def risc_dot(
                 b,
                 "transpose_a",
                 transpose_a is not False
-                and (transpose_a is True or flags[transpose_a]),
+                and (transpose_a is True or as_bool(transpose_a)),
                 "transpose_b",
                 transpose_b is not False
-                and (transpose_b is True or flags[transpose_b]),
+                and (transpose_b is True or as_bool(transpose_b)),
             )
             return _result
     except Exception as error:

@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_pair,
-    flags,
     graphs,
     new,
 )
@@ -316,7 +316,7 @@ def dense_to_dense_set_operation(
                     "validate_indices",
                     validate_indices is True
                     or validate_indices is not False
-                    and flags[validate_indices],
+                    and as_bool(validate_indices),
                 )
             )
             return _result

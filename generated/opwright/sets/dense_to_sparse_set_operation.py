@@ -16,13 +16,13 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_pair,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -361,7 +361,7 @@ def dense_to_sparse_set_operation(
                     "validate_indices",
                     validate_indices is True
                     or validate_indices is not False
-                    and flags[validate_indices],
+                    and as_bool(validate_indices),
                 )
             )
             return _result

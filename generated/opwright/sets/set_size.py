@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -277,7 +277,7 @@ def set_size(
                 "validate_indices",
                 validate_indices is True
                 or validate_indices is not False
-                and flags[validate_indices],
+                and as_bool(validate_indices),
             )
             return _result
     except Exception as error:

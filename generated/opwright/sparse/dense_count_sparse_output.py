@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -229,7 +229,7 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
                     opts.maxlength,
                     "binary_output",
                     binary_output is not False
-                    and (binary_output is True or flags[binary_output]),
+                    and (binary_output is True or as_bool(binary_output)),
                 )
                 return op
         except Exception as error:
@@ -329,7 +329,7 @@ def dense_count_sparse_output(
                     maxlength,
                     "binary_output",
                     binary_output is not False
-                    and (binary_output is True or flags[binary_output]),
+                    and (binary_output is True or as_bool(binary_output)),
                 )
             )
             return _result

@@ -15,13 +15,13 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt64,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_pair,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -356,7 +356,7 @@ def edit_distance(
                 truth_values,
                 truth_shape,
                 "normalize",
-                normalize is True or normalize is not False and flags[normalize],
+                normalize is True or normalize is not False and as_bool(normalize),
             )
             return _result
     except Exception as error:

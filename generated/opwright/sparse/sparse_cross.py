@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     all_tensors,
+    as_bool,
     as_dtype,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -222,7 +222,7 @@ class SparseCross(Op, Generic[OutType]):
                     dense_inputs,
                     "hashed_output",
                     hashed_output is not False
-                    and (hashed_output is True or flags[hashed_output]),
+                    and (hashed_output is True or as_bool(hashed_output)),
                     "num_buckets",
                     num_buckets,
                     "hash_key",
@@ -347,7 +347,7 @@ def sparse_cross(
                     dense_inputs,
                     "hashed_output",
                     hashed_output is not False
-                    and (hashed_output is True or flags[hashed_output]),
+                    and (hashed_output is True or as_bool(hashed_output)),
                     "num_buckets",
                     num_buckets,
                     "hash_key",

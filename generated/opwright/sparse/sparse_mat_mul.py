@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TFloat32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -288,16 +288,16 @@ def sparse_mat_mul(
                 b,
                 "transpose_a",
                 transpose_a is not False
-                and (transpose_a is True or flags[transpose_a]),
+                and (transpose_a is True or as_bool(transpose_a)),
                 "transpose_b",
                 transpose_b is not False
-                and (transpose_b is True or flags[transpose_b]),
+                and (transpose_b is True or as_bool(transpose_b)),
                 "a_is_sparse",
                 a_is_sparse is not False
-                and (a_is_sparse is True or flags[a_is_sparse]),
+                and (a_is_sparse is True or as_bool(a_is_sparse)),
                 "b_is_sparse",
                 b_is_sparse is not False
-                and (b_is_sparse is True or flags[b_is_sparse]),
+                and (b_is_sparse is True or as_bool(b_is_sparse)),
             )
             return _result
     except Exception as error:

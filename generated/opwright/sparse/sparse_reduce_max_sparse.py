@@ -17,12 +17,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TInt64,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -340,7 +340,8 @@ def sparse_reduce_max_sparse(
                     input_shape,
                     reduction_axes,
                     "keep_dims",
-                    keep_dims is not False and (keep_dims is True or flags[keep_dims]),
+                    keep_dims is not False
+                    and (keep_dims is True or as_bool(keep_dims)),
                 )
             )
             return _result

@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -299,7 +299,7 @@ def sparse_reduce_sum(
                 input_shape,
                 reduction_axes,
                 "keep_dims",
-                keep_dims is not False and (keep_dims is True or flags[keep_dims]),
+                keep_dims is not False and (keep_dims is True or as_bool(keep_dims)),
             )
             return _result
     except Exception as error:

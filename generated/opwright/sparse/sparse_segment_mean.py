@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -316,7 +316,7 @@ def sparse_segment_mean(
                 segment_ids,
                 "sparse_gradient",
                 sparse_gradient is not False
-                and (sparse_gradient is True or flags[sparse_gradient]),
+                and (sparse_gradient is True or as_bool(sparse_gradient)),
             )
             return _result
     except Exception as error:

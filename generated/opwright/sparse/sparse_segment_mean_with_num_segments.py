@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -103,6 +103,9 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
     """
 
     OP_NAME = "SparseSegmentMeanWithNumSegments"
+    TRUNCATED = {
+        "num_segments": "int32",
+    }
     SHAPES = {
         "data": "(m, *row)",
         "indices": "(n,)",
@@ -206,6 +209,12 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
+                    type(num_segments) is EagerTensor
+                    or type(num_segments) is int
+                    and -2147483648 <= num_segments <= 2147483647
+                    or fits(TInt32, num_segments)
+                )
+                and (
                     type(indices) is EagerTensor
                     or type(indices) is int
                     and -2147483648 <= indices <= 2147483647
@@ -216,12 +225,6 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
                     or type(segment_ids) is int
                     and -2147483648 <= segment_ids <= 2147483647
                     or fits(TInt32, segment_ids)
-                )
-                and (
-                    type(num_segments) is EagerTensor
-                    or type(num_segments) is int
-                    and -2147483648 <= num_segments <= 2147483647
-                    or fits(TInt32, num_segments)
                 )
             ):
                 op.output = execute(
@@ -319,6 +322,12 @@ def sparse_segment_mean_with_num_segments(
             context[EAGER]
             and not graphs.stack
             and (
+                type(num_segments) is EagerTensor
+                or type(num_segments) is int
+                and -2147483648 <= num_segments <= 2147483647
+                or fits(TInt32, num_segments)
+            )
+            and (
                 type(indices) is EagerTensor
                 or type(indices) is int
                 and -2147483648 <= indices <= 2147483647
@@ -329,12 +338,6 @@ def sparse_segment_mean_with_num_segments(
                 or type(segment_ids) is int
                 and -2147483648 <= segment_ids <= 2147483647
                 or fits(TInt32, segment_ids)
-            )
-            and (
-                type(num_segments) is EagerTensor
-                or type(num_segments) is int
-                and -2147483648 <= num_segments <= 2147483647
-                or fits(TInt32, num_segments)
             )
         ):
             _result = execute(
@@ -347,7 +350,7 @@ def sparse_segment_mean_with_num_segments(
                 num_segments,
                 "sparse_gradient",
                 sparse_gradient is not False
-                and (sparse_gradient is True or flags[sparse_gradient]),
+                and (sparse_gradient is True or as_bool(sparse_gradient)),
             )
             return _result
     except Exception as error:

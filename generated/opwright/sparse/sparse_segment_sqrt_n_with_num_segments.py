@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -107,6 +107,9 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
     """
 
     OP_NAME = "SparseSegmentSqrtNWithNumSegments"
+    TRUNCATED = {
+        "num_segments": "int32",
+    }
     SHAPES = {
         "data": "(m, *row)",
         "indices": "(n,)",
@@ -214,6 +217,12 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (
+                    type(num_segments) is EagerTensor
+                    or type(num_segments) is int
+                    and -2147483648 <= num_segments <= 2147483647
+                    or fits(TInt32, num_segments)
+                )
+                and (
                     type(indices) is EagerTensor
                     or type(indices) is int
                     and -2147483648 <= indices <= 2147483647
@@ -224,12 +233,6 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
                     or type(segment_ids) is int
                     and -2147483648 <= segment_ids <= 2147483647
                     or fits(TInt32, segment_ids)
-                )
-                and (
-                    type(num_segments) is EagerTensor
-                    or type(num_segments) is int
-                    and -2147483648 <= num_segments <= 2147483647
-                    or fits(TInt32, num_segments)
                 )
             ):
                 op.output = execute(
@@ -328,6 +331,12 @@ def sparse_segment_sqrt_n_with_num_segments(
             context[EAGER]
             and not graphs.stack
             and (
+                type(num_segments) is EagerTensor
+                or type(num_segments) is int
+                and -2147483648 <= num_segments <= 2147483647
+                or fits(TInt32, num_segments)
+            )
+            and (
                 type(indices) is EagerTensor
                 or type(indices) is int
                 and -2147483648 <= indices <= 2147483647
@@ -338,12 +347,6 @@ def sparse_segment_sqrt_n_with_num_segments(
                 or type(segment_ids) is int
                 and -2147483648 <= segment_ids <= 2147483647
                 or fits(TInt32, segment_ids)
-            )
-            and (
-                type(num_segments) is EagerTensor
-                or type(num_segments) is int
-                and -2147483648 <= num_segments <= 2147483647
-                or fits(TInt32, num_segments)
             )
         ):
             _result = execute(
@@ -356,7 +359,7 @@ def sparse_segment_sqrt_n_with_num_segments(
                 num_segments,
                 "sparse_gradient",
                 sparse_gradient is not False
-                and (sparse_gradient is True or flags[sparse_gradient]),
+                and (sparse_gradient is True or as_bool(sparse_gradient)),
             )
             return _result
     except Exception as error:

@@ -14,13 +14,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_pair,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -346,9 +346,9 @@ def sparse_tensor_dense_mat_mul(
                 a_shape,
                 b,
                 "adjoint_a",
-                adjoint_a is not False and (adjoint_a is True or flags[adjoint_a]),
+                adjoint_a is not False and (adjoint_a is True or as_bool(adjoint_a)),
                 "adjoint_b",
-                adjoint_b is not False and (adjoint_b is True or flags[adjoint_b]),
+                adjoint_b is not False and (adjoint_b is True or as_bool(adjoint_b)),
             )
             return _result
     except Exception as error:

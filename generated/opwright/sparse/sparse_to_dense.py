@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_pair,
-    flags,
     graphs,
     new,
 )
@@ -289,7 +289,7 @@ def sparse_to_dense(
                 "validate_indices",
                 validate_indices is True
                 or validate_indices is not False
-                and flags[validate_indices],
+                and as_bool(validate_indices),
             )
             return _result
     except Exception as error:

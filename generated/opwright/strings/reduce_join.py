@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TString,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -275,7 +275,7 @@ def reduce_join(
                 inputs,
                 reduction_indices,
                 "keep_dims",
-                keep_dims is not False and (keep_dims is True or flags[keep_dims]),
+                keep_dims is not False and (keep_dims is True or as_bool(keep_dims)),
                 "separator",
                 separator,
             )

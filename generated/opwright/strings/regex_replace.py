@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TString,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -268,7 +268,7 @@ def regex_replace(
                 "replace_global",
                 replace_global is True
                 or replace_global is not False
-                and flags[replace_global],
+                and as_bool(replace_global),
             )
             return _result
     except Exception as error:

@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TString,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -266,7 +266,7 @@ def static_regex_replace(
                 "replace_global",
                 replace_global is True
                 or replace_global is not False
-                and flags[replace_global],
+                and as_bool(replace_global),
             )
             return _result
     except Exception as error:

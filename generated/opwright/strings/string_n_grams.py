@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt64,
+    as_bool,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -215,7 +215,7 @@ class StringNGrams(Op, Generic[Tsplits]):
                     preserve_short_sequences is not False
                     and (
                         preserve_short_sequences is True
-                        or flags[preserve_short_sequences]
+                        or as_bool(preserve_short_sequences)
                     ),
                 )
                 return op
@@ -337,7 +337,7 @@ def string_n_grams(
                     preserve_short_sequences is not False
                     and (
                         preserve_short_sequences is True
-                        or flags[preserve_short_sequences]
+                        or as_bool(preserve_short_sequences)
                     ),
                 )
             )

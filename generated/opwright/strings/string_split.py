@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -244,7 +244,9 @@ def string_split(
                     input,
                     delimiter,
                     "skip_empty",
-                    skip_empty is True or skip_empty is not False and flags[skip_empty],
+                    skip_empty is True
+                    or skip_empty is not False
+                    and as_bool(skip_empty),
                 )
             )
             return _result

@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -369,7 +369,7 @@ def unicode_decode(
                     replace_control_characters is not False
                     and (
                         replace_control_characters is True
-                        or flags[replace_control_characters]
+                        or as_bool(replace_control_characters)
                     ),
                     "Tsplits",
                     Tsplits if type(Tsplits) is DType else as_dtype(Tsplits),

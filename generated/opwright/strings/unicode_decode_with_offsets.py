@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -395,7 +395,7 @@ def unicode_decode_with_offsets(
                     replace_control_characters is not False
                     and (
                         replace_control_characters is True
-                        or flags[replace_control_characters]
+                        or as_bool(replace_control_characters)
                     ),
                     "Tsplits",
                     Tsplits if type(Tsplits) is DType else as_dtype(Tsplits),

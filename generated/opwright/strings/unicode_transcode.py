@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TString,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -299,7 +299,7 @@ def unicode_transcode(
                 replace_control_characters is not False
                 and (
                     replace_control_characters is True
-                    or flags[replace_control_characters]
+                    or as_bool(replace_control_characters)
                 ),
             )
             return _result

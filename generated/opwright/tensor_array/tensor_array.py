@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TString,
     TensorOp,
+    as_bool,
     as_dtype,
     as_shape,
     context,
@@ -23,7 +24,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -318,11 +318,11 @@ def tensor_array(
                 dtype if type(dtype) is DType else as_dtype(dtype),
                 "dynamic_size",
                 dynamic_size is not False
-                and (dynamic_size is True or flags[dynamic_size]),
+                and (dynamic_size is True or as_bool(dynamic_size)),
                 "clear_after_read",
                 clear_after_read is True
                 or clear_after_read is not False
-                and flags[clear_after_read],
+                and as_bool(clear_after_read),
                 "tensor_array_name",
                 tensor_array_name,
                 "element_shape",

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     as_dtype,
     as_shape,
     context,
@@ -22,7 +23,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -374,16 +374,16 @@ def tensor_array_v3(
                     as_shape(element_shape),
                     "dynamic_size",
                     dynamic_size is not False
-                    and (dynamic_size is True or flags[dynamic_size]),
+                    and (dynamic_size is True or as_bool(dynamic_size)),
                     "clear_after_read",
                     clear_after_read is True
                     or clear_after_read is not False
-                    and flags[clear_after_read],
+                    and as_bool(clear_after_read),
                     "identical_element_shapes",
                     identical_element_shapes is not False
                     and (
                         identical_element_shapes is True
-                        or flags[identical_element_shapes]
+                        or as_bool(identical_element_shapes)
                     ),
                     "tensor_array_name",
                     tensor_array_name,

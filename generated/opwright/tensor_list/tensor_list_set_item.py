@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TVariant,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -282,7 +282,7 @@ def tensor_list_set_item(
                 resize_if_index_out_of_bounds is not False
                 and (
                     resize_if_index_out_of_bounds is True
-                    or flags[resize_if_index_out_of_bounds]
+                    or as_bool(resize_if_index_out_of_bounds)
                 ),
             )
             return _result

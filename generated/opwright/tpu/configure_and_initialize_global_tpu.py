@@ -15,11 +15,11 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -194,7 +194,7 @@ def configure_and_initialize_global_tpu(
                 "use_tfrt_host_runtime",
                 use_tfrt_host_runtime is True
                 or use_tfrt_host_runtime is not False
-                and flags[use_tfrt_host_runtime],
+                and as_bool(use_tfrt_host_runtime),
             )
             return _result
     except Exception as error:

@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TString,
     TensorOp,
+    as_bool,
     as_bytes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -332,17 +332,17 @@ def configure_distributed_tpu(
                 ),
                 "is_global_init",
                 is_global_init is not False
-                and (is_global_init is True or flags[is_global_init]),
+                and (is_global_init is True or as_bool(is_global_init)),
                 "enable_whole_mesh_compilations",
                 enable_whole_mesh_compilations is not False
                 and (
                     enable_whole_mesh_compilations is True
-                    or flags[enable_whole_mesh_compilations]
+                    or as_bool(enable_whole_mesh_compilations)
                 ),
                 "compilation_failure_closes_chips",
                 compilation_failure_closes_chips is True
                 or compilation_failure_closes_chips is not False
-                and flags[compilation_failure_closes_chips],
+                and as_bool(compilation_failure_closes_chips),
                 "tpu_cancellation_closes_chips",
                 tpu_cancellation_closes_chips,
             )

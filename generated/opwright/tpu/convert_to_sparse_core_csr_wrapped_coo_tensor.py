@@ -17,11 +17,11 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     all_tensors,
+    as_bool,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -314,7 +314,7 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
                     table_name,
                     "allow_id_dropping",
                     allow_id_dropping is not False
-                    and (allow_id_dropping is True or flags[allow_id_dropping]),
+                    and (allow_id_dropping is True or as_bool(allow_id_dropping)),
                 )
                 return op
         except Exception as error:
@@ -484,7 +484,7 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
                     table_name,
                     "allow_id_dropping",
                     allow_id_dropping is not False
-                    and (allow_id_dropping is True or flags[allow_id_dropping]),
+                    and (allow_id_dropping is True or as_bool(allow_id_dropping)),
                 )
             )
             return _result

@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     all_tensors,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -245,7 +245,7 @@ def tpu_partitioned_input_v2(
                 "partition_dims",
                 partition_dims,
                 "is_packed",
-                is_packed is not False and (is_packed is True or flags[is_packed]),
+                is_packed is not False and (is_packed is True or as_bool(is_packed)),
             )
             return _result
     except Exception as error:

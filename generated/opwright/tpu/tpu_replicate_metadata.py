@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -412,7 +412,7 @@ def tpu_replicate_metadata(
                 "topology",
                 topology,
                 "use_tpu",
-                use_tpu is True or use_tpu is not False and flags[use_tpu],
+                use_tpu is True or use_tpu is not False and as_bool(use_tpu),
                 "device_assignment",
                 device_assignment,
                 "computation_shape",
@@ -425,16 +425,16 @@ def tpu_replicate_metadata(
                 step_marker_location,
                 "allow_soft_placement",
                 allow_soft_placement is not False
-                and (allow_soft_placement is True or flags[allow_soft_placement]),
+                and (allow_soft_placement is True or as_bool(allow_soft_placement)),
                 "use_spmd_for_xla_partitioning",
                 use_spmd_for_xla_partitioning is not False
                 and (
                     use_spmd_for_xla_partitioning is True
-                    or flags[use_spmd_for_xla_partitioning]
+                    or as_bool(use_spmd_for_xla_partitioning)
                 ),
                 "use_shardy_partitioner",
                 use_shardy_partitioner is not False
-                and (use_shardy_partitioner is True or flags[use_shardy_partitioner]),
+                and (use_shardy_partitioner is True or as_bool(use_shardy_partitioner)),
                 "tpu_compile_options_proto",
                 tpu_compile_options_proto,
             )

@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     all_tensors,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -268,11 +268,11 @@ def tpu_replicated_input(
                 inputs,
                 "is_mirrored_variable",
                 is_mirrored_variable is not False
-                and (is_mirrored_variable is True or flags[is_mirrored_variable]),
+                and (is_mirrored_variable is True or as_bool(is_mirrored_variable)),
                 "index",
                 index,
                 "is_packed",
-                is_packed is not False and (is_packed is True or flags[is_packed]),
+                is_packed is not False and (is_packed is True or as_bool(is_packed)),
             )
             return _result
     except Exception as error:

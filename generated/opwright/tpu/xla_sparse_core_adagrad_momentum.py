@@ -15,11 +15,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt32,
+    as_bool,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -231,7 +231,7 @@ class XlaSparseCoreAdagradMomentum(Op):
                     feature_width,
                     "use_nesterov",
                     use_nesterov is not False
-                    and (use_nesterov is True or flags[use_nesterov]),
+                    and (use_nesterov is True or as_bool(use_nesterov)),
                     "beta_2",
                     beta_2,
                     "exponent",
@@ -369,7 +369,7 @@ def xla_sparse_core_adagrad_momentum(
                     feature_width,
                     "use_nesterov",
                     use_nesterov is not False
-                    and (use_nesterov is True or flags[use_nesterov]),
+                    and (use_nesterov is True or as_bool(use_nesterov)),
                     "beta_2",
                     beta_2,
                     "exponent",

@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt32,
+    as_bool,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -228,7 +228,9 @@ class XlaSparseCoreAdam(Op):
                         feature_width,
                         "use_sum_inside_sqrt",
                         use_sum_inside_sqrt is not False
-                        and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
+                        and (
+                            use_sum_inside_sqrt is True or as_bool(use_sum_inside_sqrt)
+                        ),
                     )
                 )
                 return op
@@ -365,7 +367,7 @@ def xla_sparse_core_adam(
                     feature_width,
                     "use_sum_inside_sqrt",
                     use_sum_inside_sqrt is not False
-                    and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
+                    and (use_sum_inside_sqrt is True or as_bool(use_sum_inside_sqrt)),
                 )
             )
             return _result

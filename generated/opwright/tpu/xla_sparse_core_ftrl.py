@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt32,
+    as_bool,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -246,7 +246,7 @@ class XlaSparseCoreFtrl(Op):
                     multiply_linear_by_learning_rate is not False
                     and (
                         multiply_linear_by_learning_rate is True
-                        or flags[multiply_linear_by_learning_rate]
+                        or as_bool(multiply_linear_by_learning_rate)
                     ),
                     "l1_regularization_strength",
                     l1_regularization_strength,
@@ -397,7 +397,7 @@ def xla_sparse_core_ftrl(
                     multiply_linear_by_learning_rate is not False
                     and (
                         multiply_linear_by_learning_rate is True
-                        or flags[multiply_linear_by_learning_rate]
+                        or as_bool(multiply_linear_by_learning_rate)
                     ),
                     "l1_regularization_strength",
                     l1_regularization_strength,

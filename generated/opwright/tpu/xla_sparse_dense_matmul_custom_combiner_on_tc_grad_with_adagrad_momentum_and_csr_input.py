@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -448,7 +448,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
                     momenta,
                     "use_nesterov",
                     use_nesterov is not False
-                    and (use_nesterov is True or flags[use_nesterov]),
+                    and (use_nesterov is True or as_bool(use_nesterov)),
                     "exponent",
                     exponent,
                     "beta1",
@@ -730,7 +730,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
                     momenta,
                     "use_nesterov",
                     use_nesterov is not False
-                    and (use_nesterov is True or flags[use_nesterov]),
+                    and (use_nesterov is True or as_bool(use_nesterov)),
                     "exponent",
                     exponent,
                     "beta1",

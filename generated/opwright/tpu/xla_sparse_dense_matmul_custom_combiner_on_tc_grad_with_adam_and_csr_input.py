@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -434,7 +434,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
                     velocity,
                     "use_sum_inside_sqrt",
                     use_sum_inside_sqrt is not False
-                    and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
+                    and (use_sum_inside_sqrt is True or as_bool(use_sum_inside_sqrt)),
                     "beta1",
                     beta1,
                     "beta2",
@@ -705,7 +705,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
                     velocity,
                     "use_sum_inside_sqrt",
                     use_sum_inside_sqrt is not False
-                    and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
+                    and (use_sum_inside_sqrt is True or as_bool(use_sum_inside_sqrt)),
                     "beta1",
                     beta1,
                     "beta2",

@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -381,7 +381,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
                     num_minibatches_per_physical_sparse_core,
                     "use_nesterov",
                     use_nesterov is not False
-                    and (use_nesterov is True or flags[use_nesterov]),
+                    and (use_nesterov is True or as_bool(use_nesterov)),
                     "exponent",
                     exponent,
                     "beta1",
@@ -617,7 +617,7 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
                     num_minibatches_per_physical_sparse_core,
                     "use_nesterov",
                     use_nesterov is not False
-                    and (use_nesterov is True or flags[use_nesterov]),
+                    and (use_nesterov is True or as_bool(use_nesterov)),
                     "exponent",
                     exponent,
                     "beta1",

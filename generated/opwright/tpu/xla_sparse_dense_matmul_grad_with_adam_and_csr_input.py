@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -359,7 +359,9 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
                         num_minibatches_per_physical_sparse_core,
                         "use_sum_inside_sqrt",
                         use_sum_inside_sqrt is not False
-                        and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
+                        and (
+                            use_sum_inside_sqrt is True or as_bool(use_sum_inside_sqrt)
+                        ),
                         "beta1",
                         beta1,
                         "beta2",
@@ -575,7 +577,7 @@ def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(
                     num_minibatches_per_physical_sparse_core,
                     "use_sum_inside_sqrt",
                     use_sum_inside_sqrt is not False
-                    and (use_sum_inside_sqrt is True or flags[use_sum_inside_sqrt]),
+                    and (use_sum_inside_sqrt is True or as_bool(use_sum_inside_sqrt)),
                     "beta1",
                     beta1,
                     "beta2",

@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -377,7 +377,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
                     multiply_linear_by_learning_rate is not False
                     and (
                         multiply_linear_by_learning_rate is True
-                        or flags[multiply_linear_by_learning_rate]
+                        or as_bool(multiply_linear_by_learning_rate)
                     ),
                     "beta",
                     beta,
@@ -607,7 +607,7 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
                     multiply_linear_by_learning_rate is not False
                     and (
                         multiply_linear_by_learning_rate is True
-                        or flags[multiply_linear_by_learning_rate]
+                        or as_bool(multiply_linear_by_learning_rate)
                     ),
                     "beta",
                     beta,

@@ -16,12 +16,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt32,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -390,7 +390,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
                     multiply_linear_by_learning_rate is not False
                     and (
                         multiply_linear_by_learning_rate is True
-                        or flags[multiply_linear_by_learning_rate]
+                        or as_bool(multiply_linear_by_learning_rate)
                     ),
                     "beta",
                     beta,
@@ -633,7 +633,7 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
                     multiply_linear_by_learning_rate is not False
                     and (
                         multiply_linear_by_learning_rate is True
-                        or flags[multiply_linear_by_learning_rate]
+                        or as_bool(multiply_linear_by_learning_rate)
                     ),
                     "beta",
                     beta,

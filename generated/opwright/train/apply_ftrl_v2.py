@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -395,10 +395,10 @@ def apply_ftrl_v2(
                 lr_power,
                 "use_locking",
                 use_locking is not False
-                and (use_locking is True or flags[use_locking]),
+                and (use_locking is True or as_bool(use_locking)),
                 "multiply_linear_by_lr",
                 multiply_linear_by_lr is not False
-                and (multiply_linear_by_lr is True or flags[multiply_linear_by_lr]),
+                and (multiply_linear_by_lr is True or as_bool(multiply_linear_by_lr)),
             )
             return _result
     except Exception as error:

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -232,10 +232,10 @@ def merge_v2_checkpoints(
                 "delete_old_dirs",
                 delete_old_dirs is True
                 or delete_old_dirs is not False
-                and flags[delete_old_dirs],
+                and as_bool(delete_old_dirs),
                 "allow_missing_files",
                 allow_missing_files is not False
-                and (allow_missing_files is True or flags[allow_missing_files]),
+                and (allow_missing_files is True or as_bool(allow_missing_files)),
             )
             return _result
     except Exception as error:

@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -380,10 +380,10 @@ def resource_apply_adam(
                 grad,
                 "use_locking",
                 use_locking is not False
-                and (use_locking is True or flags[use_locking]),
+                and (use_locking is True or as_bool(use_locking)),
                 "use_nesterov",
                 use_nesterov is not False
-                and (use_nesterov is True or flags[use_nesterov]),
+                and (use_nesterov is True or as_bool(use_nesterov)),
             )
             return _result
     except Exception as error:

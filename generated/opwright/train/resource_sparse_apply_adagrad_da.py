@@ -16,13 +16,13 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_together,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -374,7 +374,7 @@ def resource_sparse_apply_adagrad_da(
                 global_step,
                 "use_locking",
                 use_locking is not False
-                and (use_locking is True or flags[use_locking]),
+                and (use_locking is True or as_bool(use_locking)),
             )
             return _result
     except Exception as error:

@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -332,11 +332,11 @@ def resource_sparse_apply_adagrad_v2(
                 indices,
                 "use_locking",
                 use_locking is not False
-                and (use_locking is True or flags[use_locking]),
+                and (use_locking is True or as_bool(use_locking)),
                 "update_slots",
                 update_slots is True
                 or update_slots is not False
-                and flags[update_slots],
+                and as_bool(update_slots),
             )
             return _result
     except Exception as error:

@@ -15,12 +15,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -334,7 +334,7 @@ def resource_sparse_apply_proximal_adagrad(
                 indices,
                 "use_locking",
                 use_locking is not False
-                and (use_locking is True or flags[use_locking]),
+                and (use_locking is True or as_bool(use_locking)),
             )
             return _result
     except Exception as error:

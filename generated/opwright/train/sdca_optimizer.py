@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     all_tensors,
+    as_bool,
     context,
     default,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -499,7 +499,7 @@ def sdca_optimizer(
                     loss_type,
                     "adaptative",
                     adaptative is not False
-                    and (adaptative is True or flags[adaptative]),
+                    and (adaptative is True or as_bool(adaptative)),
                     "l1",
                     l1,
                     "l2",

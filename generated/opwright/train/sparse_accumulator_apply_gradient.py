@@ -15,11 +15,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt64,
+    as_bool,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -192,7 +192,7 @@ class SparseAccumulatorApplyGradient(Op):
                     gradient_shape,
                     "has_known_shape",
                     has_known_shape is not False
-                    and (has_known_shape is True or flags[has_known_shape]),
+                    and (has_known_shape is True or as_bool(has_known_shape)),
                 )
                 return op
         except Exception as error:
@@ -301,7 +301,7 @@ def sparse_accumulator_apply_gradient(
                 gradient_shape,
                 "has_known_shape",
                 has_known_shape is not False
-                and (has_known_shape is True or flags[has_known_shape]),
+                and (has_known_shape is True or as_bool(has_known_shape)),
             )
             return _result
     except Exception as error:

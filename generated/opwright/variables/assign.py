@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -246,9 +246,11 @@ def assign(
                 "validate_shape",
                 validate_shape is True
                 or validate_shape is not False
-                and flags[validate_shape],
+                and as_bool(validate_shape),
                 "use_locking",
-                use_locking is True or use_locking is not False and flags[use_locking],
+                use_locking is True
+                or use_locking is not False
+                and as_bool(use_locking),
             )
             return _result
     except Exception as error:

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -235,7 +235,7 @@ def assign_variable_op(
                 value,
                 "validate_shape",
                 validate_shape is not False
-                and (validate_shape is True or flags[validate_shape]),
+                and (validate_shape is True or as_bool(validate_shape)),
             )
             return _result
     except Exception as error:

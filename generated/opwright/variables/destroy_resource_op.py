@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -202,7 +202,7 @@ def destroy_resource_op(
                 "ignore_lookup_error",
                 ignore_lookup_error is True
                 or ignore_lookup_error is not False
-                and flags[ignore_lookup_error],
+                and as_bool(ignore_lookup_error),
             )
             return _result
     except Exception as error:

@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -287,7 +287,7 @@ def resource_gather(
                 "validate_indices",
                 validate_indices is True
                 or validate_indices is not False
-                and flags[validate_indices],
+                and as_bool(validate_indices),
                 "dtype",
                 dtype if type(dtype) is DType else as_dtype(dtype),
             )

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -280,7 +280,9 @@ def resource_scatter_nd_sub(
                 indices,
                 updates,
                 "use_locking",
-                use_locking is True or use_locking is not False and flags[use_locking],
+                use_locking is True
+                or use_locking is not False
+                and as_bool(use_locking),
                 "bad_indices_policy",
                 bad_indices_policy,
             )

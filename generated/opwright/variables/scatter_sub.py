@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -274,7 +274,7 @@ def scatter_sub(
                 updates,
                 "use_locking",
                 use_locking is not False
-                and (use_locking is True or flags[use_locking]),
+                and (use_locking is True or as_bool(use_locking)),
             )
             return _result
     except Exception as error:

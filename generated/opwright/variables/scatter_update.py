@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -272,7 +272,9 @@ def scatter_update(
                 indices,
                 updates,
                 "use_locking",
-                use_locking is True or use_locking is not False and flags[use_locking],
+                use_locking is True
+                or use_locking is not False
+                and as_bool(use_locking),
             )
             return _result
     except Exception as error:

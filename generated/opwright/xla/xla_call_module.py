@@ -12,13 +12,13 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -382,12 +382,12 @@ def xla_call_module(
                 function_list,
                 "has_token_input_output",
                 has_token_input_output is not False
-                and (has_token_input_output is True or flags[has_token_input_output]),
+                and (has_token_input_output is True or as_bool(has_token_input_output)),
                 "disabled_checks",
                 disabled_checks,
                 "use_shardy_partitioner",
                 use_shardy_partitioner is not False
-                and (use_shardy_partitioner is True or flags[use_shardy_partitioner]),
+                and (use_shardy_partitioner is True or as_bool(use_shardy_partitioner)),
             )
             return _result
     except Exception as error:

@@ -11,12 +11,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -145,7 +145,7 @@ class XlaCustomCallV2(Op):
                     backend_config,
                     "has_side_effect",
                     has_side_effect is not False
-                    and (has_side_effect is True or flags[has_side_effect]),
+                    and (has_side_effect is True or as_bool(has_side_effect)),
                     "result_dtypes",
                     as_dtypes(result_dtypes),
                     "result_shapes",
@@ -231,7 +231,7 @@ def xla_custom_call_v2(
                 backend_config,
                 "has_side_effect",
                 has_side_effect is not False
-                and (has_side_effect is True or flags[has_side_effect]),
+                and (has_side_effect is True or as_bool(has_side_effect)),
                 "result_dtypes",
                 as_dtypes(result_dtypes),
                 "result_shapes",

@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     TBfloat16,
     TUint32,
     TensorOp,
+    as_bool,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -144,7 +144,7 @@ class XlaDequantize(TensorOp[TBfloat16]):
                     mode,
                     "transpose_output",
                     transpose_output is not False
-                    and (transpose_output is True or flags[transpose_output]),
+                    and (transpose_output is True or as_bool(transpose_output)),
                 )
                 return op
         except Exception as error:
@@ -232,7 +232,7 @@ def xla_dequantize(
                 mode,
                 "transpose_output",
                 transpose_output is not False
-                and (transpose_output is True or flags[transpose_output]),
+                and (transpose_output is True or as_bool(transpose_output)),
             )
             return _result
     except Exception as error:

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    as_bool,
     context,
     execute,
     explained,
     fit_pair,
-    flags,
     graphs,
     new,
 )
@@ -175,7 +175,7 @@ class XlaGather(TensorOp[T]):
                     dimension_numbers,
                     "indices_are_sorted",
                     indices_are_sorted is not False
-                    and (indices_are_sorted is True or flags[indices_are_sorted]),
+                    and (indices_are_sorted is True or as_bool(indices_are_sorted)),
                 )
                 return op
         except Exception as error:
@@ -268,7 +268,7 @@ def xla_gather(
                 dimension_numbers,
                 "indices_are_sorted",
                 indices_are_sorted is not False
-                and (indices_are_sorted is True or flags[indices_are_sorted]),
+                and (indices_are_sorted is True or as_bool(indices_are_sorted)),
             )
             return _result
     except Exception as error:

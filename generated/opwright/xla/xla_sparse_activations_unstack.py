@@ -14,11 +14,11 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    as_bool,
     as_dtype,
     context,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -151,7 +151,7 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
                     features,
                     "interleaved",
                     interleaved is not False
-                    and (interleaved is True or flags[interleaved]),
+                    and (interleaved is True or as_bool(interleaved)),
                     "dtype",
                     dtype if type(dtype) is DType else as_dtype(dtype),
                 )
@@ -239,7 +239,7 @@ def xla_sparse_activations_unstack(
                 features,
                 "interleaved",
                 interleaved is not False
-                and (interleaved is True or flags[interleaved]),
+                and (interleaved is True or as_bool(interleaved)),
                 "dtype",
                 dtype if type(dtype) is DType else as_dtype(dtype),
             )

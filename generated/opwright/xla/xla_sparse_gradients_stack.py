@@ -13,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     all_tensors,
+    as_bool,
     as_dtype,
     context,
     execute,
     explained,
     fit_together,
-    flags,
     graphs,
     new,
 )
@@ -137,7 +137,7 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
                     unstacked_gradients,
                     "interleaved",
                     interleaved is not False
-                    and (interleaved is True or flags[interleaved]),
+                    and (interleaved is True or as_bool(interleaved)),
                     "dtype",
                     dtype if type(dtype) is DType else as_dtype(dtype),
                 )
@@ -210,7 +210,7 @@ def xla_sparse_gradients_stack(
                 unstacked_gradients,
                 "interleaved",
                 interleaved is not False
-                and (interleaved is True or flags[interleaved]),
+                and (interleaved is True or as_bool(interleaved)),
                 "dtype",
                 dtype if type(dtype) is DType else as_dtype(dtype),
             )

@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt32,
+    as_bool,
     context,
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -156,7 +156,8 @@ class XlaVariadicSort(Op):
                     "comparator",
                     comparator,
                     "is_stable",
-                    is_stable is not False and (is_stable is True or flags[is_stable]),
+                    is_stable is not False
+                    and (is_stable is True or as_bool(is_stable)),
                 )
                 return op
         except Exception as error:
@@ -241,7 +242,7 @@ def xla_variadic_sort(
                 "comparator",
                 comparator,
                 "is_stable",
-                is_stable is not False and (is_stable is True or flags[is_stable]),
+                is_stable is not False and (is_stable is True or as_bool(is_stable)),
             )
             return _result
     except Exception as error:

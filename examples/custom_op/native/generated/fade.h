@@ -86,6 +86,6 @@ class FadeKernel : public tensorflow::OpKernel {
 };
 
 // Registers `kernel`<T> for a device, for each dtype that the opdef allows.
-#define REGISTER_FADE(device, kernel) \
+#define REGISTER_FADE_KERNELS(device, kernel) \
   REGISTER_KERNEL_BUILDER(Name("Fade").Device(tensorflow::device).TypeConstraint<float>("T"), kernel<float>); \
   REGISTER_KERNEL_BUILDER(Name("Fade").Device(tensorflow::device).TypeConstraint<double>("T"), kernel<double>)

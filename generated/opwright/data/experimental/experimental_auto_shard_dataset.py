@@ -90,6 +90,9 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ExperimentalAutoShardDataset"
+    TRUNCATED = {
+        "auto_shard_policy": "int32",
+    }
     SHAPES = {
         "input_dataset": "()",
         "num_workers": "()",
@@ -314,6 +317,7 @@ def experimental_auto_shard_dataset(
                 and -9223372036854775808 <= index <= 9223372036854775807
                 or fits(TInt64, index)
             )
+            and -2147483648 <= auto_shard_policy <= 2147483647
         ):
             _result = execute(
                 context[CURRENT],

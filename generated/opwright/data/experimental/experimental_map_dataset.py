@@ -15,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -313,13 +313,13 @@ def experimental_map_dataset(
                 "use_inter_op_parallelism",
                 use_inter_op_parallelism is True
                 or use_inter_op_parallelism is not False
-                and flags[use_inter_op_parallelism],
+                and as_bool(use_inter_op_parallelism),
                 "preserve_cardinality",
                 preserve_cardinality is not False
-                and (preserve_cardinality is True or flags[preserve_cardinality]),
+                and (preserve_cardinality is True or as_bool(preserve_cardinality)),
                 "force_synchronous",
                 force_synchronous is not False
-                and (force_synchronous is True or flags[force_synchronous]),
+                and (force_synchronous is True or as_bool(force_synchronous)),
             )
             return _result
     except Exception as error:

@@ -14,9 +14,10 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
-    TInt64,
+    TInt32,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -24,7 +25,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Output,
         ShapeLike,
         StringLike,
+        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -93,6 +94,9 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ExperimentalParseExampleDataset"
+    TRUNCATED = {
+        "num_parallel_calls": "int32",
+    }
     SHAPES = {
         "input_dataset": "()",
         "num_parallel_calls": "()",
@@ -203,10 +207,8 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
                 and (
                     type(num_parallel_calls) is EagerTensor
                     or type(num_parallel_calls) is int
-                    and -9223372036854775808
-                    <= num_parallel_calls
-                    <= 9223372036854775807
-                    or fits(TInt64, num_parallel_calls)
+                    and -2147483648 <= num_parallel_calls <= 2147483647
+                    or fits(TInt32, num_parallel_calls)
                 )
             ):
                 op.handle = execute(
@@ -332,8 +334,8 @@ def experimental_parse_example_dataset(
             and (
                 type(num_parallel_calls) is EagerTensor
                 or type(num_parallel_calls) is int
-                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
-                or fits(TInt64, num_parallel_calls)
+                and -2147483648 <= num_parallel_calls <= 2147483647
+                or fits(TInt32, num_parallel_calls)
             )
         ):
             _result = execute(
@@ -356,7 +358,7 @@ def experimental_parse_example_dataset(
                 "output_shapes",
                 as_shapes(output_shapes),
                 "sloppy",
-                sloppy is not False and (sloppy is True or flags[sloppy]),
+                sloppy is not False and (sloppy is True or as_bool(sloppy)),
             )
             return _result
     except Exception as error:

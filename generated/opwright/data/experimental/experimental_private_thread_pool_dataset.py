@@ -13,7 +13,7 @@ from opwright_runtime.gencode import (
     EagerTensor,
     OpInputs,
     Scope,
-    TInt64,
+    TInt32,
     TVariant,
     TensorOp,
     as_dtypes,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Operand,
         Output,
         ShapeLike,
+        TInt64,
         TensorOperand,
         TensorShape,
     )
@@ -83,6 +84,9 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ExperimentalPrivateThreadPoolDataset"
+    TRUNCATED = {
+        "num_threads": "int32",
+    }
     SHAPES = {
         "input_dataset": "()",
         "num_threads": "()",
@@ -156,8 +160,8 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
                 and (
                     type(num_threads) is EagerTensor
                     or type(num_threads) is int
-                    and -9223372036854775808 <= num_threads <= 9223372036854775807
-                    or fits(TInt64, num_threads)
+                    and -2147483648 <= num_threads <= 2147483647
+                    or fits(TInt32, num_threads)
                 )
             ):
                 op.handle = execute(
@@ -243,8 +247,8 @@ def experimental_private_thread_pool_dataset(
             and (
                 type(num_threads) is EagerTensor
                 or type(num_threads) is int
-                and -9223372036854775808 <= num_threads <= 9223372036854775807
-                or fits(TInt64, num_threads)
+                and -2147483648 <= num_threads <= 2147483647
+                or fits(TInt32, num_threads)
             )
         ):
             _result = execute(

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
@@ -24,7 +25,6 @@ from opwright_runtime.gencode import (
     execute,
     explained,
     fits,
-    flags,
     graphs,
     new,
 )
@@ -293,7 +293,7 @@ def experimental_rebatch_dataset(
                 "use_fallback",
                 use_fallback is True
                 or use_fallback is not False
-                and flags[use_fallback],
+                and as_bool(use_fallback),
             )
             return _result
     except Exception as error:

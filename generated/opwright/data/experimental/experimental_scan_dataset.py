@@ -15,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtypes,
     as_shapes,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -306,7 +306,7 @@ def experimental_scan_dataset(
                 as_shapes(output_shapes),
                 "preserve_cardinality",
                 preserve_cardinality is not False
-                and (preserve_cardinality is True or flags[preserve_cardinality]),
+                and (preserve_cardinality is True or as_bool(preserve_cardinality)),
             )
             return _result
     except Exception as error:

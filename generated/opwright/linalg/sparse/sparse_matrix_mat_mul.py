@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -349,20 +349,20 @@ def sparse_matrix_mat_mul(
                 b,
                 "transpose_a",
                 transpose_a is not False
-                and (transpose_a is True or flags[transpose_a]),
+                and (transpose_a is True or as_bool(transpose_a)),
                 "transpose_b",
                 transpose_b is not False
-                and (transpose_b is True or flags[transpose_b]),
+                and (transpose_b is True or as_bool(transpose_b)),
                 "adjoint_a",
-                adjoint_a is not False and (adjoint_a is True or flags[adjoint_a]),
+                adjoint_a is not False and (adjoint_a is True or as_bool(adjoint_a)),
                 "adjoint_b",
-                adjoint_b is not False and (adjoint_b is True or flags[adjoint_b]),
+                adjoint_b is not False and (adjoint_b is True or as_bool(adjoint_b)),
                 "transpose_output",
                 transpose_output is not False
-                and (transpose_output is True or flags[transpose_output]),
+                and (transpose_output is True or as_bool(transpose_output)),
                 "conjugate_output",
                 conjugate_output is not False
-                and (conjugate_output is True or flags[conjugate_output]),
+                and (conjugate_output is True or as_bool(conjugate_output)),
             )
             return _result
     except Exception as error:

@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -317,14 +317,14 @@ def sparse_matrix_sparse_mat_mul(
                 type_ if type(type_) is DType else as_dtype(type_),
                 "transpose_a",
                 transpose_a is not False
-                and (transpose_a is True or flags[transpose_a]),
+                and (transpose_a is True or as_bool(transpose_a)),
                 "transpose_b",
                 transpose_b is not False
-                and (transpose_b is True or flags[transpose_b]),
+                and (transpose_b is True or as_bool(transpose_b)),
                 "adjoint_a",
-                adjoint_a is not False and (adjoint_a is True or flags[adjoint_a]),
+                adjoint_a is not False and (adjoint_a is True or as_bool(adjoint_a)),
                 "adjoint_b",
-                adjoint_b is not False and (adjoint_b is True or flags[adjoint_b]),
+                adjoint_b is not False and (adjoint_b is True or as_bool(adjoint_b)),
             )
             return _result
     except Exception as error:

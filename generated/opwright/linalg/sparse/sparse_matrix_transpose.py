@@ -14,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TVariant,
     TensorOp,
+    as_bool,
     as_dtype,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -248,7 +248,7 @@ def sparse_matrix_transpose(
                 name,
                 input,
                 "conjugate",
-                conjugate is not False and (conjugate is True or flags[conjugate]),
+                conjugate is not False and (conjugate is True or as_bool(conjugate)),
                 "type",
                 type_ if type(type_) is DType else as_dtype(type_),
             )

@@ -12,11 +12,11 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    as_bool,
     context,
     default,
     execute,
     explained,
-    flags,
     graphs,
     new,
 )
@@ -215,7 +215,7 @@ def fade(
                 "length",
                 length,
                 "both",
-                both is not False and (both is True or flags[both]),
+                both is not False and (both is True or as_bool(both)),
             )
             return _result
     except Exception as error:
