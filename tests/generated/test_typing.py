@@ -68,8 +68,8 @@ CEILINGS = {
     "generated": (0, 0),
     # 32 uses declare the parts of TensorFlow that `_internals` uses. Most ignores are
     # of classes that derive from one of TensorFlow's, which is `Any` to type checkers.
-    # `narrowing`, `tpu_embedding` and the two `keras_layers` handle values of callers and
-    # objects of TensorFlow and Keras that have no types.
+    # `narrowing`, `tpu_embedding` and the two `keras_layers` handle values of callers,
+    # and objects of TensorFlow and Keras, that have no types.
     "runtime": (366, 26),
     "codegen": (86, 1),
 }

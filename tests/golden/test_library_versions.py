@@ -70,14 +70,16 @@ def test_import_and_lint_of_ops_without_shape_functions_warn(
 ) -> None:
     where = ("--opdefs", "opdefs", "--library", versions[0])
     for run in (("import", "--group", "mine"), ("lint",)):
-        done = asked(*run, *where, cwd=tmp_path)
+        done = run_on_registry(*run, *where, cwd=tmp_path)
         warned = re.findall(r"warning: (\w+): TensorFlow infers no shape", done.stderr)
         opdefs = {path.stem for path in tmp_path.glob("opdefs/mine/*.yaml")}
         assert len(opdefs) == 11
         assert set(warned) == opdefs - {"Same"}
     # A saved list of ops does not tell.
-    asked("save", versions[0], "ops.pb", cwd=tmp_path)
-    done = asked("import", "--library", "ops.pb", "--opdefs", "opdefs", cwd=tmp_path)
+    run_on_registry("save", versions[0], "ops.pb", cwd=tmp_path)
+    done = run_on_registry(
+        "import", "--library", "ops.pb", "--opdefs", "opdefs", cwd=tmp_path
+    )
     assert "warning" not in done.stderr
 
 
@@ -153,7 +155,7 @@ def test_import_of_a_library_with_a_framework_of_its_own_says_so(
     source.write_text("int nothing;")
     needs = ("-Wl,--no-as-needed", f"-L{tmp_path}", f"-l:{copy.name}")
     packed = build(source, "packed", *needs, f"-Wl,-rpath,{tmp_path}")
-    done = asked("diff", packed, packed, cwd=tmp_path, status=2)
+    done = run_on_registry("diff", packed, packed, cwd=tmp_path, status=2)
     said = done.stderr.splitlines()[-1]
     assert f"{packed}: it is linked with {copy.name}, a copy of TensorFlow" in said
     assert "auditwheel repair --exclude libtensorflow_framework.so.2" in said
@@ -177,12 +179,12 @@ except ImportError as error:
     # Others are imported all the same; without them nothing is taken for gone.
     old, _ = versions
     both = ("--library", f"{packed},{old}", "--opdefs", "opdefs", "--group", "mine")
-    done = asked("import", *both, cwd=tmp_path, status=1)
+    done = run_on_registry("import", *both, cwd=tmp_path, status=1)
     assert f"{packed}: it is linked with {copy.name}" in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.endswith(": 11 added, 0 updated, 0 unchanged; 1 file not read")
     before = tree(tmp_path / "opdefs")
-    done = asked("import", *both, "--prune", cwd=tmp_path, status=2)
+    done = run_on_registry("import", *both, "--prune", cwd=tmp_path, status=2)
     assert "--prune wants all libraries to be read" in done.stderr
     assert tree(tmp_path / "opdefs") == before
 
