@@ -202,11 +202,10 @@ def run_hosts(settings: Settings, folder: Path, count: int, console: Console) ->
         raise RefusedError(
             "training stopped; --resume goes on from the last whole epoch"
         )
-    # Words travel where a host refuses a batch.
-    kinds = [kind for kind in next(iter(sent.values())) if kind != "words"]
-    table = Table("sent by", *kinds)
-    for host, numbers in sorted(sent.items()):
-        table.add_row(str(host), *(f"{numbers[kind]:,}" for kind in kinds))
+    by_host = [sent[host] for host in sorted(sent)]
+    table = Table("bytes sent", *(f"by host {host}" for host in sorted(sent)))
+    for kind in by_host[0]:
+        table.add_row(kind, *(f"{numbers[kind]:,}" for numbers in by_host))
     console.print(table)
     report = (folder / "report.txt").read_text("utf-8")
     console.print(report, end="", highlight=False, markup=False)

@@ -19,19 +19,20 @@ from support.places import OPDEFS
 
 from .bends import LEFT_OUT
 from .supervisor import Worker
-from .truncation_worker import PLACES
 
+#: The number of a place is that of its op, times this, and its own.
+PLACES = 1000
 #: Commands for a worker: ops in each.
 OPS = 20
 #: Dtypes of what may be an index or a size, and no element of a tensor.
 _INDICES = frozenset({"int16", "int32", "int64"})
+#: A generator may use as many bits of a seed as it likes.
+SEEDS = frozenset({"seed", "seed2"})
 #: What a period of 2**32 does not change, by what is computed.
 PERIODIC = frozenset(
     {
         # Modulo a power of two, or by definition.
         *("BitwiseAnd.x", "BitwiseAnd.y", "Cast.x", "DataFormatDimMap.x"),
-        # A seed of 32 bits.
-        "RandomIndexShuffle.seed",
         # One element alone is truncated: the batch, or the size that is split.
         *("SparseCountSparseOutput.dense_shape", "SparseSplit.shape"),
         # The example shows errors alone, and no sizes.
@@ -47,9 +48,10 @@ def candidates(op: Op) -> Iterator[str]:
             continue
         attr = op.attr(arg.type_attr) if arg.type_attr else None
         allowed = {arg.dtype} if attr is None else {*(attr.allowed or ())}
-        if "int64" in allowed and allowed <= _INDICES:
+        if "int64" in allowed and allowed <= _INDICES and arg.name not in SEEDS:
             yield arg.name
-    yield from (attr.name for attr in op.given if attr.kind == "int")
+    attrs = (attr.name for attr in op.given if attr.kind == "int")
+    yield from (name for name in attrs if name not in SEEDS)
 
 
 def ops() -> list[Op]:

@@ -24,14 +24,13 @@ from support.equivalence.registry import op_def
 from . import bends
 from .bends import Arguments
 from .diagnosis_worker import limit_memory, tensors
+from .truncation import PLACES
 from .worker import Reports, serve
 
 #: Elements of an input that is a scalar or a short vector, at most.
 SHORT = 8
 #: Elements of a data set that are compared, at most.
 ELEMENTS = 5
-#: The number of a place is that of its op, times this, and its own.
-PLACES = 1000
 PERIODS = (2**32, -(2**32))
 
 

@@ -125,7 +125,7 @@ def in_function(name: str, arguments: calls.Arguments) -> str:
 
 
 @every_op_by_group()
-def test_a_number_that_does_not_fit_is_refused_by_every_op(names: list[str]) -> None:
+def test_op_input_that_does_not_fit_is_refused(names: list[str]) -> None:
     def check(name: str) -> None:
         op = op_def(name)
         is_odd = any(arg.is_ref for arg in (*op.input_arg, *op.output_arg))

@@ -498,6 +498,8 @@ def killed(folder: Path, kills: int, seed: int) -> None:
             )
         else:
             print("final", hosts, "from", first, wait(children, 120), flush=True)
+            for ended in sorted(folder.glob("ended_*")):
+                print(ended.name, ended.read_text("utf-8"), flush=True)
 
 
 def equal(folder: Path) -> None:
