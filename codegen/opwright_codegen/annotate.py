@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from opwright_codegen import docs, naming
+from opwright_codegen import literals, naming
 from opwright_codegen.model import Arg, Attr, Op
 from opwright_codegen.types import (
     ANY_DTYPE,
@@ -108,7 +108,9 @@ def read(attr: Attr) -> PyType:
 def _element(attr: Attr, names: Mapping[str, str]) -> PyType:
     kind = attr.kind.element
     if kind == "string" and attr.allowed:
-        return named("Literal", *(PyType(docs.quoted(text)) for text in attr.allowed))
+        return named(
+            "Literal", *(PyType(literals.quoted(text)) for text in attr.allowed)
+        )
     return named(names[kind])
 
 

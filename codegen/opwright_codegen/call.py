@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from opwright_codegen import docs, naming
+from opwright_codegen import literals, naming
 from opwright_codegen.model import Arg, Attr, Op, Role
 from opwright_codegen.types import (
     AS_BOOL,
@@ -36,7 +36,7 @@ def operands(op: Op) -> tuple[str, ...]:
 def fast_path_attrs(op: Op, *, by_function: bool) -> Iterator[str]:
     """Names and values of attrs, as TensorFlow's fast path and its tape take them."""
     for attr in op.given:
-        yield docs.quoted(attr.name)
+        yield literals.quoted(attr.name)
         yield _value(op, attr, by_function=by_function, converted=True)
 
 
@@ -48,13 +48,13 @@ def converters(op: Op) -> Iterator[str]:
             yield DTYPE
 
 
-def whole(op: Op, *, by_function: bool) -> str:
+def integers_condition(op: Op, *, by_function: bool) -> str:
     """The condition under which the fast path cuts no number, with `and` before it.
 
     Tensors are known on sight, and so are the integers that most calls give; of all
     else the runtime looks at the values.
     """
-    conditions = [_is_whole(op, dtype, args) for dtype, args in _narrowed(op)]
+    conditions = [_fits(op, dtype, args) for dtype, args in _narrowed(op)]
     conditions += [
         _within(dtype, naming.argument(attr.name))
         for attr in op.given
@@ -71,14 +71,14 @@ def _within(dtype: DTypeName, name: str) -> str:
 
 
 def narrowing(op: Op) -> Iterator[str]:
-    """What `whole` names of the runtime."""
+    """What `integers_condition` names of the runtime."""
     for dtype, args in _narrowed(op):
         yield from (DTYPES[dtype],) if dtype else ()
         yield _check(dtype, args)
         yield from {"all_tensors" if arg.is_list else "EagerTensor" for arg in args}
 
 
-def _is_whole(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
+def _fits(op: Op, dtype: DTypeName | None, args: Sequence[Arg]) -> str:
     names = [naming.argument(arg.name) for arg in args]
     kinds = [f"type({naming.argument(a.name)}) is " for a in args if not a.is_list]
     tensors = [f"{''.join(kinds)}EagerTensor"] if kinds else []
@@ -112,7 +112,7 @@ def _has_room(op: Op, arg: Arg) -> bool:
 
 
 def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
-    """Inputs that TensorFlow converts to a dtype of whole numbers.
+    """Inputs that TensorFlow converts to a dtype of integers or bool.
 
     They come with those that they share it with, and with what it is if none of them
     is a tensor: None if it is that of the first, which then loses nothing. An input
@@ -145,7 +145,7 @@ def _narrowed(op: Op) -> Iterator[tuple[DTypeName | None, Sequence[Arg]]]:
 def fallback_attrs(op: Op, *, by_function: bool) -> str:
     """A dict of the attrs, for where the fast path does not serve."""
     items = (
-        f"{docs.quoted(attr.name)}: {_value(op, attr, by_function=by_function)}"
+        f"{literals.quoted(attr.name)}: {_value(op, attr, by_function=by_function)}"
         for attr in op.given
     )
     return f"{{{', '.join(items)}}}"
@@ -162,8 +162,8 @@ def _value(op: Op, attr: Attr, *, by_function: bool, converted: bool = False) ->
     convert = _converter(attr) if converted else None
     if convert is None:
         return name
-    # What nearly every call gives is known on sight: calls take longer than all else
-    # that the binding adds. A default is asked for first.
+    # Compares with the usual values first: a call of the converter takes longer than
+    # all else that the binding adds. The default comes first.
     if convert == AS_BOOL:
         if attr.default:
             return f"{name} is True or {name} is not False and {convert}({name})"
@@ -171,7 +171,7 @@ def _value(op: Op, attr: Attr, *, by_function: bool, converted: bool = False) ->
     if convert == AS_DTYPE:
         return f"{name} if type({name}) is {DTYPE} else {convert}({name})"
     if attr.message is not None:
-        return f"{convert}({name}, {docs.quoted(attr.message)})"
+        return f"{convert}({name}, {literals.quoted(attr.message)})"
     return f"{convert}({name})"
 
 

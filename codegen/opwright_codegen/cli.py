@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from opwright_codegen import groups, load, packages
 from opwright_codegen.generate import Target, WorkerError, generate
@@ -34,10 +34,14 @@ typical runs:
 
 classes for the ops of a library of your own:
   opwright-codegen import --library ./libmy_ops.so --opdefs my_opdefs --group audio
-  opwright-codegen generate --opdefs my_opdefs --output src --package mylib.ops \
+  opwright-codegen generate --opdefs my_opdefs --output src --package mylib.ops \\
       --load ../libmy_ops.so --gradients .gradients
   opwright-codegen diff old/libmy_ops.so ./libmy_ops.so
 """
+
+
+#: What subcommands are added to.
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,6 +83,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
+    for add in (
+        _add_generate,
+        _add_native,
+        _add_new,
+        _add_import,
+        _add_diff,
+        _add_lint,
+        _add_save,
+        _add_since,
+    ):
+        add(commands)
+    return parser
+
+
+def _add_generate(commands: _Commands) -> None:
     command = commands.add_parser(
         "generate",
         help="classes from opdefs: only what changed",
@@ -133,6 +152,8 @@ def _parser() -> argparse.ArgumentParser:
     _opdefs(command)
     command.set_defaults(run=_generate)
 
+
+def _add_native(commands: _Commands) -> None:
     command = commands.add_parser(
         "native",
         help="C++ from opdefs of your own: definitions, shapes, bases of kernels",
@@ -147,6 +168,8 @@ def _parser() -> argparse.ArgumentParser:
     _project(command)
     command.set_defaults(run=_native)
 
+
+def _add_new(commands: _Commands) -> None:
     command = commands.add_parser(
         "new",
         help="an op from its opdef: C++, a kernel to fill in, a test, a project",
@@ -182,6 +205,8 @@ def _parser() -> argparse.ArgumentParser:
     _project(command)
     command.set_defaults(run=_new)
 
+
+def _add_import(commands: _Commands) -> None:
     command = commands.add_parser(
         "import",
         help="opdefs from the installed TensorFlow or a custom-op library",
@@ -217,6 +242,8 @@ def _parser() -> argparse.ArgumentParser:
     _opdefs(command)
     command.set_defaults(run=_import)
 
+
+def _add_diff(commands: _Commands) -> None:
     command = commands.add_parser(
         "diff",
         help="two sources of ops compared",
@@ -229,6 +256,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("new", metavar="NEW", help="likewise")
     command.set_defaults(run=_diff)
 
+
+def _add_lint(commands: _Commands) -> None:
     command = commands.add_parser(
         "lint",
         help="every problem in every opdef",
@@ -256,6 +285,8 @@ def _parser() -> argparse.ArgumentParser:
     _opdefs(command)
     command.set_defaults(run=_lint)
 
+
+def _add_save(commands: _Commands) -> None:
     command = commands.add_parser(
         "save",
         help="an OpList to compare with later",
@@ -265,6 +296,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("file", metavar="FILE", type=Path)
     command.set_defaults(run=_save)
 
+
+def _add_since(commands: _Commands) -> None:
     command = commands.add_parser(
         "since",
         help="which version of TensorFlow brought which op, attr and value",
@@ -283,7 +316,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     _opdefs(command)
     command.set_defaults(run=_since)
-    return parser
 
 
 def _opdefs(command: argparse.ArgumentParser) -> None:

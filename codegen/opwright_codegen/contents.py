@@ -1,4 +1,4 @@
-"""Files, read whole: regular ones, of a bounded size."""
+"""Reads regular files of a bounded size."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class _Writer:
                 return f'opdef::RowNamed("{name.id}")'
             return f"opdef::Are({self.row(name)})"
         if isinstance(node, ast.Name):
-            # A name that begins so is an output's size, which values decide.
+            # An underscore begins the size of an output that depends on values.
             if node.id.startswith("_"):
                 return "opdef::Any()"
             if self.is_symbol(node.id, Kind.SIZE):

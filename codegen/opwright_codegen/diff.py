@@ -2,7 +2,7 @@
 
 A change breaks callers if code or a graph written for the old op can fail with the
 new one: an op, input, output or attr that is gone or has another place, type or name;
-an attr that must now be given, or that only a keyword gives; a value that is no longer
+an attr that must now be given, or that only a keyword gives; a value that is not
 allowed; a default that is another, for it changes results silently.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from opwright_codegen import docs
+from opwright_codegen import literals
 from opwright_codegen.model import Arg, Attr, Op, Role
 
 
@@ -138,7 +138,7 @@ def _attr(op: str, old: Attr, new: Attr, inferred: bool) -> Iterator[Change]:
     # In tuples, for nan is not equal to itself alone.
     if (old.default,) != (new.default,):
         was, now = (
-            "none" if attr.default is None else docs.value(attr.default)
+            "none" if attr.default is None else literals.value(attr.default)
             for attr in (old, new)
         )
         # With its first default, an attr turns from an argument into a keyword.

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from opwright_codegen import naming
+from opwright_codegen import literals, naming
 from opwright_codegen.model import (
     Arg,
     Attr,
-    FuncValue,
     Op,
     Role,
-    ShapeValue,
-    TensorItem,
-    TensorValue,
 )
-from opwright_codegen.types import DTypeName, dtype_text
+from opwright_codegen.types import dtype_text
 
 _WIDTH = 88
 _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
@@ -243,61 +238,6 @@ def deprecation(op: Op) -> str | None:
     return text
 
 
-def value(default: object) -> str:
-    """A default as a reader expects it, and as Python evaluates it."""
-    if isinstance(default, tuple):
-        items = ", ".join(map(value, default))
-        return f"({items},)" if len(default) == 1 else f"({items})"
-    if isinstance(default, ShapeValue):
-        if default.dims is None:
-            return "None"
-        return value(tuple(None if size == -1 else size for size in default.dims))
-    if isinstance(default, TensorValue):
-        return _array(default)
-    if isinstance(default, FuncValue):
-        return quoted(default.name)
-    if isinstance(default, DTypeName):
-        return quoted(dtype_text(default))
-    if isinstance(default, str):
-        return quoted(default)
-    if isinstance(default, float) and not math.isfinite(default):
-        return f'float("{default}")'
-    return repr(default)
-
-
-def _array(default: TensorValue) -> str:
-    # NumPy has no strings of any length but as objects.
-    text = default.dtype == "string"
-    dtype = "object" if text else dtype_text(default.dtype)
-    zero = "" if text else 0
-    last = default.values[-1] if default.values else zero
-    rest = math.prod(default.shape) - len(default.values)
-    if rest and len(set(default.values)) < 2 and not isinstance(last, complex):
-        return f"np.full({default.shape}, {value(last)}, {dtype!r})"
-    items = [*default.values, *[last] * rest]
-    if dtype.startswith("complex"):
-        # As pairs: `complex` may be an argument.
-        items = [part for item in items for part in _parts(item)]
-        half = f"float{int(dtype[7:]) // 2}"
-        array = f"np.array([{', '.join(map(value, items))}], {half!r}).view({dtype!r})"
-    else:
-        array = f"np.array([{', '.join(map(value, items))}], {dtype!r})"
-    return array if len(default.shape) == 1 else f"{array}.reshape({default.shape})"
-
-
-def _parts(number: TensorItem) -> tuple[float, float]:
-    """Those of a complex number; of what is filled in without one, zeros."""
-    whole = number if isinstance(number, complex) else complex(0)
-    return whole.real, whole.imag
-
-
-def quoted(text: str) -> str:
-    """A string literal in double quotes."""
-    # With a double quote in it, repr() puts the whole into single quotes.
-    escaped = repr('"' + text)[2:-1]
-    return '"' + escaped.replace("\\'", "'").replace('"', '\\"') + '"'
-
-
 _GRADIENTS: Final = {
     "registered": "registered",
     "not_differentiable": "declared not differentiable",
@@ -355,7 +295,7 @@ def kind(attr: Attr) -> str:
     values = (
         map(dtype_text, attr.allowed)
         if attr.kind.element == "type"
-        else map(quoted, attr.allowed)
+        else map(literals.quoted, attr.allowed)
     )
     return f"{text}, one of {', '.join(values)}"
 
@@ -372,7 +312,7 @@ def argument_doc(attr: Attr) -> str | None:
 
 def choice_doc(attr: Attr) -> str | None:
     """Of an option, where its default is not to be seen beside it."""
-    default = f"Default {value(attr.default)}."
+    default = f"Default {literals.value(attr.default)}."
     return " ".join(filter(None, (_least(attr), default, attr.doc)))
 
 
@@ -384,7 +324,9 @@ def _since(attr: Attr) -> str | None:
     brought = [(attr.since, "it")] if attr.since is not None else []
     for value, version in attr.allowed_since:
         dtype = attr.kind.element == "type"
-        brought.append((version, dtype_text(value) if dtype else quoted(value)))
+        brought.append(
+            (version, dtype_text(value) if dtype else literals.quoted(value))
+        )
     return (
         " ".join(f"TensorFlow {when} brought {what}." for when, what in brought) or None
     )
@@ -452,7 +394,7 @@ def _docstring(
         blocks.append(["Example:", *code])
     text = "\n\n".join("\n".join(block) for block in blocks)
     text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    text = _UNPRINTABLE.sub(lambda found: quoted(found[0])[1:-1], text)
+    text = _UNPRINTABLE.sub(lambda found: literals.quoted(found[0])[1:-1], text)
     if text.endswith('"'):
         text += " "
     if "\n" in text:

@@ -89,7 +89,7 @@ def with_facts(written: Op, facts: Op) -> Op:
 
     That is what was written by hand, since when there is what, which no single
     TensorFlow knows, and what registries say beyond OpDefs. Of the library's own texts,
-    which `facts` may have, those take the place of older ones that nobody edited.
+    which `facts` may have, those take the place of older ones without edits.
     """
     kept: list[str] = []
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import Final
 
 import jinja2
 
-from opwright_codegen import docs, naming, skeleton, view
+from opwright_codegen import docs, literals, naming, skeleton, view
 from opwright_codegen.model import Op
 
 #: The number of the contract that generated code keeps with `opwright_runtime.gencode`.
@@ -35,7 +36,7 @@ def group_source(
 ) -> str:
     """The unformatted source of the `__init__` of a group's package.
 
-    `exports`: a module whose public names the package has beside its ops.
+    `exports`: a module whose public names the package has besides its ops.
     `moved`: ops that lay in the group before, each with the group that they lie in now.
     """
     return (
@@ -83,7 +84,7 @@ def _from(group: str, other: str) -> str:
 def root_source(
     package: str, groups: Sequence[str], library: str | None, gradients: str | None
 ) -> str:
-    """The unformatted source of the `__init__` of the whole package.
+    """The unformatted source of the `__init__` of the top package.
 
     opwright's own also exports what users need of the runtime; the package of a
     custom-op author exports the ops alone, and loads their library.
@@ -132,6 +133,17 @@ def table_source(package: str, ops: Sequence[tuple[str, str]]) -> str:
     )
 
 
+#: The sources of files that list ops, by the names that `generate` has for them.
+SHARED: Final[Mapping[str, Callable[..., str]]] = {
+    "package": root_source,
+    "table": table_source,
+    "group": group_source,
+    "moved": moved_source,
+    "module": module_source,
+    "command": command_source,
+}
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -142,5 +154,5 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters["quoted"] = lambda value: docs.quoted(str(value))
+    environment.filters["quoted"] = lambda value: literals.quoted(str(value))
     return environment

@@ -19,8 +19,17 @@ from opwright_codegen.problems import Problem
 
 #: The keys above the line: which op it is, and what is written by hand.
 ABOVE: Final = (
-    *("op", "group", "summary", "description", "example", "check_with", "unchecked"),
-    *("truncated", "gradient_of", "kernels", "tpu_only"),
+    "op",
+    "group",
+    "summary",
+    "description",
+    "example",
+    "check_with",
+    "unchecked",
+    "truncated",
+    "gradient_of",
+    "kernels",
+    "tpu_only",
 )
 #: The keys below it that are written by hand.
 BY_HAND_BELOW: Final = ("doc", "shape", "message", "replacement")

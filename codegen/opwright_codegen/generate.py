@@ -1,7 +1,7 @@
 """Opdefs to a package of classes: only what changed, on all cores.
 
-What was generated from what is kept in a manifest beside the package, by digest, so
-that a fresh clone, whose file times say nothing, costs no more than an old checkout.
+A manifest next to the package has the digests of each file and of its sources. File
+times decide nothing: a fresh clone costs no more than an old checkout.
 """
 
 from __future__ import annotations
@@ -32,9 +32,26 @@ _Opdefs: TypeAlias = Sequence[tuple[Path, bytes]]
 
 #: The modules that decide what is generated from an opdef.
 DECISIVE = (
-    *("annotate", "call", "docs", "emit", "format", "generate", "groups", "load"),
-    *("model", "naming", "nodes", "problems", "shapes", "signature", "skeleton"),
-    *("types", "view"),
+    "annotate",
+    "call",
+    "docs",
+    "emit",
+    "format",
+    "generate",
+    "groups",
+    "literals",
+    "load",
+    "model",
+    "naming",
+    "nodes",
+    "problems",
+    "rules",
+    "shapes",
+    "signature",
+    "skeleton",
+    "types",
+    "values",
+    "view",
 )
 #: opwright's own modules without ops, each with the module of the runtime that has what
 #: it exports.
@@ -80,7 +97,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run did, or with `check` would do."""
+    """Results of a run; with `check`, of a run that writes."""
 
     ops: int
     written: tuple[Path, ...]
@@ -156,7 +173,7 @@ def generate(
     workers: int | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Report:
-    """Brings the package up to date, or with `check` says what it would change.
+    """Brings the package up to date; with `check`, only lists the changes.
 
     Args:
       target: where from, where to, and the package's name.
@@ -172,15 +189,7 @@ def generate(
     """
     paths = load.find(target.opdefs)
     names = frozenset(map(load.op_name_of, paths))
-    problems = load.check_tree(target.opdefs, paths)
-    known, found = groups.read(target.opdefs, paths)
-    problems += found
-    opdefs: dict[str, tuple[Path, bytes]] = {}
-    for path in paths:
-        content, found = load.read_bytes(path)
-        problems += found
-        if content is not None:
-            opdefs[_output_of(path)] = path, content
+    known, opdefs, problems = _read(target, paths)
 
     old = _Manifest.read(target.manifest)
     fresh = _Manifest.of({})
@@ -230,6 +239,22 @@ def generate(
         for path, content in contents.items():
             write.write(path, content)
     return Report(len(paths), tuple(contents), tuple(removed))
+
+
+def _read(
+    target: Target, paths: Sequence[Path]
+) -> tuple[groups.Groups, dict[str, tuple[Path, bytes]], list[Problem]]:
+    """Groups, opdefs by the files made of them, and mistakes."""
+    problems = load.check_tree(target.opdefs, paths)
+    known, found = groups.read(target.opdefs, paths)
+    problems += found
+    opdefs: dict[str, tuple[Path, bytes]] = {}
+    for path in paths:
+        content, found = load.read_bytes(path)
+        problems += found
+        if content is not None:
+            opdefs[_output_of(path)] = path, content
+    return known, opdefs, problems
 
 
 def _output_of(path: Path) -> str:
@@ -373,7 +398,7 @@ def _shared_sources(
             from opwright_codegen import emit
             from opwright_codegen.format import format_source
 
-            return format_source(getattr(emit, kind)(*arguments))
+            return format_source(emit.SHARED[kind](*arguments))
 
         return repr((kind, arguments)).encode(), build
 
@@ -382,14 +407,14 @@ def _shared_sources(
     sources: dict[str, tuple[bytes, Callable[[], str]]] = {
         "py.typed": (b"", lambda: ""),
         "__init__.py": shared(
-            "root_source", package, top, target.library, target.gradients
+            "package", package, top, target.library, target.gradients
         ),
-        "_table.py": shared("table_source", package, sorted(group_of.items())),
+        "_table.py": shared("table", package, sorted(group_of.items())),
     }
     for module, source in modules.items():
-        sources[f"{module}.py"] = shared("module_source", package, module, source)
+        sources[f"{module}.py"] = shared("module", package, module, source)
     if package == "opwright":
-        sources["__main__.py"] = shared("command_source", package, _COMMAND)
+        sources["__main__.py"] = shared("command", package, _COMMAND)
     for group, ops in packages.items():
         folder = group.replace(".", "/")
         below = sorted(
@@ -400,9 +425,9 @@ def _shared_sources(
         moved = sorted((name, group_of[name]) for name in known.moved.get(group, ()))
         line, exports = known.lines.get(group), known.exports.get(group)
         sources[f"{folder}/__init__.py"] = shared(
-            "group_source", package, group, line, exports, sorted(ops), moved, below
+            "group", package, group, line, exports, sorted(ops), moved, below
         )
         for name, now in moved:
             output = f"{folder}/{naming.module_name(name)}.py"
-            sources[output] = shared("moved_source", package, group, name, now)
+            sources[output] = shared("moved", package, group, name, now)
     return sources

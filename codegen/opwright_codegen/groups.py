@@ -1,7 +1,7 @@
 """What opdefs say of their groups: a line on each, what else a group's package has, and
 where ops lay before.
 
-`groups.yaml` lies beside the groups' folders and is optional: a group needs no line.
+`groups.yaml` lies next to the groups' folders and is optional: a group needs no line.
 """
 
 from __future__ import annotations

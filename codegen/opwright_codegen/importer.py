@@ -25,7 +25,7 @@ from opwright_codegen import (
 from opwright_codegen.model import Op
 from opwright_codegen.problems import OpdefError, Problem, Skipped, SourceError
 
-#: The group of ops that nobody has put into a better one.
+#: The group of ops without a better one.
 UNSORTED = "core"
 
 
@@ -90,7 +90,10 @@ def import_ops(
     if prune:
         write.remove(root, absent)
     return Imported(
-        *(tuple(run.added), tuple(run.updated), tuple(run.unchanged), absent),
+        tuple(run.added),
+        tuple(run.updated),
+        tuple(run.unchanged),
+        absent,
         skipped=tuple(run.skipped),
         renamed=tuple(run.moved),
     )
@@ -230,5 +233,5 @@ def _text(op: Op, content: bytes, names: Mapping[str, str]) -> str:
     text = comments.carry(old, new, names)
     if load.load_text(text.encode(), path) == load.load_text(new.encode(), path):
         return text
-    # What nobody foresaw: better in another place than lost.
+    # Comments in an unforeseen place: all of them go to the top.
     return "".join(f"{comment}\n" for comment in comments.texts(old)) + new

@@ -52,7 +52,7 @@ INPUTS_MEMBERS: Final = frozenset(
 )
 OPTIONS_MEMBERS: Final = frozenset({"as_dict", "explicit", "merge"})
 
-#: What the files of an op, of a group and of the whole package use themselves.
+#: What the files of an op, of a group and of the top package use themselves.
 _FILE: Final = skeleton.names("op.py.jinja", "signature.jinja")
 _GROUP: Final = skeleton.names("group.py.jinja").module
 _PACKAGE: Final = skeleton.names("package.py.jinja").module
@@ -183,7 +183,7 @@ def public_names(op_name: str) -> dict[str, Identifier]:
 
 
 def group_clashes(group: str) -> Iterator[str]:
-    """Why `group` cannot be the name of a package, in words."""
+    """Why `group` cannot be the name of a package."""
     for place, part in enumerate(group.split(".")):
         reserved = _GROUP if place else _PACKAGE
         if keyword.iskeyword(part) or part in reserved:
@@ -194,7 +194,7 @@ def group_clashes(group: str) -> Iterator[str]:
 
 
 def clashes(op: Op) -> Iterator[tuple[str, str]]:
-    """Names of one op that come out the same in Python: which one, and in words.
+    """Names of one op that come out the same in Python: which one, and why.
 
     The name is that of an attr or argument, or the op's own.
     """

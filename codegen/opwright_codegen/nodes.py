@@ -350,7 +350,7 @@ _WHY = (
 
 
 def _why(error: yaml.MarkedYAMLError, found: str) -> str:
-    """What a parser means, in words of what was written; `found` is where it stops."""
+    """The error of a parser in terms of YAML; `found` is where it stops."""
     said = str(error.problem)
     if said.startswith("the alias"):
         return said

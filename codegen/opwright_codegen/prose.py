@@ -1,4 +1,4 @@
-"""What an OpDef says in words, as the documentation of an opdef.
+"""The prose of an OpDef, as the documentation of an opdef.
 
 OpDefs carry a line and a description, and maybe a text on each argument; many authors
 write the latter into the description instead, as "Args:" and "Returns:".
@@ -26,7 +26,7 @@ _NUMBERED = re.compile(r"\d+[.)] ")
 
 
 def documented(op: Op, op_def: Any) -> Op:
-    """`op`, with what `op_def` says of it in words."""
+    """`op`, with the prose of `op_def`."""
     summary, description = _lines(op_def)
     parts = (op_def.input_arg, op_def.output_arg, op_def.attr)
     own = {part.name: part.description for some in parts for part in some}
@@ -66,7 +66,7 @@ def documented(op: Op, op_def: Any) -> Op:
 
 
 def texts_of(op: Op) -> Iterator[str]:
-    """All that is said of an op in words and can be imported."""
+    """All prose of an op that can be imported."""
     docs = [*(arg.doc for arg in op.args()), *(attr.doc for attr in op.attrs)]
     yield from (t for t in (op.summary, op.description, *docs) if t is not None)
 

@@ -308,8 +308,11 @@ def saved(path: Path) -> list[Any]:
         return list(text_format.Parse(read.decode(), op_def_pb2.OpList()).op)
     except (
         # Text that nests deeply is read by recursion.
-        *(OSError, ValueError, RecursionError),
-        *(message.Error, text_format.ParseError),
+        OSError,
+        ValueError,
+        RecursionError,
+        message.Error,
+        text_format.ParseError,
     ) as error:
         raise SourceError(f"{path}: no OpList can be read from it: {error}") from error
 

@@ -74,7 +74,7 @@ def missing(
     Args:
       opdef: the op's, in a folder of opdefs.
       project: where its files go.
-      cuda, xla: which kernels there are to be beside the CPU's.
+      cuda, xla: which kernels to write besides the CPU's.
 
     Raises:
       OpdefError: the opdef has mistakes.
@@ -165,7 +165,9 @@ def _begin(op: Op, types: Sequence[str]) -> Any:
 
 #: What CUDA calculates with, of the dtypes that kernels are made for.
 _CUDA: Final = (
-    *("float", "double", "bool"),
+    "float",
+    "double",
+    "bool",
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 )
 

@@ -46,6 +46,17 @@ def _list(items: Schema) -> Schema:
 
 def schema() -> Schema:
     """The schema, as JSON Schema 2020-12."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "opdef",
+        "description": "Definition of one TensorFlow op.",
+        **_op(),
+        "$defs": {"arg": _arg(), "attr": _attr(), "full_type": _full_type()},
+    }
+
+
+def _arg() -> Schema:
+    """Of an input or output."""
     dtypes = sorted(DTYPES)
     arg = _table(
         ("name",),
@@ -68,7 +79,12 @@ def schema() -> Schema:
         doc=_described(_TEXT, "By hand: what it is, in a sentence or two."),
     )
     arg["oneOf"] = [{"required": ["type"]}, {"required": ["types"]}]
-    attr = _table(
+    return arg
+
+
+def _attr() -> Schema:
+    """Of an attr or option."""
+    return _table(
         ("name", "type"),
         name=_described(_ATTR_NAME, "As the OpDef names it."),
         type=_described({"enum": list(KINDS)}, "The kind of its values."),
@@ -94,13 +110,21 @@ def schema() -> Schema:
         ),
         doc=_described(_TEXT, "By hand: meaning, unit, what special values mean."),
     )
-    full_type = _table(
+
+
+def _full_type() -> Schema:
+    """Of a FullTypeDef."""
+    return _table(
         ("type_id",),
         type_id=_matching(load.FULL_TYPE_ID),
         s={"type": "string"},
         args=_list({"$ref": "#/$defs/full_type"}),
     )
-    deprecated = _table(
+
+
+def _deprecated() -> Schema:
+    """Of `deprecated`."""
+    return _table(
         ("version",),
         version=_described(
             {"type": "integer", "minimum": 0}, "GraphDefs from it on refuse the op."
@@ -108,7 +132,11 @@ def schema() -> Schema:
         explanation={"type": "string"},
         replacement=_described(_OP_NAME, "By hand: the op to use instead."),
     )
-    op = _table(
+
+
+def _op() -> Schema:
+    """Of the opdef."""
+    return _table(
         ("op", "group"),
         op=_described(_OP_NAME, "OP_NAME; the file has the same name."),
         group=_described(
@@ -127,48 +155,57 @@ def schema() -> Schema:
             {"type": "object", "additionalProperties": {"enum": sorted(BOUNDS)}},
             "By hand: by input or attr, the dtype that kernels truncate integers to.",
         ),
-        stateful=_FLAG,
-        commutative=_FLAG,
-        aggregate=_FLAG,
-        allows_uninitialized_input=_FLAG,
-        distributed_communication=_FLAG,
-        gradient=_described(
+        **_facts(),
+        **_parts(),
+    )
+
+
+def _facts() -> dict[str, Schema]:
+    """Of the properties of the op as one."""
+    return {
+        "stateful": _FLAG,
+        "commutative": _FLAG,
+        "aggregate": _FLAG,
+        "allows_uninitialized_input": _FLAG,
+        "distributed_communication": _FLAG,
+        "gradient": _described(
             {"enum": list(GRADIENTS)}, "What TensorFlow's registry of gradients has."
         ),
-        deprecated=deprecated,
-        since=_described(_VERSION, "The TensorFlow that the op came with, if newer."),
-        gradient_of=_described(_OP_NAME, "By hand: the op that it differentiates."),
-        kernels=_described(
+        "deprecated": _deprecated(),
+        "since": _described(
+            _VERSION, "The TensorFlow that the op came with, if newer."
+        ),
+        "gradient_of": _described(_OP_NAME, "By hand: the op that it differentiates."),
+        "kernels": _described(
             _table((), **{d: {"enum": list(load.PROVIDERS)} for d in load.DEVICES}),
             "By hand: kernels that opwright's own library brings.",
         ),
-        tpu_only=_described(
+        "tpu_only": _described(
             _TEXT, "By hand: why an op of TPUs has no kernel elsewhere, in a clause."
         ),
-        inputs=_list({"$ref": "#/$defs/arg"}),
-        outputs=_list({"$ref": "#/$defs/arg"}),
-        attrs=_described(
+    }
+
+
+def _parts() -> dict[str, Schema]:
+    """Of inputs, outputs, attrs and options."""
+    return {
+        "inputs": _list({"$ref": "#/$defs/arg"}),
+        "outputs": _list({"$ref": "#/$defs/arg"}),
+        "attrs": _described(
             _list({"$ref": "#/$defs/attr"}),
             "Settled by inputs, or arguments of create.",
         ),
-        options=_described(
+        "options": _described(
             _list({"$ref": "#/$defs/attr"}),
             "With a default, inferred from no input: fields of Options.",
         ),
-        attr_order=_described(
+        "attr_order": _described(
             _list(_ATTR_NAME), "The OpDef's order, where the sections change it."
         ),
-        imported_text=_described(
+        "imported_text": _described(
             _list({"type": "string"}),
             "Digests of the library's own texts: one that is edited stays as it is.",
         ),
-    )
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "opdef",
-        "description": "Definition of one TensorFlow op.",
-        **op,
-        "$defs": {"arg": arg, "attr": attr, "full_type": full_type},
     }
 
 

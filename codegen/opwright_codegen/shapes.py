@@ -235,7 +235,11 @@ class _Scope:
         allowed = self.op.attr(arg.type_attr).allowed
         return allowed is not None and set(map(str, allowed)) <= {
             *_INTEGERS_ALL,
-            *("bool", "float", "double", "half", "bfloat16"),
+            "bool",
+            "float",
+            "double",
+            "half",
+            "bfloat16",
         }
 
 
@@ -326,7 +330,9 @@ class _Parser:
         """The words up to the next word that ends a condition."""
         start = self.position
         while self.position < len(self.words) and self.words[self.position][0] not in (
-            *("else", "where", "of"),
+            "else",
+            "where",
+            "of",
         ):
             self.position += 1
         if self.position == start:

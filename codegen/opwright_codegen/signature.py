@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from opwright_codegen import annotate, docs, naming
+from opwright_codegen import annotate, literals, naming
 from opwright_codegen.annotate import Variables
 from opwright_codegen.model import Attr, Op
 from opwright_codegen.types import PyType, dtype, dtype_text, named
@@ -116,7 +116,9 @@ def signatures(
         if attr.name not in variables:
             return Field(name, annotation(attr), default)
         # A class is no default for a type variable, a name is.
-        text = docs.quoted(dtype_text(str(attr.default))) if implementation else None
+        text = (
+            literals.quoted(dtype_text(str(attr.default))) if implementation else None
+        )
         return Field(name, annotation(attr), text)
 
     if not optional:

@@ -82,9 +82,22 @@ KINDS: Final = (*ELEMENT_KINDS, *(f"list({kind})" for kind in ELEMENT_KINDS))
 
 #: dtypes that the tensors of defaults may have.
 TENSOR_DTYPES: Final = (
-    *("float", "double", "half", "bfloat16", "complex64", "complex128"),
-    *("bool", "string", "int8", "int16", "int32", "int64"),
-    *("uint8", "uint16", "uint32", "uint64"),
+    "float",
+    "double",
+    "half",
+    "bfloat16",
+    "complex64",
+    "complex128",
+    "bool",
+    "string",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
 )
 
 #: Sets of dtypes with a name of their own in the runtime's `types`.
@@ -96,21 +109,50 @@ FAMILIES: Final[dict[str, tuple[str, ...]]] = {
     "TSigned": ("int8", "int16", "int32", "int64"),
     "TUnsigned": ("uint8", "uint16", "uint32", "uint64"),
     "TIntegral": (
-        *("int8", "int16", "int32", "int64"),
-        *("uint8", "uint16", "uint32", "uint64"),
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
     ),
     "TReal": (
-        *("bfloat16", "half", "float", "double"),
-        *("int8", "int16", "int32", "int64"),
-        *("uint8", "uint16", "uint32", "uint64"),
+        "bfloat16",
+        "half",
+        "float",
+        "double",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
     ),
     "TInexact": ("bfloat16", "half", "float", "double", "complex64", "complex128"),
     "TNumber": (
-        *("bfloat16", "half", "float", "double"),
-        *("int8", "int16", "int32", "int64"),
-        *("uint8", "uint16", "uint32", "uint64"),
-        *("complex64", "complex128"),
-        *("qint8", "qint16", "qint32", "quint8", "quint16"),
+        "bfloat16",
+        "half",
+        "float",
+        "double",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "complex64",
+        "complex128",
+        "qint8",
+        "qint16",
+        "qint32",
+        "quint8",
+        "quint16",
     ),
 }
 
@@ -120,18 +162,36 @@ _SOURCES: Final[dict[str | None, tuple[str, ...]]] = {
     "collections.abc": ("Sequence",),
     "typing": ("Generic", "Literal"),
     RUNTIME: (
-        *("AnyDType", "AnyDTypeLike", "AnyOperand", "DType", "DTypeLike"),
-        *("FunctionLike", "MessageBytes", "MessageLike", "Operand", "Operation"),
-        *("Output", "SameAnyOperand", "SameOperand", "ShapeLike"),
-        *("StringLike", "StringOperand", "TensorLike"),
-        *("TensorOp", "TensorOperand", "TensorProto", "TensorShape", "TType"),
-        *(*DTYPES.values(), *FAMILIES),
+        "AnyDType",
+        "AnyDTypeLike",
+        "AnyOperand",
+        "DType",
+        "DTypeLike",
+        "FunctionLike",
+        "MessageBytes",
+        "MessageLike",
+        "Operand",
+        "Operation",
+        "Output",
+        "SameAnyOperand",
+        "SameOperand",
+        "ShapeLike",
+        "StringLike",
+        "StringOperand",
+        "TensorLike",
+        "TensorOp",
+        "TensorOperand",
+        "TensorProto",
+        "TensorShape",
+        "TType",
+        *DTYPES.values(),
+        *FAMILIES,
     ),
 }
 #: Every name that a type is spelled with, and the module it is imported from.
 NAMES: Final = {name: module for module, names in _SOURCES.items() for name in names}
 
-#: What the file of an op takes from the runtime beside types: always, ...
+#: What the file of an op takes from the runtime besides types: always, ...
 BINDING: Final = frozenset(
     {"CURRENT", "EAGER", "OpInputs", "Scope", "context", "execute", "explained"}
     | {"graphs", "new"}
@@ -142,7 +202,7 @@ BINDING_OF_SOME: Final = frozenset(
     | {"fit_pair", "fit_together", "fits"}
 )
 
-#: dtypes of whole numbers; TensorFlow cuts what Python and NumPy have beyond them.
+#: dtypes of integers and bool; TensorFlow cuts what Python and NumPy have beyond them.
 WHOLE: Final = frozenset(name for name in DTYPES if "int" in name) | {"bool"}
 #: Those of integers with fewer than eight bits.
 NARROW: Final = frozenset({"int2", "int4", "uint2", "uint4"})

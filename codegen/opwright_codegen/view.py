@@ -1,4 +1,4 @@
-"""What the file of an op says, in words of Python, ready for its template."""
+"""What the file of an op contains, as Python, for its template."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from opwright_codegen import annotate, call, docs, naming, shapes
+from opwright_codegen import annotate, call, docs, literals, naming, shapes
 from opwright_codegen.model import Attr, Op, TensorValue
 from opwright_codegen.problems import one_line
 from opwright_codegen.signature import Field, Signature, signatures
@@ -82,9 +82,9 @@ class OpView:
     fast_path_args: tuple[str, ...]
     fallback_attrs: str
     #: What has to hold of the inputs for the fast path, with `and` before it.
-    whole: str
+    integers_condition: str
     #: The same of the function.
-    function_whole: str
+    function_integers_condition: str
     function_fast_path_args: tuple[str, ...]
     function_fallback_attrs: str
     operands: str
@@ -179,31 +179,8 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
     input_variables = {
         name: function_variables[name] for name in variables if name in used
     }
-    outputs = tuple(
-        Field(
-            naming.output(arg.name, only=op.is_tensor), annotate.output(arg, variables)
-        )
-        for arg in op.outputs
-    )
-    inputs = (
-        *(
-            Field(naming.argument(arg.name), annotate.output(arg, input_variables))
-            for arg in op.inputs
-        ),
-        *(Field(naming.argument(attr.name), annotate.read(attr)) for attr in op.attrs),
-    )
-    options = tuple(
-        Field(
-            naming.argument(attr.name),
-            annotate.given(attr),
-            f"default({docs.value(attr.default)})",
-        )
-        for attr in op.options
-    )
-    choices = tuple(
-        Field(option.name, option.annotation, docs.value(attr.default))
-        for option, attr in zip(options, op.options, strict=True)
-    )
+    outputs = _outputs(op, variables)
+    options = _options(op)
     signature, overloads = signatures(op, variables, function_variables)
     several = len(outputs) > 1
     return OpView(
@@ -237,12 +214,17 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
             Field(naming.field(arg.name), output.annotation)
             for arg, output in zip(op.outputs, outputs, strict=True)
         ),
-        slots=call.tuple_of([docs.quoted(output.name) for output in outputs]),
-        option_slots=call.tuple_of([docs.quoted(option.name) for option in options]),
+        slots=call.tuple_of([literals.quoted(output.name) for output in outputs]),
+        option_slots=call.tuple_of(
+            [literals.quoted(option.name) for option in options]
+        ),
         assigned=call.assigned([output.name for output in outputs]),
-        inputs=inputs,
+        inputs=_inputs(op, input_variables),
         options=options,
-        choices=choices,
+        choices=tuple(
+            Field(option.name, option.annotation, literals.value(attr.default))
+            for option, attr in zip(options, op.options, strict=True)
+        ),
         python_names=_python_names(op),
         shapes=_shapes(op),
         messages=tuple((a.name, a.message) for a in op.attrs if a.message is not None),
@@ -257,8 +239,8 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
             *call.fast_path_attrs(op, by_function=False),
         ),
         fallback_attrs=call.fallback_attrs(op, by_function=False),
-        whole=call.whole(op, by_function=False),
-        function_whole=call.whole(op, by_function=True),
+        integers_condition=call.integers_condition(op, by_function=False),
+        function_integers_condition=call.integers_condition(op, by_function=True),
         function_fast_path_args=(
             *call.operands(op),
             *call.fast_path_attrs(op, by_function=True),
@@ -268,6 +250,38 @@ def op_view(op: Op, states_schema: bool = False) -> OpView:
         native=_native(op),
         deprecated=docs.deprecation(op),
         uses_numpy=any(map(_is_array, op.options)),
+    )
+
+
+def _outputs(op: Op, variables: annotate.Variables) -> tuple[Field, ...]:
+    return tuple(
+        Field(
+            naming.output(arg.name, only=op.is_tensor), annotate.output(arg, variables)
+        )
+        for arg in op.outputs
+    )
+
+
+def _inputs(op: Op, variables: annotate.Variables) -> tuple[Field, ...]:
+    """Inputs and attrs, as they are read from an op."""
+    inputs = [
+        Field(naming.argument(arg.name), annotate.output(arg, variables))
+        for arg in op.inputs
+    ]
+    attrs = [
+        Field(naming.argument(attr.name), annotate.read(attr)) for attr in op.attrs
+    ]
+    return (*inputs, *attrs)
+
+
+def _options(op: Op) -> tuple[Field, ...]:
+    return tuple(
+        Field(
+            naming.argument(attr.name),
+            annotate.given(attr),
+            f"default({literals.value(attr.default)})",
+        )
+        for attr in op.options
     )
 
 
@@ -350,7 +364,7 @@ def _shapes(op: Op) -> tuple[tuple[str, str], ...]:
 def _native(op: Op) -> str | None:
     """The devices that opwright itself has kernels for."""
     devices = [
-        docs.quoted(device) for device, whose in op.kernels if whose == "opwright"
+        literals.quoted(device) for device, whose in op.kernels if whose == "opwright"
     ]
     return call.tuple_of(devices) if devices else None
 

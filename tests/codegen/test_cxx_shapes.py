@@ -56,7 +56,7 @@ def op(x: str = "a b", y: str = "a b", many: str = "_") -> Op:
         ),
     ],
 )
-def test_a_row_of_sizes(shape: str, parts: str) -> None:
+def test_translate_integer_input_of_sizes_makes_a_row(shape: str, parts: str) -> None:
     found, open_ = cxx_shapes.translated(op(y=shape))
     assert found["y"].parts == f"opdef::Shape{{{parts}}}"
     assert open_ == {}
@@ -73,7 +73,7 @@ def test_rows() -> None:
     )
 
 
-def test_an_integer_input_that_its_own_shape_names_is_a_row_of_sizes() -> None:
+def test_translate_input_named_in_its_own_shape_makes_a_row() -> None:
     text = HEAD.format(x="a b", y="'*n'", many="_").replace("scalar", "'*n'")
     found, problems = load.load_text(text.encode(), Path("audio/Foo.yaml"))
     assert found is not None, problems
@@ -100,7 +100,7 @@ def test_by_an_attr(shape: str, test: str | None) -> None:
     assert rest.count("opdef::Shape{") == 2
 
 
-def test_a_condition() -> None:
+def test_translate_condition_makes_a_choice() -> None:
     found, _ = cxx_shapes.translated(op(x="*x where len(x) >= 1", y="*x"))
     assert found["x"].where == (
         'opdef::Known(names.row("x").length()) && !(names.row("x").length() >= 1)'
@@ -117,7 +117,9 @@ def test_a_condition() -> None:
         ({"x": "*x", "y": "squeeze(x, x)"}, "y", "has no form in C++"),
     ],
 )
-def test_what_stays_open(shapes: dict[str, str], arg: str, why: str) -> None:
+def test_translate_untranslatable_shape_stays_open(
+    shapes: dict[str, str], arg: str, why: str
+) -> None:
     found, open_ = cxx_shapes.translated(op(**shapes))
     assert arg not in found
     assert why in open_[arg]

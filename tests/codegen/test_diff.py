@@ -46,19 +46,27 @@ FLOAT = dataclasses.replace(T, default=DTypeName("float"))
         ({"inputs": (Y, X)}, "changed", "order of the inputs", True),
         (
             {"inputs": (X, Y, Arg("w", type_attr="T"))},
-            *("added", "input w", True),
+            "added",
+            "input w",
+            True,
         ),
         (
             {"inputs": (X, Arg("y", dtype=DTypeName("int64")))},
-            *("changed", "input y: int32 -> int64", True),
+            "changed",
+            "input y: int32 -> int64",
+            True,
         ),
         (
             {"inputs": (X, Arg("y", dtype=DTypeName("int32"), count="count"))},
-            *("changed", "input y: int32 -> count * int32", True),
+            "changed",
+            "input y: int32 -> count * int32",
+            True,
         ),
         (
             {"inputs": (dataclasses.replace(X, is_ref=True), Y)},
-            *("changed", "input x: T -> ref(T)", True),
+            "changed",
+            "input x: T -> ref(T)",
+            True,
         ),
         ({"outputs": ()}, "removed", "output z", True),
         # The op was as good as its only output: tf.abs(foo).
@@ -68,11 +76,15 @@ FLOAT = dataclasses.replace(T, default=DTypeName("float"))
         ({"attrs": (*OP.attrs, EXTRA)}, "added", "attr extra", False),
         (
             {"attrs": (*OP.attrs, dataclasses.replace(EXTRA, default=None))},
-            *("added", "attr extra, which must be given", True),
+            "added",
+            "attr extra, which must be given",
+            True,
         ),
         (
             with_attr(COUNT, kind=AttrKind("float"), default=2.0),
-            *("changed", "attr count: int -> float", True),
+            "changed",
+            "attr count: int -> float",
+            True,
         ),
         (with_attr(COUNT, default=3), "changed", "default of count: 2 -> 3", True),
         (
@@ -90,17 +102,23 @@ FLOAT = dataclasses.replace(T, default=DTypeName("float"))
         ),
         (
             with_attr(MODE, allowed=("fast",)),
-            *("changed", "mode no longer allows exact", True),
+            "changed",
+            "mode no longer allows exact",
+            True,
         ),
         (
             with_attr(MODE, allowed=("fast", "exact", "wild")),
-            *("changed", "mode now allows wild", False),
+            "changed",
+            "mode now allows wild",
+            False,
         ),
         (with_attr(T, allowed=None), "changed", "T now allows any value", False),
         ({"is_stateful": True}, "changed", "is_stateful: False -> True", False),
         (
             {"deprecation": Deprecation(9, "Use Bar.")},
-            *("changed", "deprecation: none -> GraphDef version 9", True),
+            "changed",
+            "deprecation: none -> GraphDef version 9",
+            True,
         ),
     ],
 )
@@ -121,19 +139,23 @@ GIVEN = dataclasses.replace(
         ({"outputs": (*GIVEN.outputs, Arg("v", type_attr="T"))}, "output v", False),
         (
             {"attrs": (*OP.attrs, dataclasses.replace(SIZES, default=()), ALSO)},
-            *("default of sizes: none -> ()", True),
+            "default of sizes: none -> ()",
+            True,
         ),
         (
             {"attrs": (*OP.attrs, ALSO, SIZES)},
-            *("order of the attrs that must be given", True),
+            "order of the attrs that must be given",
+            True,
         ),
         (
             {"attrs": (T, COUNT, MODE, SIZES, ALSO)},
-            *(None, False),
+            None,
+            False,
         ),
         (
             {"attrs": (FLOAT, *GIVEN.attrs[1:])},
-            *('default of T: none -> "float32"', False),
+            'default of T: none -> "float32"',
+            False,
         ),
     ],
 )
@@ -146,7 +168,7 @@ def test_changes_of_an_op_with_more(
     )
 
 
-def test_the_order_is_always_the_same() -> None:
+def test_compare_with_any_hash_seed_keeps_order() -> None:
     """That of the OpDefs, whatever the hash of a name."""
     names = [f"n{number}" for number in range(20)]
     attrs = tuple(Attr(name, AttrKind("int"), default=0) for name in names)
@@ -195,7 +217,7 @@ def test_saved_lists(tmp_path: Path, suffix: str) -> None:
     assert "1 of which break callers" in gone.stderr
 
 
-def test_a_source_that_is_none(tmp_path: Path) -> None:
+def test_diff_of_an_unreadable_source_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.pb").write_bytes(b"\xff\xff")
     for source in ("missing.pb", "broken.pb"):
         done = command_on_registry("diff", source, "installed", cwd=tmp_path)

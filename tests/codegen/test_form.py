@@ -99,7 +99,7 @@ def test_rows_stay_as_they_are_in_another_order() -> None:
         "op: Roll\nstateful: true\ndescription: |+\n  Text.\n\n\ngroup: math\n",
     ],
 )
-def test_what_cannot_be_arranged_without_loss_is_left(text: str) -> None:
+def test_arranged_with_possible_loss_keeps_the_file(text: str) -> None:
     assert arranged(text) == text
     assert len(found(text)) == 1
 

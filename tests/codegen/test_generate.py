@@ -19,9 +19,17 @@ from support.places import OPDEFS, ROOT, environment
 from support.workplace import command, place, tree
 
 SOME = (
-    *("linalg/MatMul", "math/AddV2", "math/ArgMax", "array/Split", "array/IdentityN"),
-    *("nn/CudnnRNNV3", "nn/CudnnRNNBackpropV3", "linalg.sparse/SparseMatrixNNZ"),
-    *("train/ResourceAccumulatorTakeGradient", "linalg/BatchSvd", "linalg/Svd"),
+    "linalg/MatMul",
+    "math/AddV2",
+    "math/ArgMax",
+    "array/Split",
+    "array/IdentityN",
+    "nn/CudnnRNNV3",
+    "nn/CudnnRNNBackpropV3",
+    "linalg.sparse/SparseMatrixNNZ",
+    "train/ResourceAccumulatorTakeGradient",
+    "linalg/BatchSvd",
+    "linalg/Svd",
 )
 
 
@@ -68,7 +76,7 @@ def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
     }
 
 
-def test_nothing_changed_writes_nothing(place_of_work: Path) -> None:
+def test_generate_without_changes_writes_nothing(place_of_work: Path) -> None:
     before = times(place_of_work)
     again = command("generate", cwd=place_of_work)
     assert again.returncode == 0
@@ -84,7 +92,7 @@ def test_file_times_say_nothing(place_of_work: Path) -> None:
     assert "0 files written, 0 removed" in again.stderr
 
 
-def test_an_unchanged_tree_needs_no_black(place_of_work: Path) -> None:
+def test_generate_without_changes_imports_no_black(place_of_work: Path) -> None:
     """The formatter and the templates are not even imported."""
     code = (
         "import sys\n"
@@ -103,7 +111,7 @@ def test_an_unchanged_tree_needs_no_black(place_of_work: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_every_module_that_decides_counts() -> None:
+def test_decisive_lists_every_imported_module() -> None:
     """When one of them changes, all is generated anew."""
     code = (
         "import sys\n"
@@ -122,7 +130,7 @@ def test_every_module_that_decides_counts() -> None:
     assert used - {"contents"} | {"generate"} == set(DECISIVE)
 
 
-def test_one_op_edited_changes_its_file_alone(place_of_work: Path) -> None:
+def test_generate_after_one_edit_writes_one_file(place_of_work: Path) -> None:
     before = tree(place_of_work / "generated")
     path = place_of_work / "opdefs/math/AddV2.yaml"
     text, edits = re.subn(
@@ -142,7 +150,7 @@ def test_one_op_edited_changes_its_file_alone(place_of_work: Path) -> None:
     assert b"Adds, as edited." in after["opwright/math/add_v2.py"]
 
 
-def test_an_op_moved_to_another_group_moves_its_class(place_of_work: Path) -> None:
+def test_generate_after_an_op_moves_moves_its_class(place_of_work: Path) -> None:
     opdefs = place_of_work / "opdefs"
     text = (opdefs / "math/AddV2.yaml").read_text("utf-8")
     place(opdefs, "audio", "AddV2", text.replace("group: math", "group: audio"))
@@ -155,7 +163,7 @@ def test_an_op_moved_to_another_group_moves_its_class(place_of_work: Path) -> No
     assert b".audio.add_v2" in files["_table.py"]
 
 
-def test_an_op_removed_takes_its_file_and_empty_packages_along(
+def test_generate_after_an_op_is_removed_removes_its_files(
     place_of_work: Path,
 ) -> None:
     (place_of_work / "opdefs/linalg.sparse/SparseMatrixNNZ.yaml").unlink()
@@ -169,7 +177,7 @@ def test_an_op_removed_takes_its_file_and_empty_packages_along(
     assert (root / "linalg/mat_mul.py").is_file()
 
 
-def test_an_op_that_is_referred_to_is_missed(place_of_work: Path) -> None:
+def test_generate_without_a_referenced_op_is_refused(place_of_work: Path) -> None:
     """The file that refers to it did not change; it is wrong all the same."""
     (place_of_work / "opdefs/nn/CudnnRNNV3.yaml").unlink()
     before = tree(place_of_work / "generated")
@@ -209,22 +217,32 @@ def test_check_finds_what_is_not_as_generated(
     assert command("generate", "--check", cwd=place_of_work).returncode == 0
 
 
-def test_a_package_of_ones_own(tmp_path: Path) -> None:
+def test_generate_with_a_package_name_makes_that_package(tmp_path: Path) -> None:
     place(tmp_path / "mine", "audio", "Addons>Echo")
     done = command(
-        *("generate", "--opdefs", "mine", "--output", "src", "--package", "my_ops"),
+        "generate",
+        "--opdefs",
+        "mine",
+        "--output",
+        "src",
+        "--package",
+        "my_ops",
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     files = tree(tmp_path / "src")
     assert set(files) == {
-        *("my_ops.manifest.json", "my_ops/__init__.py", "my_ops/_table.py"),
-        *("my_ops/py.typed", "my_ops/audio/__init__.py", "my_ops/audio/addons_echo.py"),
+        "my_ops.manifest.json",
+        "my_ops/__init__.py",
+        "my_ops/_table.py",
+        "my_ops/py.typed",
+        "my_ops/audio/__init__.py",
+        "my_ops/audio/addons_echo.py",
     }
     assert not any(b"from opwright " in text for text in files.values())
 
 
-def test_a_package_within_another(tmp_path: Path) -> None:
+def test_generate_with_a_dotted_name_makes_a_nested_package(tmp_path: Path) -> None:
     place(tmp_path / "mine", "audio", "Echo")
     place(tmp_path / "mine", "audio.old", "Tape")
     (tmp_path / "mine/groups.yaml").write_text("moved: {audio.old: [Echo]}\n")
@@ -262,7 +280,7 @@ def test_a_package_within_another(tmp_path: Path) -> None:
         (("--load", "lib.so"), "for packages of your own"),
     ],
 )
-def test_what_no_package_is(
+def test_generate_with_a_bad_package_name_is_refused(
     options: tuple[str, ...], words: str, tmp_path: Path
 ) -> None:
     place(tmp_path / "opdefs", "math", "Foo")
@@ -355,14 +373,20 @@ def test_op_sources_hash_seed_and_locale_change_nothing() -> None:
 @pytest.mark.slow
 def test_generate_check_committed_package_is_up_to_date() -> None:
     """By the digests of the manifest."""
-    done = command(*("generate", "--check"), cwd=ROOT)
+    done = command("generate", "--check", cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.full_matrix
 def test_generate_from_nothing_equals_what_is_committed(tmp_path: Path) -> None:
     done = command(
-        *("generate", "--opdefs", OPDEFS, "--output", "out", "--jobs", "1"),
+        "generate",
+        "--opdefs",
+        OPDEFS,
+        "--output",
+        "out",
+        "--jobs",
+        "1",
         cwd=tmp_path,
         env=surroundings("1", "C"),
     )

@@ -24,7 +24,13 @@ moved:
 
 def generate(root: Path) -> dict[str, bytes]:
     done = command(
-        *("generate", "--opdefs", "opdefs", "--output", ".", "--package", "mine"),
+        "generate",
+        "--opdefs",
+        "opdefs",
+        "--output",
+        ".",
+        "--package",
+        "mine",
         cwd=root,
     )
     assert done.returncode == 0, done.stderr
@@ -140,7 +146,7 @@ def test_the_module_that_stays_behind_follows_and_goes(mine: Path) -> None:
         ("moved: {nn: [LAYER]}\n", "1:14", "'LAYER', but 'Layer' is 'layer' there"),
     ],
 )
-def test_a_mistake_is_one_problem(
+def test_groups_mistake_is_one_problem(
     mine: Path, text: str, where: str, words: str
 ) -> None:
     opdefs = mine / "opdefs"
@@ -161,7 +167,7 @@ def test_a_mistake_is_one_problem(
     assert not (mine / "generated").exists()
 
 
-def test_where_new_ops_go(mine: Path) -> None:
+def test_import_of_new_ops_chooses_their_group(mine: Path) -> None:
     def added(*names: str, group: str | None = None) -> set[str]:
         op_defs = [op_def_pb2.OpDef(name=name) for name in names]
         done = importer.import_ops(op_defs, mine / "opdefs", group)
@@ -180,12 +186,12 @@ def known() -> groups.Groups:
     return found
 
 
-def test_every_group_has_a_line(known: groups.Groups) -> None:
+def test_groups_file_describes_every_group(known: groups.Groups) -> None:
     assert set(known.lines) == {path.parent.name for path in load.find(OPDEFS)}
     assert not [line for line in known.lines.values() if not line.endswith(".")]
 
 
-def test_the_table_of_groups(known: groups.Groups) -> None:
+def test_groups_table_in_docs_is_current(known: groups.Groups) -> None:
     """docs/groups.md has what groups.yaml says; the test prints what it should have."""
     counts = dict.fromkeys(sorted(known.lines), 0)
     for path in load.find(OPDEFS):

@@ -21,10 +21,19 @@ ALLOWED = {
         "typing_extensions",
     },
     "runtime/opwright_runtime": {
-        *("opwright_runtime", "tensorflow", "numpy", "typing_extensions", "rich"),
+        "opwright_runtime",
+        "tensorflow",
+        "numpy",
+        "typing_extensions",
+        "rich",
     },
     "codegen/opwright_codegen": {
-        *("opwright_codegen", "black", "jinja2", "numpy", "rich", "yaml"),
+        "opwright_codegen",
+        "black",
+        "jinja2",
+        "numpy",
+        "rich",
+        "yaml",
     },
 }
 #: Beyond that, for what a module is there for.

@@ -49,7 +49,7 @@ def prose_cleared(op_def: Any) -> Any:
     return copy
 
 
-def test_every_op_of_the_registry_has_an_opdef() -> None:
+def test_registry_ops_all_have_opdefs() -> None:
     assert len(op_defs()) == 1626
     assert sorted(ops()) == sorted(op_defs())
 
@@ -248,7 +248,9 @@ attrs:
 def test_what_is_known_of_a_tpu_s_op_survives_an_import(tmp_path: Path) -> None:
     name, message = "WorkerHeartbeat", "tensorflow.WorkerHeartbeatRequest"
     path = place(
-        *(tmp_path, "tpu", name),
+        tmp_path,
+        "tpu",
+        name,
         f"op: {name}\ngroup: tpu\ntpu_only: it asks the chip's runtime\n"
         f"attrs: [{{name: request, type: string, message: {message}}}]\n",
     )
@@ -274,7 +276,7 @@ def test_a_replacement_survives_while_the_op_is_deprecated(tmp_path: Path) -> No
     assert (op.deprecation.version, op.deprecation.replacement) == (13, "Svd")
 
 
-def test_a_file_whose_facts_hold_is_not_touched(tmp_path: Path) -> None:
+def test_import_with_same_facts_keeps_the_file(tmp_path: Path) -> None:
     """Not even its layout, nor the comments within it."""
     text = "op: NoOp   # the simplest of all\ngroup:   'core'\n"
     path = place(tmp_path, "core", "NoOp", text)
@@ -291,7 +293,7 @@ def test_import_of_everything_changes_nothing(tmp_path: Path) -> None:
     assert tree(tmp_path / "opdefs") == tree(OPDEFS)
 
 
-def test_nothing_is_written_when_a_file_cannot_be_read(tmp_path: Path) -> None:
+def test_import_with_an_unreadable_file_writes_nothing(tmp_path: Path) -> None:
     place(tmp_path, "math", "Roll", WRITTEN)
     place(tmp_path, "core", "NoOp", "op: NoOp\ngroup: core\nstateful: yes\n")
     before = tree(tmp_path)
@@ -373,7 +375,7 @@ def test_odd_defaults_are_lossless(kind: str, default: Any) -> None:
         ("tensor", {"tensor": {"dtype": 3, "version_number": 1, "tensor_shape": {}}}),
     ],
 )
-def test_what_an_opdef_cannot_say_is_left_out_by_name(
+def test_import_of_an_inexpressible_op_skips_it(
     tmp_path: Path, kind: str, default: Any
 ) -> None:
     attr = {"name": "a", "type": kind, "default_value": default}
@@ -428,7 +430,9 @@ def test_opdefs_say_what_the_registry_of_gradients_has() -> None:
         b"op { attr { default_value " + b"{ func { attr { value " * 3000,
     ],
 )
-def test_a_list_that_cannot_be_read(content: bytes, tmp_path: Path) -> None:
+def test_saved_list_that_is_unreadable_is_refused(
+    content: bytes, tmp_path: Path
+) -> None:
     path = tmp_path / "ops.pbtxt"
     path.write_bytes(content)
     with pytest.raises(SourceError, match=r"ops\.pbtxt: no OpList can be read"):

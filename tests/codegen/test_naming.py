@@ -63,7 +63,7 @@ def members(tree: ast.Module) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", OPDEFS, ids=load.op_name_of)
-def test_what_a_file_uses_is_reserved(path: Path) -> None:
+def test_naming_of_names_used_in_a_file_reserves_them(path: Path) -> None:
     op, problems = load.load_text(path.read_bytes(), path)
     assert op is not None, problems
     tree = generated(op)
@@ -84,7 +84,7 @@ def test_what_a_file_uses_is_reserved(path: Path) -> None:
         (OpOptions, naming.OPTIONS_MEMBERS, naming.argument),
     ],
 )
-def test_what_base_classes_define_is_reserved(
+def test_naming_of_base_class_members_reserves_them(
     cls: type, listed: frozenset[str], spell: Callable[[str], str]
 ) -> None:
     defined = {

@@ -33,8 +33,14 @@ attrs:
   - {name: factor, type: int, minimum: 2}
 """
 YOURS = (
-    *(".gitignore", "CMakeLists.txt", "Makefile", "hatch_build.py", "native/gain.cc"),
-    *("pyproject.toml", "tests/golden/Gain.json", "tests/test_gain.py"),
+    ".gitignore",
+    "CMakeLists.txt",
+    "Makefile",
+    "hatch_build.py",
+    "native/gain.cc",
+    "pyproject.toml",
+    "tests/golden/Gain.json",
+    "tests/test_gain.py",
 )
 
 
@@ -44,7 +50,7 @@ def new(folder: Path, opdef: str, package: str = "my_ops") -> list[str]:
     return [line.partition(": ")[2] for line in done.stdout.splitlines()]
 
 
-def test_what_is_generated_and_what_is_yours(tmp_path: Path) -> None:
+def test_new_after_edits_keeps_author_files(tmp_path: Path) -> None:
     opdef = place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
     where = "my_opdefs/audio/Gain.yaml"
     assert sorted(new(tmp_path, where)) == sorted(YOURS)
@@ -64,8 +70,10 @@ def test_what_is_generated_and_what_is_yours(tmp_path: Path) -> None:
     after = tree(tmp_path)
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {
-        *("my_opdefs/audio/Gain.yaml", "native/generated/gain.h"),
-        *("src/my_ops.manifest.json", "src/my_ops/audio/gain.py"),
+        "my_opdefs/audio/Gain.yaml",
+        "native/generated/gain.h",
+        "src/my_ops.manifest.json",
+        "src/my_ops/audio/gain.py",
         "tests/test_gain.py",
     }
 
@@ -73,13 +81,15 @@ def test_what_is_generated_and_what_is_yours(tmp_path: Path) -> None:
     opdef.unlink()
     place(tmp_path / "my_opdefs", "audio", "Echo")
     assert sorted(new(tmp_path, "my_opdefs/audio/Echo.yaml")) == [
-        *("native/echo.cc", "tests/golden/Echo.json", "tests/test_echo.py"),
+        "native/echo.cc",
+        "tests/golden/Echo.json",
+        "tests/test_echo.py",
     ]
     assert not (tmp_path / "native/generated/gain.h").exists()
     assert (tmp_path / "native/gain.cc").exists()
 
 
-def test_the_golden_has_arguments_that_fit(tmp_path: Path) -> None:
+def test_new_golden_arguments_fit_shapes(tmp_path: Path) -> None:
     place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
     new(tmp_path, "my_opdefs/audio/Gain.yaml", "mine.ops")
     golden = json.loads((tmp_path / "tests/golden/Gain.json").read_text())
@@ -106,7 +116,9 @@ def test_the_golden_has_arguments_that_fit(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_made(opdef: str, text: str, words: str, tmp_path: Path) -> None:
+def test_new_with_an_impossible_op_is_refused(
+    opdef: str, text: str, words: str, tmp_path: Path
+) -> None:
     place(tmp_path / "my_opdefs", "audio", "Gain", text)
     done = command("new", opdef, "--package", "my_ops", cwd=tmp_path)
     assert done.returncode in (1, 2)
@@ -121,7 +133,7 @@ def definition(opdef: str) -> list[str]:
     return lines
 
 
-def test_what_tensorflow_reads_in_a_definition() -> None:
+def test_native_definition_is_readable_by_tensorflow() -> None:
     assert definition(GAIN.replace("count: N,", "count: N, ref: true,"))[:4] == [
         '.Input("signal: T")',
         '.Input("tracks: Ref(N * T)")',
@@ -150,7 +162,7 @@ def test_native_macro_of_an_op_is_no_macro_of_tensorflow(name: str) -> None:
     assert f"\n{macro}(DEVICE_CPU, " in kernel
 
 
-def test_what_somebody_wrote_is_not_overwritten(tmp_path: Path) -> None:
+def test_native_over_foreign_files_is_refused(tmp_path: Path) -> None:
     place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
     theirs = tmp_path / "native/generated/gain.h"
     theirs.parent.mkdir(parents=True)
@@ -163,7 +175,7 @@ def test_what_somebody_wrote_is_not_overwritten(tmp_path: Path) -> None:
     assert len(list(theirs.parent.iterdir())) == 2
 
 
-def test_the_guide(tmp_path: Path) -> None:
+def test_own_ops_guide_matches_generated_files(tmp_path: Path) -> None:
     """What docs/own_ops.md shows fits what is made: its opdef, files, results."""
     guide = (ROOT / "docs/own_ops.md").read_text("utf-8")
     blocks = dict(re.findall(r"```(yaml|json|cpp)\n(.*?)```", guide, re.DOTALL))
@@ -184,13 +196,16 @@ def test_the_guide(tmp_path: Path) -> None:
         assert "".join(name) in kernel
 
 
-def test_the_example_is_as_generated(tmp_path: Path) -> None:
+def test_example_project_is_as_generated(tmp_path: Path) -> None:
     """What it has been given by `new`, and the author's files beside it."""
     said = native.generate(EXAMPLE / "opdefs", EXAMPLE, check=True)
     assert (said.ops, said.written, said.removed) == (1, (), ())
     target = Target(
-        *(EXAMPLE / "opdefs", EXAMPLE / "src", "my_audio.ops"),
-        *("libmy_audio_ops.so", "..gradients"),
+        EXAMPLE / "opdefs",
+        EXAMPLE / "src",
+        "my_audio.ops",
+        "libmy_audio_ops.so",
+        "..gradients",
     )
     report = generate(target, check=True)
     assert (report.written, report.removed) == ((), ())

@@ -230,25 +230,29 @@ MISTAKES = [
     bad(
         "hex",
         "options: [{name: s, type: string, default: {hex: fff}}]\n",
-        *("3:44", "'fff', no hexadecimal bytes"),
+        "3:44",
+        "'fff', no hexadecimal bytes",
     ),
     bad(
         "filled",
         "options: [{name: t, type: tensor, default: {dtype: int32, shape: [2],"
         " values: [1]}}]\n",
-        *("3:44", "has 1 values for shape [2]"),
+        "3:44",
+        "has 1 values for shape [2]",
     ),
     bad(
         "packed",
         "options: [{name: t, type: tensor, default: {dtype: string, shape: [1],"
         " values: [a], packed: true}}]\n",
-        *("3:93", "has no values that can be packed"),
+        "3:93",
+        "has no values that can be packed",
     ),
     bad(
         "complex",
         "options: [{name: t, type: tensor, default: {dtype: complex64, shape: [1],"
         " values: [[1.0]]}}]\n",
-        *("3:84", "must be [real part, imaginary part]"),
+        "3:84",
+        "must be [real part, imaginary part]",
     ),
     bad(
         "float_big",
@@ -686,7 +690,7 @@ def test_the_table_is_large_and_has_no_op_twice() -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_a_mistake_is_one_problem(mistake: Mistake, tmp_path: Path) -> None:
+def test_load_text_mistake_is_one_problem(mistake: Mistake, tmp_path: Path) -> None:
     path = place(tmp_path, "nn", mistake.op, mistake.text or b"\n")
     if not mistake.text:
         path.write_bytes(b"")
@@ -714,7 +718,7 @@ def test_a_parser_may_stop_before(tmp_path: Path) -> None:
     ("put", "where", "words"),
     [pytest.param(*rest, id=name) for name, *rest in PLACED],
 )
-def test_a_misplaced_file_is_a_problem(
+def test_check_tree_misplaced_file_is_a_problem(
     put: Placed, where: str, words: str, tmp_path: Path
 ) -> None:
     put(tmp_path)
@@ -739,7 +743,7 @@ def all_of_them(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("arguments", [["lint"], ["generate"], ["generate", "--check"]])
-def test_all_mistakes_are_told_in_one_run(
+def test_lint_reports_all_mistakes_in_one_run(
     arguments: list[str], all_of_them: Path
 ) -> None:
     output = ["--output", "out"] if "generate" in arguments else []
@@ -774,14 +778,14 @@ def test_a_byte_order_mark_and_foreign_line_ends_do_no_harm(tmp_path: Path) -> N
     assert ops[0].summary == "Text."
 
 
-def test_a_folder_without_opdefs_is_a_problem(tmp_path: Path) -> None:
+def test_check_tree_empty_folder_is_a_problem(tmp_path: Path) -> None:
     done = command("generate", "--opdefs", "missing", "--output", "out", cwd=tmp_path)
     assert done.returncode == 1
     assert "missing:1:1: holds no opdefs" in done.stderr
     assert tree(tmp_path) == {}
 
 
-def test_the_committed_opdefs_have_no_mistake() -> None:
+def test_committed_opdefs_have_no_mistakes() -> None:
     done = command("lint")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.endswith("opdefs: 1626 ops, no problems\n")

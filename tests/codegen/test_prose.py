@@ -11,7 +11,10 @@ from opwright_codegen.types import AttrKind, DTypeName
 
 FLOAT = DTypeName("float")
 OP = Op(
-    *("Odd", "core", (Arg("x", dtype=FLOAT),), (Arg("y", dtype=FLOAT),)),
+    "Odd",
+    "core",
+    (Arg("x", dtype=FLOAT),),
+    (Arg("y", dtype=FLOAT),),
     attrs=(Attr("size", AttrKind("int")),),
 )
 PARTS = {"input_arg": [{"name": "x"}], "output_arg": [{"name": "y"}]}

@@ -128,7 +128,9 @@ def test_nothing_that_is_no_comment_is_taken_for_one() -> None:
 
 FLOAT, INT = DTypeName("float"), DTypeName("int32")
 OP = Op(
-    *("Foo", "nn", (Arg("x", dtype=FLOAT, shape="n k"), Arg("k", dtype=INT))),
+    "Foo",
+    "nn",
+    (Arg("x", dtype=FLOAT, shape="n k"), Arg("k", dtype=INT)),
     outputs=(Arg("y", dtype=FLOAT, shape="n k"),),
     attrs=(Attr("mode", AttrKind("int"), 1), Attr("size", AttrKind("int"), 2)),
     description="Of `x`, x and `k`.",

@@ -21,7 +21,7 @@ def example() -> Any:
     return yaml.load(path.read_text("utf-8"), Loader=yaml.CSafeLoader)
 
 
-def test_the_file_is_what_the_code_says() -> None:
+def test_schema_file_is_as_generated() -> None:
     text = (OPDEFS / "schema.json").read_text("utf-8")
     assert (
         text == schema.text()
@@ -48,7 +48,7 @@ def test_what_is_by_hand_is_said_of_the_same_keys_everywhere() -> None:
     assert set().union(*map(by_hand, tables)) == set(form.BY_HAND_BELOW)
 
 
-def test_every_opdef_is_valid() -> None:
+def test_schema_accepts_every_opdef() -> None:
     wrong = {
         path.name: error.message
         for path in load.find(OPDEFS)

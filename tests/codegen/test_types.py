@@ -39,12 +39,12 @@ def test_alternatives() -> None:
     assert {part.module for part in one_of_dtypes(tuple(DTYPES)).args} == {RUNTIME}
 
 
-def test_a_name_that_nothing_is_known_of_is_refused() -> None:
+def test_types_of_an_unknown_name_are_refused() -> None:
     with pytest.raises(KeyError):
         named("Iterator")
 
 
-def test_every_attr_has_one_role() -> None:
+def test_role_of_every_attr_is_one() -> None:
     dtype = DTypeName("float")
     op = Op(
         name="Some",
@@ -62,8 +62,13 @@ def test_every_attr_has_one_role() -> None:
     )
     roles = [op.role(attr) for attr in op.attrs]
     assert roles == [
-        *(Role.INFERRED, Role.INFERRED, Role.OPTION, Role.KEYWORD),
-        *(Role.ARGUMENT, Role.ARGUMENT, Role.OPTION),
+        Role.INFERRED,
+        Role.INFERRED,
+        Role.OPTION,
+        Role.KEYWORD,
+        Role.ARGUMENT,
+        Role.ARGUMENT,
+        Role.OPTION,
     ]
     assert [attr.name for attr in op.arguments] == ["size", "to"]
     assert [attr.name for attr in op.keywords] == ["out"]
