@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/helpers.h"
+#include "base/spinning_pool.h"
 #include "base/tasks.h"
 #include "embedding/store.h"
 
@@ -54,10 +54,10 @@ double Median(std::vector<double> values) {
 // As many threads as there are, or the caller alone.
 class Context : public ExecutionContext {
  public:
-  explicit Context(Helpers& helpers) : helpers_(helpers) {}
-  int Threads() const override { return helpers_.size() + 1; }
+  explicit Context(SpinningPool& pool) : pool_(pool) {}
+  int Threads() const override { return pool_.size() + 1; }
   void For(int64_t count, const std::function<void(int64_t)>& task) override {
-    Tasks::For(count, task, Threads(), helpers_);
+    Tasks::For(count, task, Threads(), pool_);
   }
   void* Allocate(size_t bytes) override {
     void* const memory = std::aligned_alloc(64, bytes / 64 * 64 + 64);
@@ -67,7 +67,7 @@ class Context : public ExecutionContext {
   }
 
  private:
-  Helpers& helpers_;
+  SpinningPool& pool_;
   std::vector<std::unique_ptr<void, decltype(&std::free)>> memory_;
 };
 
@@ -224,8 +224,8 @@ class Work {
 
   int64_t batches() const { return static_cast<int64_t>(ids_.size()); }
 
-  void LookUp(Helpers& helpers, int64_t batch) {
-    Context exec(helpers);
+  void LookUp(SpinningPool& pool, int64_t batch) {
+    Context exec(pool);
     PackedBags bags;
     bags.samples = Setup::kSamples;
     if (setup_.bag > 1) bags.row_splits = View(splits_);
@@ -233,8 +233,8 @@ class Work {
     Need(store_->LookUpPacked(&exec, bags, activations_));
   }
 
-  void Update(Helpers& helpers, int64_t batch) {
-    Context exec(helpers);
+  void Update(SpinningPool& pool, int64_t batch) {
+    Context exec(pool);
     CoreGradients core{prepared_[static_cast<size_t>(batch)].get(), {}};
     for (int64_t t = 0; t < setup_.tables; ++t) {
       core.gradients.push_back(gradients_.data() + t * Setup::kSamples * setup_.dimension);
@@ -249,7 +249,7 @@ class Work {
   }
 
   PreparedRef Prepare(const std::vector<int32_t>& ids) {
-    Context exec(nobody_);
+    Context exec(empty_pool_);
     auto batch = std::make_shared<Batch>();
     for (int64_t t = 0; t < setup_.tables; ++t) {
       Lookups lookups;
@@ -263,7 +263,7 @@ class Work {
 
   // Weights, and accumulators that are not zero.
   void Fill(int64_t table) {
-    Context exec(nobody_);
+    Context exec(empty_pool_);
     const Shard all{setup_.rows, 0, 1};
     const std::vector<float> values(static_cast<size_t>(setup_.rows * setup_.dimension), 0.1f);
     for (int64_t slot = -1; slot < 1; ++slot) {
@@ -274,16 +274,16 @@ class Work {
   const Setup setup_;
   Configuration configuration_;
   const std::unique_ptr<TableStore> store_ = MakeCpuTableStore();
-  Helpers nobody_{0};
+  SpinningPool empty_pool_{0};
   std::vector<int32_t> splits_;
   std::vector<std::vector<int32_t>> ids_;
   std::vector<PreparedRef> prepared_;
   std::vector<float> gradients_;
-  Context memory_{nobody_};
+  Context memory_{empty_pool_};
   float* activations_;  // They begin with a line, as TensorFlow's do.
 };
 
-void TimeSetup(const Setup& setup, double seconds, Helpers& alone, Helpers& all) {
+void TimeSetup(const Setup& setup, double seconds, SpinningPool& alone, SpinningPool& all) {
   Work work(setup);
   int64_t batch = 0;
   const auto timed = [&](const std::function<void(int64_t)>& call) {
@@ -297,9 +297,9 @@ void TimeSetup(const Setup& setup, double seconds, Helpers& alone, Helpers& all)
   std::vector<double> times[4];
   for (int round = 0; round < kRounds; ++round) {
     for (int threads = 0; threads < 2; ++threads) {
-      Helpers& helpers = threads ? all : alone;
-      times[threads].push_back(timed([&](int64_t b) { work.LookUp(helpers, b); }));
-      times[2 + threads].push_back(timed([&](int64_t b) { work.Update(helpers, b); }));
+      SpinningPool& pool = threads ? all : alone;
+      times[threads].push_back(timed([&](int64_t b) { work.LookUp(pool, b); }));
+      times[2 + threads].push_back(timed([&](int64_t b) { work.Update(pool, b); }));
     }
   }
   std::printf("%c: %3ld x %8ld x %3ld, L=%-2ld%-5s", setup.name, setup.tables, setup.rows,
@@ -318,7 +318,7 @@ int main(int argc, char** argv) {
   const double seconds = argc > 2 ? std::atof(argv[2]) : 0.1;
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   embedding::TimeMemory();
-  Helpers alone(0), all(threads - 1);
+  SpinningPool alone(0), all(threads - 1);
   std::printf("\nms, with 1 thread and %-2d            lookup 1 %10d   update 1 %10d\n",
               threads, threads, threads);
   for (const auto& setup : embedding::kSetups) {

@@ -9,8 +9,8 @@
 #include "base/tf/dlpack.h"
 #include "base/tf/workers.h"
 #include "embedding/optimizers.h"
-#include "embedding/tf/calls.h"
 #include "embedding/tf/packed_lookup.h"
+#include "embedding/tf/runs.h"
 #include "embedding/tf/system.h"
 #include "rnn/weight_cache.h"
 
@@ -22,7 +22,7 @@ OPWRIGHT_EXPORT void opwright_use_own_threads(int threads) {
   opwright::UseDedicatedPool(threads);
 }
 OPWRIGHT_EXPORT const char* opwright_embedding_optimizers() {
-  return opwright::embedding::FactsAsJson().c_str();
+  return opwright::embedding::RegistryAsJson().c_str();
 }
 
 OPWRIGHT_EXPORT void opwright_embedding_begin_step() { opwright::embedding::BeginStep(); }
@@ -67,15 +67,15 @@ OPWRIGHT_EXPORT int64_t opwright_embedding_abandon(bool tell) {
 // The tasks of the hosts that share tables made from now on, a line each, and which of them
 // this process is; none: it has them whole.
 OPWRIGHT_EXPORT void opwright_embedding_set_hosts(const char* tasks, int64_t own,
-                                                  double patience) {
+                                                  double timeout) {
   opwright::embedding::HostTasks hosts;
   std::istringstream lines(tasks);
   for (std::string task; std::getline(lines, task);) hosts.tasks.push_back(task);
   hosts.own = own;
-  hosts.patience = patience;
+  hosts.timeout = timeout;
   opwright::embedding::System::Get().SetHosts(std::move(hosts));
 }
-// Bytes by cargo, then messages, that this host has sent for its tables: as many numbers as
+// Bytes by channel, then messages, that this host has sent for its tables: as many numbers as
 // are asked for.
 OPWRIGHT_EXPORT void opwright_embedding_sent(int64_t* to, int64_t count) {
   const std::vector<int64_t> sent = opwright::embedding::System::Get().Sent();

@@ -62,6 +62,21 @@ def test_memory_stays_level() -> None:
     print(ran.stdout)
 
 
+def test_run_end_detector_session_that_succeeds_keeps_its_batch() -> None:
+    """How a session on one device ended, a text of TensorFlow's alone says."""
+    system = small()
+    with configured(system):
+        with tf.Graph().as_default() as graph:
+            enqueue(system, system.draw(np.random.default_rng(1)))
+        with tf.compat.v1.Session(graph=graph) as session:
+            session.run([op for op in graph.get_operations() if not op.outputs])
+        # A session that has failed drops it.
+        assert tpu.drop_embedding_batches() == 1, (
+            f"TensorFlow {tf.__version__} ends the rendezvous of a session with "
+            "another text than kDeleted in embedding/tf/run_end_detector.cc"
+        )
+
+
 def small(**settings: Any) -> System:
     return System([Table(9, 2)], [Feature(0, (3,))], settings)
 

@@ -15,7 +15,7 @@ MAY_INCLUDE = {
     "base": set(),
     "base/testing": {"base"},
     "rnn/testing": {"base", "base/testing", "rnn", "rnn/kernels"},
-    "embedding/testing": {"base", "base/testing", "embedding"},
+    "embedding/testing": {"base", "base/testing", "embedding", "embedding/cpu"},
     "base/tf": {"base", *TENSORFLOW},
     "rnn/kernels": {"base"},
     "rnn": {"base", "rnn/kernels"},

@@ -123,11 +123,11 @@ class Training:
     def __init__(
         self,
         resolver: Any,
-        patience: float = 60.0,
+        timeout: float = 60.0,
         rate: float = 0.1,
         combiner: str = "sqrtn",
     ) -> None:
-        self.strategy = tpu.software_strategy(resolver, patience=patience)
+        self.strategy = tpu.software_strategy(resolver, timeout=timeout)
         self.hosts = self.strategy.num_replicas_in_sync
         self.host = resolver.task_id if resolver else 0
         self.samples = BATCH // self.hosts
@@ -274,7 +274,7 @@ def enduring(folder: Path, first: int) -> Callable[[int, Any], None]:
     """
 
     def body(host: int, resolver: Any) -> None:
-        training = Training(resolver, patience=5.0)
+        training = Training(resolver, timeout=5.0)
         if first:
             training.checkpoint.read(str(folder / f"at_{first}")).assert_consumed()
         try:
@@ -299,7 +299,7 @@ def summing(folder: Path) -> Callable[[int, Any], None]:
     """Sums over all hosts and nothing else, until one fails; that is told in a file."""
 
     def body(host: int, resolver: Any) -> None:
-        training = Training(resolver, patience=5.0)
+        training = Training(resolver, timeout=5.0)
         try:
             while True:
                 training.strategy.reduce("SUM", tf.ones([16]), axis=None)
@@ -318,7 +318,7 @@ def refusing(folder: Path, hosts: int) -> Callable[[int, Any], None]:
     """
 
     def body(host: int, resolver: Any) -> None:
-        training = Training(resolver, patience=30.0)
+        training = Training(resolver, timeout=30.0)
         spoils = host == hosts - 1
         told: list[str] = []
 

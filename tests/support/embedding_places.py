@@ -30,7 +30,7 @@ def at_place(
         own = Path(folder, f"host{host}")
         own.mkdir()
         # As patient as a machine that is busy with other tests.
-        found = program(str(own), lambda: tpu.software_strategy(resolver, patience=300))
+        found = program(str(own), lambda: tpu.software_strategy(resolver, timeout=300))
         Path(own, "found.json").write_text(json.dumps(found), "utf-8")
 
     codes = wait(fork(int(number), body), 600)

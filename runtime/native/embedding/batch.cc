@@ -9,11 +9,10 @@
 
 #include "base/checked.h"
 #include "embedding/copies.h"
+#include "embedding/text.h"
 
 namespace opwright::embedding {
 namespace {
-
-std::string Text(int64_t value) { return std::to_string(value); }
 
 std::string DescribeShape(const std::vector<int64_t>& shape) {
   std::string text;
@@ -75,7 +74,7 @@ class Builder {
     return {};
   }
 
-  // Row splits, checked: a copy, so that nobody changes them after the check.
+  // Row splits, checked: a copy that cannot change after the check.
   Status ReadSplits(const Lookups& lookups, std::unique_ptr<int64_t[]>* checked) const {
     const int64_t size = lookups.where.size, count = lookups.ids.size;
     if (size == 0) return Bad("row splits must begin with 0, are empty");

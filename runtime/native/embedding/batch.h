@@ -65,8 +65,8 @@ struct DeviceLookups {
 };
 
 // Where the rows of an input go in the legacy form, where the features of a table share an
-// output: row r becomes sample r / count * stride + first + r % count, and the p-th id of
-// a row in a sequence of `sequence` goes p samples further.
+// output. Row r becomes sample r / count * stride + first + r % count. The p-th id of a row in
+// a sequence of `sequence` goes p samples further.
 struct Placement {
   int64_t count = 1;
   int64_t stride = 1;

@@ -238,7 +238,7 @@ TEST(Batch, InputsAreMerged) {
   const Bags bags = Value(MakeBags(Legacy(2, 5), 0, inputs, placements, Combiner::kSum));
   // The third id of the first sequence is beyond its end.
   IdsAre(bags, {{1}, {2}, {5}, {6}, {9}, {}, {3, 4}, {}, {8}, {0}});
-  // Inputs without weights have ones beside those with some.
+  // Inputs without weights have ones next to those with some.
   const float weights[] = {1, 1, 1, 1, 0.5f, 1, 1, 1, 0.25f};
   EXPECT(std::equal(weights, weights + 9, bags.per_sample_weights.get()));
 }

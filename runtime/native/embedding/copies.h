@@ -1,5 +1,5 @@
-// Ids and weights as callers bring them, copied and checked in one pass, in vectors: nobody can
-// change them after the check. Compiled with the flags of the file that includes this.
+// Ids and weights as callers bring them, copied and checked in one pass, in vectors. They
+// cannot change after the check. Compiled with the flags of the file that includes this.
 #pragma once
 
 #include <algorithm>

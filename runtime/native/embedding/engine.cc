@@ -6,11 +6,11 @@
 #include <type_traits>
 #include <utility>
 
+#include "embedding/engine_waiters.h"
+#include "embedding/text.h"
+
 namespace opwright::embedding {
 namespace {
-
-std::string Text(int64_t value) { return std::to_string(value); }
-std::string Text(size_t value) { return std::to_string(value); }
 
 // For what has to be done where no op runs: one thread, and memory of the heap.
 class SerialContext : public ExecutionContext {
@@ -31,27 +31,9 @@ class SerialContext : public ExecutionContext {
   std::vector<std::vector<char>> blocks_;
 };
 
-// Whether what a call has in queues and steps is for nobody else: as long as it runs, and if it
-// has failed, until CallEnded drops it.
-bool Keeps(const Call& call) { return call.keeps_batches() || call.failed(); }
-
-}  // namespace
-
-// Somebody whose turn it is. To make it so moves what there is and cannot fail.
-struct Engine::Ready {
-  OnTurn on_turn;
-  OnRoom on_room;  // One of the two.
-  Status status;
-  Turn turn;
-
-  void operator()() const { on_turn ? on_turn(status, turn) : on_room(status); }
-};
-
-namespace {
-
 // Does some work without the lock.
 template <class Work>
-Status Apart(std::unique_lock<std::mutex>* lock, const Work& work) {
+Status WithUnlocked(std::unique_lock<std::mutex>* lock, const Work& work) {
   Status status;
   lock->unlock();
   try {
@@ -63,25 +45,38 @@ Status Apart(std::unique_lock<std::mutex>* lock, const Work& work) {
   return status;
 }
 
-template <class Calls>
-void Make(const Calls& calls) {
-  for (const auto& call : calls) call();
+template <class Continuations>
+void InvokeAll(const Continuations& continuations) {
+  for (const auto& continuation : continuations) continuation();
 }
 
 }  // namespace
 
-Engine::Engine(const Configuration& configuration, std::unique_ptr<TableStore> store)
+Engine::Engine(const Configuration& configuration, std::unique_ptr<TableStore> store,
+               DistributedStore* distributed)
     : configuration_(configuration),
       store_(std::move(store)),
+      distributed_(distributed),
       queues_(static_cast<size_t>(configuration.cores)) {}
 
 Engine::~Engine() = default;
 
 StatusOr<std::shared_ptr<Engine>> Engine::Create(const Configuration& configuration,
                                                  std::unique_ptr<TableStore> store) {
-  std::shared_ptr<Engine> made(new Engine(configuration, std::move(store)));
-  OPWRIGHT_RETURN_IF_ERROR(made->store_->Allocate(made->configuration_));
-  return made;
+  return Allocate(
+      std::shared_ptr<Engine>(new Engine(configuration, std::move(store), nullptr)));
+}
+
+StatusOr<std::shared_ptr<Engine>> Engine::Create(const Configuration& configuration,
+                                                 std::unique_ptr<DistributedStore> store) {
+  DistributedStore* const distributed = store.get();
+  return Allocate(
+      std::shared_ptr<Engine>(new Engine(configuration, std::move(store), distributed)));
+}
+
+StatusOr<std::shared_ptr<Engine>> Engine::Allocate(std::shared_ptr<Engine> engine) {
+  OPWRIGHT_RETURN_IF_ERROR(engine->store_->Allocate(engine->configuration_));
+  return engine;
 }
 
 Status Engine::CheckCore(int64_t core) const {
@@ -103,15 +98,15 @@ Status Engine::RefuseIfLost() {
   return FailedPreconditionError(problem);
 }
 
-Status Engine::RefuseIfFailed(const CallRef& call) {
-  if (!call || !call->failed()) return {};
+Status Engine::RefuseIfFailed(const RunRef& run) {
+  if (!run || !run->failed()) return {};
   return FailedPreconditionError(
-      "the call that this op is part of has failed, and its batches and steps "
+      "the run that this op is part of has failed, and its batches and steps "
       "were dropped");
 }
 
-Status Engine::RefuseBackwardOnly(int64_t core, const CallRef& call) const {
-  const auto next = Next(core, call);
+Status Engine::RefuseBackwardOnly(int64_t core, const RunRef& run) const {
+  const auto next = Next(core, run);
   const Mode mode = next == queues_[core].end() ? configuration_.mode : next->batch->mode;
   if (mode != Mode::kBackwardOnly) return {};
   return FailedPreconditionError(
@@ -119,70 +114,73 @@ Status Engine::RefuseBackwardOnly(int64_t core, const CallRef& call) const {
       "'train' or 'inference' what is to be looked up");
 }
 
-Engine::Ticket Engine::Enqueue(ExecutionContext* exec, int64_t core, Batch batch,
-                               OnRoom on_room, const CallRef& call,
-                               const std::function<Room()>& make_room) {
+Status Engine::CheckOpen(const RunRef& run) {
+  OPWRIGHT_RETURN_IF_ERROR(RefuseIfClosed());
+  OPWRIGHT_RETURN_IF_ERROR(RefuseIfLost());
+  return RefuseIfFailed(run);
+}
+
+Engine::WaiterId Engine::Enqueue(ExecutionContext* exec, int64_t core, Batch batch,
+                                 OnQueued on_queued, const RunRef& run,
+                                 const AllocateOutputs& allocate_outputs) {
   const auto kept = std::make_shared<const Batch>(std::move(batch));
-  const auto refuse = [&] {
-    Status status = RefuseIfClosed();
-    if (status.ok()) status = RefuseIfLost();
-    if (status.ok()) status = RefuseIfFailed(call);
-    return status;
-  };
-  Calls calls;
-  Ticket ticket = 0;
+  Continuations continuations;
+  WaiterId waiter = 0;
   Status status;
   bool next = false;
   {
-    // Before others are asked for what it needs.
-    std::unique_lock<std::mutex> lock(mutex_);
-    status = refuse();
+    // Before other hosts get requests for its rows.
+    std::lock_guard<std::mutex> lock(mutex_);
+    status = CheckOpen(run);
     next = WouldBeNext(core, *kept);
   }
   PreparedRef prepared;
-  try {
-    if (status.ok()) prepared = store_->PrepareAhead(exec, kept);
-    if (status.ok() && !prepared && next && make_room) {
-      prepared = store_->LookUpAhead(exec, kept, make_room);
-    }
-  } catch (const std::bad_alloc&) {
-    // Hosts prepare batches in one order, so all refuse one that lacks memory here. Other
-    // stores prepare it when it is its turn.
-    if (store_->shared()) {
-      status = ResourceExhaustedError("no memory for what a batch needs of other hosts");
-    }
-  }
+  if (status.ok()) status = PrepareAhead(exec, kept, next, allocate_outputs, &prepared);
   if (status.ok()) {
     std::unique_lock<std::mutex> lock(mutex_);
-    status = refuse();
-    if (status.ok()) status = AddSender(core, call, kept, prepared, &on_room);
+    status = CheckOpen(run);
+    if (status.ok()) status = AddSender(core, run, kept, prepared, &on_queued);
     if (status.ok()) {
-      ticket = last_ticket_;
-      static_cast<void>(Advance(exec, &lock, &calls));
+      waiter = last_waiter_;
+      static_cast<void>(Advance(exec, &lock, &continuations));
     }
   }
   if (!status.ok()) {
-    if (prepared) {
-      store_->Drop(prepared);
-    } else {
-      Refuse(status);
-    }
-    on_room(status);
+    prepared ? DropPrepared(prepared) : Refuse(status);
+    on_queued(status);
   }
-  Make(calls);
-  return ticket;
+  InvokeAll(continuations);
+  return waiter;
 }
 
-// Refused, `on_room` is still the caller's.
-Status Engine::AddSender(int64_t core, const CallRef& call,
+Status Engine::PrepareAhead(ExecutionContext* exec, const std::shared_ptr<const Batch>& batch,
+                            bool next, const AllocateOutputs& allocate_outputs,
+                            PreparedRef* prepared) {
+  try {
+    *prepared = store_->PrepareAhead(exec, batch);
+    if (!*prepared && next && allocate_outputs) {
+      *prepared = store_->LookUpAhead(exec, batch, allocate_outputs);
+    }
+  } catch (const std::bad_alloc&) {
+    // Hosts prepare batches in one order, so all refuse one that lacks memory here. Other
+    // stores prepare it when its lookup is due.
+    if (distributed_) {
+      return ResourceExhaustedError("no memory for what a batch needs of other hosts");
+    }
+  }
+  return {};
+}
+
+// Refused, `on_queued` is still the caller's.
+Status Engine::AddSender(int64_t core, const RunRef& run,
                          const std::shared_ptr<const Batch>& batch, const PreparedRef& prepared,
-                         OnRoom* on_room) {
+                         OnQueued* on_queued) {
   try {
     senders_.emplace_back();
   } catch (const std::bad_alloc&) {
     return ResourceExhaustedError("no memory to enqueue a batch");
   }
-  senders_.back() = {++last_ticket_, core, call, batch, prepared, std::move(*on_room)};
+  senders_.back() = {++last_waiter_, core, run, batch, prepared, std::move(*on_queued)};
   return {};
 }
 
@@ -191,49 +189,47 @@ void Engine::Refuse(const Status& why) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (closed_) return;
   }
-  store_->Refuse(why);
+  if (distributed_) distributed_->Refuse(why);
 }
 
-Engine::Ticket Engine::Receive(ExecutionContext* exec, int64_t core, OnTurn on_turn,
-                               const CallRef& call) {
+Engine::WaiterId Engine::Receive(ExecutionContext* exec, int64_t core, OnGrant on_grant,
+                                 const RunRef& run) {
   Status status = store_->CheckUpdates(/*wait=*/false);
-  Calls calls;
-  Ticket ticket = 0;
+  Continuations continuations;
+  WaiterId waiter = 0;
   if (status.ok()) {
     std::unique_lock<std::mutex> lock(mutex_);
-    status = RefuseIfClosed();
-    if (status.ok()) status = RefuseIfLost();
-    if (status.ok()) status = RefuseIfFailed(call);
-    if (status.ok()) status = RefuseBackwardOnly(core, call);
+    status = CheckOpen(run);
+    if (status.ok()) status = RefuseBackwardOnly(core, run);
     if (status.ok()) {
-      receivers_.push_back({last_ticket_ + 1, core, call, std::move(on_turn)});
-      ticket = ++last_ticket_;
-      if (Status late = Advance(exec, &lock, &calls); !late.ok()) {
-        // It might wait for this update, which nobody may ever make.
+      receivers_.push_back({last_waiter_ + 1, core, run, std::move(on_grant)});
+      waiter = ++last_waiter_;
+      if (Status late = Advance(exec, &lock, &continuations); !late.ok()) {
+        // It might wait for this update for ever.
         const auto own =
             std::find_if(receivers_.begin(), receivers_.end(),
-                         [ticket](const Receiver& one) { return one.ticket == ticket; });
+                         [waiter](const Receiver& one) { return one.waiter == waiter; });
         if (own != receivers_.end()) {
-          on_turn = std::move(own->on_turn);
+          on_grant = std::move(own->on_grant);
           receivers_.erase(own);
           status = std::move(late);
         }
       }
     }
   }
-  if (!status.ok()) on_turn(status, {});
-  Make(calls);
-  return ticket;
+  if (!status.ok()) on_grant(status, {});
+  InvokeAll(continuations);
+  return waiter;
 }
 
-bool Engine::Cancel(Ticket ticket) {
+bool Engine::Cancel(WaiterId waiter) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto forget = [&](auto* waiting) {
     const auto found = std::find_if(waiting->begin(), waiting->end(),
-                                    [ticket](const auto& one) { return one.ticket == ticket; });
+                                    [waiter](const auto& one) { return one.waiter == waiter; });
     if (found == waiting->end()) return false;
     if constexpr (std::is_same_v<decltype(waiting), std::deque<Sender>*>) {
-      if (found->prepared) store_->Drop(found->prepared);
+      DropPrepared(found->prepared);
     }
     waiting->erase(found);
     return true;
@@ -241,23 +237,23 @@ bool Engine::Cancel(Ticket ticket) {
   return forget(&receivers_) || forget(&senders_);
 }
 
-std::string Engine::WhatFor(Ticket ticket) {
+std::string Engine::WhatFor(WaiterId waiter) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const Sender& one : senders_) {
-    if (one.ticket != ticket) continue;
+    if (one.waiter != waiter) continue;
     return "for room in the queue of core " + Text(one.core) + ", which holds " +
            Text(queues_[one.core].size()) +
            " batches; RecvTPUEmbeddingActivations takes one away";
   }
   for (const Receiver& one : receivers_) {
-    if (one.ticket != ticket) continue;
+    if (one.waiter != waiter) continue;
     const std::string core = "core " + Text(one.core);
     const Queue& queue = queues_[one.core];
-    const auto next = Next(one.core, one.call);
+    const auto next = Next(one.core, one.run);
     if (queue.empty()) return "for a batch of " + core + ", for which none is enqueued";
     if (next == queue.end()) {
       return "for a batch of " + core + " of its own: those that are enqueued, " +
-             Text(queue.size()) + ", belong to calls that still run";
+             Text(queue.size()) + ", belong to runs that have not ended";
     }
     std::string missing;
     for (size_t c = 0; !steps_.empty() && c < steps_.front().size(); ++c) {
@@ -269,13 +265,13 @@ std::string Engine::WhatFor(Ticket ticket) {
   return "";
 }
 
-Status Engine::Lookup(ExecutionContext* exec, const Turn& turn, float* const* outputs,
+Status Engine::Lookup(ExecutionContext* exec, const Grant& grant, float* const* outputs,
                       Status wrong) {
   Status status = std::move(wrong);
-  PreparedRef prepared = turn.prepared;
+  PreparedRef prepared = grant.prepared;
   try {
     if (status.ok() && !prepared) {
-      StatusOr<PreparedRef> made = store_->Prepare(exec, turn.batch);
+      StatusOr<PreparedRef> made = store_->Prepare(exec, grant.batch);
       status = made.status();
       if (status.ok()) prepared = *std::move(made);
     }
@@ -283,28 +279,28 @@ Status Engine::Lookup(ExecutionContext* exec, const Turn& turn, float* const* ou
   } catch (const std::bad_alloc&) {
     status = ResourceExhaustedError("no memory for a lookup");
   }
-  Calls calls;
+  Continuations continuations;
   {
     std::unique_lock<std::mutex> lock(mutex_);
     --lookups_;
-    const bool training = turn.batch->mode == Mode::kTraining;
-    Part* const part = training ? PartOf(turn.core, turn.batch.get()) : nullptr;
-    // A part that is gone went with its call; one that was sent meanwhile has what it needs.
+    const bool training = grant.batch->mode == Mode::kTraining;
+    Part* const part = training ? PartOf(grant.core, grant.batch.get()) : nullptr;
+    // A part that is gone went with its run; one that was sent meanwhile has what it needs.
     // One whose gradients are under way is its Send's, which says what becomes of it.
     if (part && (status.ok() || part->sent || part->sharing)) {
       part->looked_up = true;
       part->prepared = std::move(prepared);
-    } else if (!status.ok() && (part || !training) && !(turn.call && turn.call->failed())) {
+    } else if (!status.ok() && (part || !training) && !(grant.run && grant.run->failed())) {
       if (!prepared || !prepared->over()) {
-        queues_[turn.core].push_front({turn.batch, turn.call, std::move(prepared)});
+        queues_[grant.core].push_front({grant.batch, grant.run, std::move(prepared)});
       }
       if (part) *part = {};
       RemoveEmptySteps();
     }
-    // An update that is put off is another call's to tell: this one has what it asked for.
-    static_cast<void>(Advance(exec, &lock, &calls));
+    // Another call reports an update that is put off: this one has its result.
+    static_cast<void>(Advance(exec, &lock, &continuations));
   }
-  Make(calls);
+  InvokeAll(continuations);
   return status;
 }
 
@@ -321,10 +317,10 @@ StatusOr<std::vector<float>> Engine::RatesOf(const std::vector<float>& tagged_ra
     const std::string where = Describe(configuration_, static_cast<int64_t>(i));
     const float rate = table.dynamic_rate ? tagged_rates[table.tag] : table.hyper.learning_rate;
     const std::string wrong = WrongRate(table.optimizer, HyperAt(table, rate));
-    if (!FactsOf(table.optimizer).has_rule()) {
+    if (!TraitsOf(table.optimizer).has_rule()) {
       return UnimplementedError(where +
                                 ": no rule is public for the updates of its optimizer, " +
-                                FactsOf(table.optimizer).field +
+                                TraitsOf(table.optimizer).field +
                                 "; it can be loaded, looked up and "
                                 "retrieved only");
     }
@@ -343,75 +339,86 @@ StatusOr<std::vector<float>> Engine::RatesOf(const std::vector<float>& tagged_ra
   return rates;
 }
 
+Engine::GradientTarget Engine::FindTarget(int64_t core, const RunRef& run) {
+  GradientTarget target;
+  target.part = Unsent(core, run, &target.step);
+  target.batch = Next(core, run);
+  target.backward_only = !target.part && target.batch != queues_[core].end() &&
+                         target.batch->batch->mode == Mode::kBackwardOnly;
+  if (target.backward_only) target.step = StepFor(core, run);
+  return target;
+}
+
+Status Engine::CheckTarget(int64_t core, const GradientTarget& target,
+                           const std::vector<float>& rates) const {
+  if (!target.part && !target.backward_only) {
+    return FailedPreconditionError(
+        "no step of core " + Text(core) +
+        " awaits gradients: RecvTPUEmbeddingActivations comes first, for a "
+        "batch that was enqueued for training");
+  }
+  if (target.step >= static_cast<size_t>(kMaxStepsAhead)) {
+    return FailedPreconditionError("core " + Text(core) + " has sent the gradients of " +
+                                   Text(target.step) +
+                                   " steps that other cores have not; they must send theirs "
+                                   "first");
+  }
+  if (target.step >= steps_.size()) return {};
+  for (const Part& other : steps_[target.step]) {
+    if (!other.rates.empty() && other.rates != rates) {
+      return InvalidArgumentError("core " + Text(core) +
+                                  " sends other learning rates than another core "
+                                  "sent for the same step");
+    }
+  }
+  return {};
+}
+
+Engine::Part* Engine::BeginBackwardOnly(int64_t core, const RunRef& run,
+                                        Queue::const_iterator batch) {
+  Part* const part = Begin(core, run, batch->batch);
+  part->prepared = batch->prepared;
+  part->looked_up = true;
+  queues_[core].erase(batch);
+  return part;
+}
+
 Status Engine::Send(ExecutionContext* exec, int64_t core,
                     const std::vector<const float*>& values, Owner owner,
-                    const std::vector<float>& tagged_rates, const CallRef& call) {
+                    const std::vector<float>& tagged_rates, const RunRef& run) {
   StatusOr<std::vector<float>> rates = RatesOf(tagged_rates);
   Status checked = rates.status();
   if (checked.ok()) checked = store_->CheckUpdates(/*wait=*/false);
   if (checked.ok()) checked = store_->CheckGradients(exec, values);
   std::vector<const float*> gradients = values;
   std::vector<float> shared_rates;
-  if (store_->shared() && rates.ok()) shared_rates = *rates;
-  Calls calls;
+  if (distributed_ && rates.ok()) shared_rates = *rates;
+  Continuations continuations;
   Status status;
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (checked.ok()) {
-      OPWRIGHT_RETURN_IF_ERROR(RefuseIfClosed());
-      OPWRIGHT_RETURN_IF_ERROR(RefuseIfLost());
-      OPWRIGHT_RETURN_IF_ERROR(RefuseIfFailed(call));
-    }
-    size_t step = 0;
-    Part* part = Unsent(core, call, &step);
-    const auto next = Next(core, call);
-    const bool backward_only =
-        !part && next != queues_[core].end() && next->batch->mode == Mode::kBackwardOnly;
-    if (backward_only) step = StepFor(core, call);
-    if (checked.ok() && !part && !backward_only) {
-      checked = FailedPreconditionError(
-          "no step of core " + Text(core) +
-          " awaits gradients: RecvTPUEmbeddingActivations comes first, for a "
-          "batch that was enqueued for training");
-    }
-    if (checked.ok() && step >= static_cast<size_t>(kMaxStepsAhead)) {
-      checked = FailedPreconditionError(
-          "core " + Text(core) + " has sent the gradients of " + Text(step) +
-          " steps that other cores have not; they must send theirs first");
-    }
-    for (size_t c = 0; checked.ok() && step < steps_.size() && c < steps_[step].size(); ++c) {
-      const Part& other = steps_[step][c];
-      if (!other.rates.empty() && other.rates != *rates) {
-        checked = InvalidArgumentError("core " + Text(core) +
-                                       " sends other learning rates than another core "
-                                       "sent for the same step");
-      }
-    }
-    const bool shared = store_->shared() && (part || backward_only);
+    if (checked.ok()) OPWRIGHT_RETURN_IF_ERROR(CheckOpen(run));
+    const GradientTarget target = FindTarget(core, run);
+    if (checked.ok()) checked = CheckTarget(core, target, *rates);
+    const bool shared = distributed_ && (target.part || target.backward_only);
     if (!checked.ok() && !shared) return checked;
-    if (backward_only) {
-      part = Begin(core, call, next->batch);
-      part->prepared = next->prepared;
-      part->looked_up = true;
-      queues_[core].erase(next);
-    }
-    // Other cores see which rates it has while its gradients are under way.
+    Part* part = target.part ? target.part : BeginBackwardOnly(core, run, target.batch);
+    // Other cores compare their rates with these while the gradients are under way.
     if (rates.ok()) part->rates = *std::move(rates);
     if (shared) checked = Share(exec, &lock, core, &part, checked, values, shared_rates);
-    if (!checked.ok()) {
+    if (checked.ok()) {
+      part->gradients = std::move(gradients);
+      part->owner = std::move(owner);
+      part->sent = true;
+      status = Advance(exec, &lock, &continuations);
+    } else {
       *part = {};
       RemoveEmptySteps();
-      static_cast<void>(Advance(exec, &lock, &calls));
-      lock.unlock();
-      Make(calls);
-      return checked;
+      static_cast<void>(Advance(exec, &lock, &continuations));
+      status = std::move(checked);
     }
-    part->gradients = std::move(gradients);
-    part->owner = std::move(owner);
-    part->sent = true;
-    status = Advance(exec, &lock, &calls);
   }
-  Make(calls);
+  InvokeAll(continuations);
   return status;
 }
 
@@ -425,10 +432,10 @@ Status Engine::Share(ExecutionContext* exec, std::unique_lock<std::mutex>* lock,
   (*part)->sharing = true;
   lock->unlock();
   try {
-    status = store_->Share(exec, *prepared, own, gradients, rates);
+    status = distributed_->Share(exec, *prepared, own, gradients, rates);
   } catch (const std::bad_alloc&) {
     status = ResourceExhaustedError("no memory for gradients");
-    store_->Drop(prepared);
+    distributed_->Drop(prepared);
   }
   lock->lock();
   *part = PartOf(core, &prepared->batch());
@@ -451,7 +458,7 @@ Status Engine::UpdateAll(ExecutionContext* exec, std::unique_lock<std::mutex>* l
 }
 
 Status Engine::Read(ExecutionContext* exec, const std::function<Status(TableStore*)>& read) {
-  Calls calls;
+  Continuations continuations;
   Status status;
   {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -459,18 +466,18 @@ Status Engine::Read(ExecutionContext* exec, const std::function<Status(TableStor
     if (writing_ || claims_ > 0 || StepIsComplete()) status = UpdateAll(exec, &lock);
     if (status.ok()) {
       ++lookups_;
-      status = Apart(&lock, [&] { return read(store_.get()); });
+      status = WithUnlocked(&lock, [&] { return read(store_.get()); });
       --lookups_;
     }
-    // An update that is put off is another call's to tell: this one has what it asked for.
-    static_cast<void>(Advance(exec, &lock, &calls));
+    // Another call reports an update that is put off: this one has its result.
+    static_cast<void>(Advance(exec, &lock, &continuations));
   }
-  Make(calls);
+  InvokeAll(continuations);
   return status;
 }
 
 Status Engine::Use(ExecutionContext* exec, const std::function<Status(TableStore*)>& use) {
-  Calls calls;
+  Continuations continuations;
   Status status;
   {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -478,30 +485,27 @@ Status Engine::Use(ExecutionContext* exec, const std::function<Status(TableStore
     status = UpdateAll(exec, &lock);
     if (status.ok()) {
       writing_ = true;
-      status = Apart(&lock, [&] {
+      status = WithUnlocked(&lock, [&] {
         Status before = store_->CheckUpdates(/*wait=*/true);
         return before.ok() ? use(store_.get()) : before;
       });
       writing_ = false;
     }
-    const Status later = Advance(exec, &lock, &calls);
+    const Status later = Advance(exec, &lock, &continuations);
     if (status.ok()) status = later;
   }
-  Make(calls);
+  InvokeAll(continuations);
   return status;
 }
 
 // Queued batches, and parts of steps that not all cores have sent.
-int64_t Engine::Drop(const std::function<bool(const CallRef&)>& whose) {
+int64_t Engine::Drop(const std::function<bool(const RunRef&)>& whose) {
   int64_t dropped = 0;
-  const auto drop = [this](const PreparedRef& prepared) {
-    if (prepared) store_->Drop(prepared);
-  };
   for (Queue& queue : queues_) {
-    // A call's state changes without this lock: each is looked at once.
+    // A run's state changes without this lock: each is read once.
     const auto end = std::remove_if(queue.begin(), queue.end(), [&](const Queued& one) {
-      if (!whose(one.call)) return false;
-      drop(one.prepared);
+      if (!whose(one.run)) return false;
+      DropPrepared(one.prepared);
       return true;
     });
     dropped += queue.end() - end;
@@ -510,8 +514,8 @@ int64_t Engine::Drop(const std::function<bool(const CallRef&)>& whose) {
   for (Step& step : steps_) {
     if (IsComplete(step)) continue;
     for (Part& part : step) {
-      if (!part.batch || part.sharing || !whose(part.call)) continue;
-      drop(part.prepared);
+      if (!part.batch || part.sharing || !whose(part.run)) continue;
+      DropPrepared(part.prepared);
       part = {};
       ++dropped;
     }
@@ -520,34 +524,34 @@ int64_t Engine::Drop(const std::function<bool(const CallRef&)>& whose) {
   return dropped;
 }
 
-void Engine::CallEnded(const CallRef& call, bool sure) {
+void Engine::RunEnded(const RunRef& run, bool sure) {
   SerialContext exec;
-  Calls calls;
+  Continuations continuations;
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (call->failed()) {
-      const int64_t dropped = Drop([&](const CallRef& one) { return one == call; });
+    if (run->failed()) {
+      const int64_t dropped = Drop([&](const RunRef& one) { return one == run; });
       if (!sure && dropped > 0) SetLost(dropped);
     }
-    // Others may have waited for it. An update that is put off is for a later call to tell.
-    static_cast<void>(Advance(&exec, &lock, &calls));
+    // Others may have waited for it. A later call reports an update that is put off.
+    static_cast<void>(Advance(&exec, &lock, &continuations));
   }
-  Make(calls);
+  InvokeAll(continuations);
 }
 
 int64_t Engine::Abandon(bool tell) {
   SerialContext exec;
-  Calls calls;
+  Continuations continuations;
   int64_t dropped;
   {
     std::unique_lock<std::mutex> lock(mutex_);
-    dropped = Drop(
-        [](const CallRef& call) { return !call || call->state() != Call::State::kRunning; });
+    dropped =
+        Drop([](const RunRef& run) { return !run || run->state() != Run::State::kRunning; });
     // One of each core is what the step that failed had.
     if (tell && dropped > configuration_.cores) SetLost(dropped);
-    static_cast<void>(Advance(&exec, &lock, &calls));
+    static_cast<void>(Advance(&exec, &lock, &continuations));
   }
-  Make(calls);
+  InvokeAll(continuations);
   return dropped;
 }
 
@@ -557,9 +561,9 @@ void Engine::SetLost(int64_t batches) {
           "(with opwright.tpu.embedding_step() it can); enqueue again what is missing";
 }
 
-bool Engine::Holds(const CallRef& call) {
+bool Engine::Holds(const RunRef& run) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto own = [&](const auto& one) { return one.call == call; };
+  const auto own = [&](const auto& one) { return one.run == run; };
   return std::any_of(queues_.begin(), queues_.end(),
                      [&](const Queue& queue) {
                        return std::any_of(queue.begin(), queue.end(), own);
@@ -583,20 +587,20 @@ void Engine::Close(const std::string& why) {
     receivers.swap(receivers_);
     senders.swap(senders_);
   }
-  for (const Receiver& one : receivers) one.on_turn(FailedPreconditionError(why), {});
-  for (const Sender& one : senders) one.on_room(FailedPreconditionError(why));
+  for (const Receiver& one : receivers) one.on_grant(FailedPreconditionError(why), {});
+  for (const Sender& one : senders) one.on_queued(FailedPreconditionError(why));
 }
 
 Status Engine::Advance(ExecutionContext* exec, std::unique_lock<std::mutex>* lock,
-                       Calls* calls) {
+                       Continuations* continuations) {
   Status status;
   while (status.ok() && lookups_ == 0 && !writing_ && claims_ == 0 && UpdateIsDue()) {
     status = Update(exec, lock);
   }
   try {
-    Admit(calls);
+    GrantWaiters(continuations);
   } catch (const std::bad_alloc&) {
-    // Nobody has lost anything: the next call admits them.
+    // Nothing is lost: the next call grants them.
     if (status.ok()) status = ResourceExhaustedError("no memory to begin a step");
   }
   if (lookups_ == 0 && !writing_) idle_.notify_all();
@@ -618,7 +622,7 @@ bool Engine::UpdateIsDue() const {
 
 bool Engine::InferenceWaits() const {
   return std::any_of(receivers_.begin(), receivers_.end(), [this](const Receiver& one) {
-    const auto next = Next(one.core, one.call);
+    const auto next = Next(one.core, one.run);
     return next != queues_[one.core].end() && next->batch->mode == Mode::kInference;
   });
 }
@@ -670,170 +674,6 @@ Status Engine::Update(ExecutionContext* exec, std::unique_lock<std::mutex>* lock
   steps_.pop_front();
   ++applied_;
   return {};
-}
-
-bool Engine::WouldBeNext(int64_t core, const Batch& batch) const {
-  return batch.mode != Mode::kBackwardOnly && queues_[core].empty() && senders_.empty() &&
-         steps_.empty() && !writing_ && claims_ == 0;
-}
-
-Engine::Queue::const_iterator Engine::Next(int64_t core, const CallRef& call) const {
-  const Queue& queue = queues_[core];
-  const auto next = std::find_if(queue.begin(), queue.end(), [&](const Queued& one) {
-    return !one.call || one.call == call || !Keeps(*one.call);
-  });
-  if (next != queue.end()) return next;
-  // Whoever keeps them waits for room himself.
-  if (static_cast<int64_t>(queue.size()) < kMaxQueued) return queue.end();
-  return std::find_if(queue.begin(), queue.end(),
-                      [](const Queued& one) { return !one.call->failed(); });
-}
-
-bool Engine::HasOwn(const Queue& queue, const CallRef& call) {
-  return call && std::any_of(queue.begin(), queue.end(),
-                             [&](const Queued& one) { return one.call == call; });
-}
-
-// Calls that run a core each make a step together. Calls that run several cores each do not:
-// then one of them has batches for a core of the other.
-bool Engine::MayJoin(const Step& step, int64_t core, const CallRef& call) const {
-  for (size_t c = 0; c < step.size(); ++c) {
-    const CallRef& other = step[c].call;
-    if (!other || other == call || !Keeps(*other)) continue;
-    if (other->failed()) return false;
-    if (HasOwn(queues_[core], other) || HasOwn(queues_[c], call)) return false;
-  }
-  return true;
-}
-
-size_t Engine::StepFor(int64_t core, const CallRef& call) const {
-  for (const bool own : {true, false}) {
-    for (size_t s = 0; s < steps_.size(); ++s) {
-      if (steps_[s][core].batch) continue;
-      const bool is_own = call && std::any_of(steps_[s].begin(), steps_[s].end(),
-                                              [&](const Part& p) { return p.call == call; });
-      if (own ? is_own : MayJoin(steps_[s], core, call)) return s;
-    }
-  }
-  return steps_.size();
-}
-
-bool Engine::MayBegin(int64_t core, const CallRef& call, const Batch& batch) const {
-  if (batch.mode == Mode::kInference) return !StepIsComplete();
-  return StepFor(core, call) < (configuration_.pipelined ? 2 : 1);
-}
-
-// The last thing that may fail of what makes a batch part of a step.
-Engine::Part* Engine::Begin(int64_t core, const CallRef& call,
-                            const std::shared_ptr<const Batch>& batch) {
-  const size_t step = StepFor(core, call);
-  if (step == steps_.size()) steps_.emplace_back(queues_.size());
-  Part& part = steps_[step][core];
-  part.batch = batch;
-  part.call = call;
-  return &part;
-}
-
-Engine::Part* Engine::Unsent(int64_t core, const CallRef& call, size_t* step) {
-  for (const bool own : {true, false}) {
-    for (*step = 0; *step < steps_.size(); ++*step) {
-      Part& part = steps_[*step][core];
-      if (!part.batch || part.sharing || part.sent) continue;
-      const bool is_own = part.call == call;
-      const bool is_free = !part.call || !Keeps(*part.call);
-      if (own ? is_own : is_free) return &part;
-    }
-  }
-  return nullptr;
-}
-
-Engine::Part* Engine::PartOf(int64_t core, const Batch* batch) {
-  for (Step& step : steps_) {
-    if (step[core].batch.get() == batch) return &step[core];
-  }
-  return nullptr;
-}
-
-void Engine::RemoveEmptySteps() {
-  steps_.erase(std::remove_if(steps_.begin(), steps_.end(),
-                              [](const Step& step) {
-                                return std::none_of(step.begin(), step.end(),
-                                                    [](const Part& p) { return p.batch; });
-                              }),
-               steps_.end());
-}
-
-void Engine::Admit(Calls* calls) {
-  if (writing_ || claims_ > 0) return;
-  for (bool more = true; more;) {
-    more = false;
-    AdmitReceivers(calls, &more);
-    AdmitSenders(calls, &more);
-  }
-}
-
-void Engine::AdmitReceivers(Calls* calls, bool* more) {
-  std::vector<bool> passed(queues_.size());  // Cores where an earlier call still waits.
-  for (auto one = receivers_.begin(); one != receivers_.end();) {
-    if (one->call && one->call->failed()) {  // It is about to be cancelled.
-      ++one;
-      continue;
-    }
-    const auto next = Next(one->core, one->call);
-    const bool found = next != queues_[one->core].end();
-    const bool in_turn = !passed[one->core] || HasOwn(queues_[one->core], one->call);
-    const bool backward_only = found && next->batch->mode == Mode::kBackwardOnly;
-    if (!found || !in_turn ||
-        !(backward_only || MayBegin(one->core, one->call, *next->batch))) {
-      passed[one->core] = true;
-      ++one;
-      continue;
-    }
-    Ready ready;
-    ready.turn.core = one->core;
-    if (backward_only) {
-      ready.status = RefuseBackwardOnly(one->core, one->call);
-    } else {
-      ready.turn.batch = next->batch;
-      ready.turn.call = next->call;
-      ready.turn.prepared = next->prepared;
-    }
-    calls->reserve(calls->size() + 1);
-    if (!backward_only) {
-      if (next->batch->mode == Mode::kTraining) {
-        Begin(one->core, one->call, next->batch)->prepared = next->prepared;
-      }
-      queues_[one->core].erase(next);
-      ++lookups_;
-    }
-    ready.on_turn = std::move(one->on_turn);
-    calls->push_back(std::move(ready));
-    one = receivers_.erase(one);
-    *more = true;
-  }
-}
-
-void Engine::AdmitSenders(Calls* calls, bool* more) {
-  std::vector<bool> passed(queues_.size());
-  for (auto one = senders_.begin(); one != senders_.end();) {
-    Queue& queue = queues_[one->core];
-    if (one->call && one->call->failed()) {
-      ++one;
-      continue;
-    }
-    if (passed[one->core] || static_cast<int64_t>(queue.size()) >= kMaxQueued) {
-      passed[one->core] = true;
-      ++one;
-      continue;
-    }
-    calls->reserve(calls->size() + 1);
-    queue.push_back({one->batch, one->call, one->prepared});
-    Ready ready;
-    ready.on_room = std::move(one->on_room);
-    calls->push_back(std::move(ready));
-    one = senders_.erase(one);
-    *more = true;
-  }
 }
 
 }  // namespace opwright::embedding

@@ -1,4 +1,4 @@
-// What is looked up after which update, whose batches are whose, and what becomes of calls that
+// What is looked up after which update, whose batches are whose, and what becomes of runs that
 // fail, are cancelled or wait: with a store that writes down what it is asked to do. And random
 // steps of several cores with threads of their own, against the same steps one after the other.
 #include "embedding/engine.h"
@@ -44,7 +44,7 @@ class Recorder : public TableStore {
     return std::make_shared<const PreparedBatch>(std::move(batch));
   }
   PreparedRef LookUpAhead(ExecutionContext*, std::shared_ptr<const Batch> batch,
-                          const std::function<Room()>&) override {
+                          const AllocateOutputs&) override {
     told_->log.push_back("ahead " + std::to_string(batch->features[0].indices[0]));
     return nullptr;
   }
@@ -80,14 +80,14 @@ class Recorder : public TableStore {
 struct Answer {
   int times = 0;
   Status status;
-  Engine::Turn turn;
-  Engine::Ticket ticket = 0;
+  Engine::Grant grant;
+  Engine::WaiterId waiter = 0;
 
   bool waits() const { return times == 0; }
   int64_t number() const {
     EXPECT_EQ(times, 1);
     EXPECT_OK(status);
-    return turn.batch->features[0].indices[0];
+    return grant.batch->features[0].indices[0];
   }
 };
 using AnswerRef = std::shared_ptr<Answer>;
@@ -116,28 +116,28 @@ struct Bed {
     batch.features.push_back(Value(MakeBags(configuration, 0, lookups, Combiner::kSum)));
     return batch;
   }
-  AnswerRef Enqueue(int64_t core, int64_t number, const CallRef& call = {},
+  AnswerRef Enqueue(int64_t core, int64_t number, const RunRef& run = {},
                     Mode mode = Mode::kTraining) {
     auto answer = std::make_shared<Answer>();
-    answer->ticket = engine->Enqueue(
+    answer->waiter = engine->Enqueue(
         &exec, core, MakeBatch(number, mode),
         [answer](Status status) {
           ++answer->times;
           answer->status = std::move(status);
         },
-        call, make_room);
+        run, allocate_outputs);
     return answer;
   }
-  AnswerRef Receive(int64_t core, const CallRef& call = {}) {
+  AnswerRef Receive(int64_t core, const RunRef& run = {}) {
     auto answer = std::make_shared<Answer>();
-    answer->ticket = engine->Receive(
+    answer->waiter = engine->Receive(
         &exec, core,
-        [answer](Status status, Engine::Turn turn) {
+        [answer](Status status, Engine::Grant grant) {
           ++answer->times;
           answer->status = std::move(status);
-          answer->turn = std::move(turn);
+          answer->grant = std::move(grant);
         },
-        call);
+        run);
     return answer;
   }
   Status Lookup(const Answer& answer) {
@@ -145,10 +145,10 @@ struct Bed {
     EXPECT_OK(answer.status);
     float out;
     float* const outputs[] = {&out};
-    return engine->Lookup(&exec, answer.turn, outputs);
+    return engine->Lookup(&exec, answer.grant, outputs);
   }
-  Status Send(int64_t core, const CallRef& call = {}, const std::vector<float>& rates = {}) {
-    return engine->Send(&exec, core, {&gradient}, nullptr, rates, call);
+  Status Send(int64_t core, const RunRef& run = {}, const std::vector<float>& rates = {}) {
+    return engine->Send(&exec, core, {&gradient}, nullptr, rates, run);
   }
   Status Use() {
     return engine->Use(&exec, [&](TableStore*) -> Status {
@@ -162,10 +162,10 @@ struct Bed {
       return std::exchange(told->lookup, Status());
     });
   }
-  // A whole step of one core.
-  void Step(int64_t core, const CallRef& call = {}) {
-    EXPECT_OK(Lookup(*Receive(core, call)));
-    EXPECT_OK(Send(core, call));
+  // A step of one core.
+  void Step(int64_t core, const RunRef& run = {}) {
+    EXPECT_OK(Lookup(*Receive(core, run)));
+    EXPECT_OK(Send(core, run));
   }
   void LogIs(const Log& expected) {
     EXPECT_EQ(Print(told->log), Print(expected));
@@ -177,15 +177,15 @@ struct Bed {
   Configuration configuration;
   std::shared_ptr<Recorder::Told> told = std::make_shared<Recorder::Told>();
   std::shared_ptr<Engine> engine;
-  std::function<Room()> make_room;
+  AllocateOutputs allocate_outputs;
   const float gradient = 1;
 };
 
-std::shared_ptr<Call> Running() { return std::make_shared<Call>(/*keeps_batches=*/true); }
+std::shared_ptr<Run> Running() { return std::make_shared<Run>(/*has_private_batches=*/true); }
 
-void End(Bed& bed, const std::shared_ptr<Call>& call, Call::State state, bool sure = true) {
-  call->End(state);
-  bed.engine->CallEnded(call, sure);
+void End(Bed& bed, const std::shared_ptr<Run>& run, Run::State state, bool sure = true) {
+  run->End(state);
+  bed.engine->RunEnded(run, sure);
 }
 
 TEST(Engine, StepsSeeTheUpdateBefore) {
@@ -217,13 +217,13 @@ TEST(Engine, AStepIsUpdatedWhole) {
   bed.Step(0);
   const AnswerRef next = bed.Receive(0);
   EXPECT(next->waits());
-  EXPECT_EQ(bed.engine->WhatFor(next->ticket),
+  EXPECT_EQ(bed.engine->WhatFor(next->waiter),
             "for the update of step 0, for which core 1 has not sent gradients "
             "(SendTPUEmbeddingGradients)");
   bed.Step(1);
   EXPECT_EQ(next->number(), 1);
   bed.LogIs({"lookup 0", "lookup 10", "update 0+10"});
-  EXPECT_EQ(bed.engine->WhatFor(next->ticket), "");
+  EXPECT_EQ(bed.engine->WhatFor(next->waiter), "");
 }
 
 // A lookup under way holds the update back.
@@ -259,14 +259,14 @@ TEST(Engine, ReadsSeeEveryUpdate) {
   bed.Step(0);
   EXPECT_OK(bed.Read());
   bed.LogIs({"read", "lookup 0", "update 0", "read"});
-  // Beside a lookup that is not over, and between the steps of a core.
+  // During a lookup that is not over, and between the steps of a core.
   const AnswerRef answer = bed.Receive(0);
   EXPECT_OK(bed.Read());
   EXPECT_OK(bed.Lookup(*answer));
   EXPECT_OK(bed.Read());
   EXPECT_OK(bed.Send(0));
   bed.LogIs({"read", "lookup 1", "read"});
-  // One that cannot be made is told, and made when it can be.
+  // One that cannot be made is reported, and made when it can be.
   bed.told->update = InvalidArgumentError("no");
   EXPECT_ERROR(bed.Read(), StatusCode::kInvalidArgument, "the update of step 1 is put off: no");
   bed.told->lookup = InvalidArgumentError("not this one");
@@ -314,12 +314,12 @@ TEST(Engine, EnqueueWithoutAnyOneBlockLosesNoBatch) {
     bool was_short = true;
     for (int64_t block = 0; was_short; ++block, ++number) {
       Batch batch = bed.MakeBatch(number);
-      const Engine::OnRoom on_room = [&in_queue, number](const Status& status) {
+      const Engine::OnQueued on_queued = [&in_queue, number](const Status& status) {
         if (status.ok()) in_queue.push_back(number);
       };
       const ScarceMemory scarce = ScarceMemory::AtBlock(block);
       try {
-        bed.engine->Enqueue(&bed.exec, 0, std::move(batch), on_room);
+        bed.engine->Enqueue(&bed.exec, 0, std::move(batch), on_queued);
       } catch (const std::bad_alloc&) {
         // Before the engine had anything of it.
       }
@@ -418,7 +418,7 @@ TEST(Engine, ABatchIsPreparedOnce) {
              "update 2", "use"});
 }
 
-// What a device found too late, the next one is told, and does nothing else.
+// What a device found too late, the next call reports, and does nothing else.
 TEST(Engine, LateErrorsAreTold) {
   Bed bed;
   const Status late = InvalidArgumentError("gradients must be finite");
@@ -437,14 +437,14 @@ TEST(Engine, LateErrorsAreTold) {
 TEST(Engine, CancelledWaitsEnd) {
   Bed bed;
   const AnswerRef cancelled = bed.Receive(0), waiting = bed.Receive(0);
-  EXPECT_EQ(bed.engine->WhatFor(waiting->ticket),
+  EXPECT_EQ(bed.engine->WhatFor(waiting->waiter),
             "for a batch of core 0, for which none is enqueued");
-  EXPECT(bed.engine->Cancel(cancelled->ticket));
-  EXPECT(!bed.engine->Cancel(cancelled->ticket));
+  EXPECT(bed.engine->Cancel(cancelled->waiter));
+  EXPECT(!bed.engine->Cancel(cancelled->waiter));
   bed.Enqueue(0, 5);
   EXPECT(cancelled->waits());
   EXPECT_EQ(waiting->number(), 5);
-  EXPECT(!bed.engine->Cancel(waiting->ticket));
+  EXPECT(!bed.engine->Cancel(waiting->waiter));
 }
 
 TEST(Engine, ClosedEnginesRefuse) {
@@ -466,14 +466,14 @@ TEST(Engine, AFullQueueMakesTheNextOneWait) {
   EXPECT(!answers[Engine::kMaxQueued - 1]->waits());
   const AnswerRef waiting = answers[Engine::kMaxQueued];
   EXPECT(waiting->waits());
-  EXPECT_EQ(bed.engine->WhatFor(waiting->ticket),
+  EXPECT_EQ(bed.engine->WhatFor(waiting->waiter),
             "for room in the queue of core 0, which holds 128 batches; "
             "RecvTPUEmbeddingActivations takes one away");
   EXPECT_EQ(bed.Receive(0)->number(), 0);
   EXPECT(!waiting->waits());
-  EXPECT(!bed.engine->Cancel(waiting->ticket));
+  EXPECT(!bed.engine->Cancel(waiting->waiter));
   EXPECT(answers.back()->waits());
-  EXPECT(bed.engine->Cancel(answers.back()->ticket));
+  EXPECT(bed.engine->Cancel(answers.back()->waiter));
 }
 
 TEST(Engine, CoresAreChecked) {
@@ -486,26 +486,26 @@ TEST(Engine, CoresAreChecked) {
   }
 }
 
-// A call receives its own batches, and what calls that have ended left, the oldest first.
-TEST(Engine, CallsReceiveTheirOwnBatches) {
+// A run receives its own batches, and what runs that have ended left, the oldest first.
+TEST(Engine, RunsReceiveTheirOwnBatches) {
   Bed bed;
   const auto first = Running(), second = Running();
   bed.Enqueue(0, 1, first);
   bed.Enqueue(0, 2, second);
   const AnswerRef stranger = bed.Receive(0);
-  EXPECT_EQ(bed.engine->WhatFor(stranger->ticket),
-            "for a batch of core 0 of its own: those that are enqueued, 2, belong to calls "
-            "that still run");
-  EXPECT(bed.engine->Cancel(stranger->ticket));
+  EXPECT_EQ(bed.engine->WhatFor(stranger->waiter),
+            "for a batch of core 0 of its own: those that are enqueued, 2, belong to runs "
+            "that have not ended");
+  EXPECT(bed.engine->Cancel(stranger->waiter));
   EXPECT(bed.engine->Holds(second));
   bed.Step(0, second);
   EXPECT(!bed.engine->Holds(second));
-  End(bed, first, Call::State::kEnded);
+  End(bed, first, Run::State::kEnded);
   bed.Step(0);
   bed.LogIs({"lookup 2", "update 2", "lookup 1", "update 1"});
 }
 
-// What a call that fails has enqueued, received and not sent is as if it had never been.
+// What a run that fails has enqueued, received and not sent is as if it had never been.
 TEST(Engine, FailedCallsLeaveNothing) {
   Bed bed;
   const auto failing = Running();
@@ -515,10 +515,10 @@ TEST(Engine, FailedCallsLeaveNothing) {
   EXPECT_OK(bed.Lookup(*bed.Receive(0, failing)));
   const AnswerRef waiting = bed.Receive(0);
   EXPECT(waiting->waits());
-  End(bed, failing, Call::State::kFailed);
+  End(bed, failing, Run::State::kFailed);
   EXPECT_EQ(waiting->number(), 3);
   EXPECT(!bed.engine->Holds(failing));
-  EXPECT_ERROR(bed.Send(0, failing), kPrecondition, "the call that this op is part of");
+  EXPECT_ERROR(bed.Send(0, failing), kPrecondition, "the run that this op is part of");
   EXPECT_ERROR(bed.Enqueue(0, 4, failing)->status, kPrecondition, "has failed");
   EXPECT_OK(bed.Lookup(*waiting));
   EXPECT_OK(bed.Send(0));
@@ -526,20 +526,20 @@ TEST(Engine, FailedCallsLeaveNothing) {
   EXPECT_EQ(bed.engine->Steps(), 1);
 }
 
-// A step that all cores have sent is applied, whatever becomes of its call.
+// A step that all cores have sent is applied, whatever becomes of its run.
 TEST(Engine, WhatWasSentStays) {
   Bed bed(1, true);
   const auto failing = Running();
   bed.Enqueue(0, 1, failing);
   bed.Step(0, failing);
   EXPECT_EQ(bed.engine->Steps(), 1);
-  End(bed, failing, Call::State::kFailed);
+  End(bed, failing, Run::State::kFailed);
   EXPECT_EQ(bed.engine->Steps(), 1);
   EXPECT_OK(bed.Use());
   bed.LogIs({"lookup 1", "update 1", "use"});
 }
 
-// Calls that run both cores each do not share a step; such that run one each do.
+// Runs of both cores do not share a step; runs of one core each do.
 TEST(Engine, CallsMakeStepsOfTheirOwn) {
   Bed bed(2, true);
   const auto first = Running(), second = Running();
@@ -582,17 +582,17 @@ TEST(Engine, WhatWasAbandonedIsTold) {
   one.Enqueue(0, 1);
   EXPECT_EQ(one.engine->Abandon(/*tell=*/true), 1);
   EXPECT_OK(one.Enqueue(0, 2)->status);
-  // Of a call whose end nobody saw for sure.
+  // Of a run whose end is not sure.
   const auto lost = Running();
   one.Enqueue(0, 3, lost);
-  End(one, lost, Call::State::kFailed, /*sure=*/false);
+  End(one, lost, Run::State::kFailed, /*sure=*/false);
   EXPECT_ERROR(one.Send(0), kPrecondition, "1 batch was dropped");
 }
 
 // What is looked up next, in the tables as they are.
 TEST(Engine, LookupsBeginAhead) {
   Bed bed;
-  bed.make_room = [] { return Room(); };
+  bed.allocate_outputs = [] { return OutputBuffersRef(); };
   bed.Enqueue(0, 1);
   bed.Enqueue(0, 2);  // The first is next.
   bed.LogIs({"ahead 1"});
@@ -611,7 +611,7 @@ TEST(Engine, LookupsBeginAhead) {
   bed.LogIs({"ahead 5", "lookup 5"});
   // Of each core.
   Bed two(2);
-  two.make_room = bed.make_room;
+  two.allocate_outputs = bed.allocate_outputs;
   two.Enqueue(0, 1);
   two.Enqueue(1, 2);
   two.LogIs({"ahead 1", "ahead 2"});
@@ -621,7 +621,7 @@ TEST(Engine, LookupsBeginAhead) {
 TEST(Engine, ALookupThatGoesNowhereIsTheNextOne) {
   Bed bed;
   bed.Enqueue(0, 1);
-  EXPECT_ERROR(bed.engine->Lookup(&bed.exec, bed.Receive(0)->turn, nullptr,
+  EXPECT_ERROR(bed.engine->Lookup(&bed.exec, bed.Receive(0)->grant, nullptr,
                                   ResourceExhaustedError("no memory for outputs")),
                StatusCode::kResourceExhausted, "no memory for outputs");
   bed.LogIs({});
@@ -629,7 +629,7 @@ TEST(Engine, ALookupThatGoesNowhereIsTheNextOne) {
   bed.LogIs({"lookup 1", "update 1"});
 }
 
-// Each step takes the same from every row, so that whoever sees a part of one sees rows differ.
+// Each step takes the same from every row, so that a reader of a part of one sees rows differ.
 TEST(Engine, ReadsSeeWholeUpdates) {
   constexpr int64_t kRows = 300, kSteps = 40;
   Configuration configuration;
@@ -679,12 +679,12 @@ TEST(Engine, ReadsSeeWholeUpdates) {
     engine->Enqueue(&exec, 0, std::move(batch), [](const Status&) {});
     std::vector<float> out(2 * kRows);
     float* const outputs[] = {out.data()};
-    std::promise<Engine::Turn> turn;  // A reader may be who makes it its turn.
-    engine->Receive(&exec, 0, [&](const Status& status, const Engine::Turn& given) {
+    std::promise<Engine::Grant> grant;  // A reader may be who makes it its turn.
+    engine->Receive(&exec, 0, [&](const Status& status, const Engine::Grant& given) {
       if (!status.ok()) good = false;
-      turn.set_value(given);
+      grant.set_value(given);
     });
-    if (!engine->Lookup(&exec, turn.get_future().get(), outputs).ok()) good = false;
+    if (!engine->Lookup(&exec, grant.get_future().get(), outputs).ok()) good = false;
     if (!engine->Send(&exec, 0, {gradients.data()}, nullptr, {}).ok()) good = false;
   }
   over = true;

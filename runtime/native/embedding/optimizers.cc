@@ -76,18 +76,19 @@ std::string WrongRate(Optimizer optimizer, const Hyper& hyper) {
   return "";
 }
 
-const std::string& FactsAsJson() {
+const std::string& RegistryAsJson() {
   static const std::string json = [] {
     std::string all;
-    for (const OptimizerFacts& facts : kFacts) {
+    for (const OptimizerTraits& traits : kOptimizerRegistry) {
       all += all.empty() ? "[" : ",\n ";
-      all += "{\"field\": " + Quoted(facts.field) + ", \"op_name\": " + Quoted(facts.op_name) +
-             ", \"slots\": " + List(facts.slots, NameOf) +
-             ", \"slot_bounds\": " + List(facts.slots, BoundsOf) +
-             ", \"hyper\": " + List(facts.hyper, NameOf) +
-             ", \"hyper_bounds\": " + List(facts.hyper, BoundsOf) +
-             ", \"formula\": " + Quoted(facts.formula) +
-             ", \"source\": " + Quoted(facts.source) + "}";
+      all += "{\"field\": " + Quoted(traits.field) +
+             ", \"op_name\": " + Quoted(traits.op_name) +
+             ", \"slots\": " + List(traits.slots, NameOf) +
+             ", \"slot_bounds\": " + List(traits.slots, BoundsOf) +
+             ", \"hyper\": " + List(traits.hyper, NameOf) +
+             ", \"hyper_bounds\": " + List(traits.hyper, BoundsOf) +
+             ", \"formula\": " + Quoted(traits.formula) +
+             ", \"source\": " + Quoted(traits.source) + "}";
     }
     return all + "]";
   }();

@@ -1,11 +1,11 @@
-// The optimizers of embedding tables: a table of facts about each, and each rule, once.
+// The optimizers of embedding tables: a table of traits about each, and each rule, once.
 //
 // A rule is what an optimizer does to one element of a row: to the weight `w` and its slots
 // `s`, given the gradient `g`. The CPU's loops and the CUDA kernels are compiled from these
 // same lines. Before a rule comes what all optimizers share (Step, below): clipping of the
 // gradient and weight decay; after it, clipping of the weight.
 //
-// A table holds finite numbers alone. What comes in is held to the ranges of the facts before
+// A table holds finite numbers alone. What comes in is held to the ranges of the traits before
 // anything is computed; what an update makes beyond the range of float32 ends at its ends. With
 // such numbers no rule divides by zero or infinity, subtracts infinities or multiplies one with
 // zero: that is what the bounds within the rules are for, and why there is no NaN.
@@ -26,7 +26,7 @@
 
 namespace opwright::embedding {
 
-// One a field of OptimizationParameters' oneof, in the order of the facts.
+// One a field of OptimizationParameters' oneof, in the order of the traits.
 enum class Optimizer : int32_t {
   kSgd,
   kAdagrad,
@@ -95,7 +95,7 @@ struct Named {
   Range range = Range::kFinite;
 };
 
-struct OptimizerFacts {
+struct OptimizerTraits {
   Optimizer optimizer;
   const char* field;       // In OptimizationParameters.
   const char* op_name;     // In LoadTPUEmbedding...Parameters, or null: there is none.
@@ -117,7 +117,7 @@ struct OptimizerFacts {
 };
 
 // By position in the enumeration.
-inline constexpr OptimizerFacts kFacts[] = {
+inline constexpr OptimizerTraits kOptimizerRegistry[] = {
     {Optimizer::kSgd,
      "stochastic_gradient_descent",
      "StochasticGradientDescent",
@@ -271,17 +271,17 @@ inline constexpr OptimizerFacts kFacts[] = {
     {Optimizer::kUserDefinedProgram, "user_defined_program", nullptr, {}, {}, nullptr, nullptr},
     {Optimizer::kAssign, "assign", nullptr, {}, {}, nullptr, nullptr},
 };
-static_assert(sizeof kFacts / sizeof *kFacts == kOptimizers);
+static_assert(sizeof kOptimizerRegistry / sizeof *kOptimizerRegistry == kOptimizers);
 
-constexpr const OptimizerFacts& FactsOf(Optimizer optimizer) {
-  return kFacts[static_cast<int>(optimizer)];
+constexpr const OptimizerTraits& TraitsOf(Optimizer optimizer) {
+  return kOptimizerRegistry[static_cast<int>(optimizer)];
 }
 // Where Hyper::values has a field of the optimizer's: HyperIndex<Optimizer::kAdam>("beta1"). As
 // a constant, what is none of its fields does not compile.
 template <Optimizer kOptimizer>
 constexpr int HyperIndex(const char* field) {
-  for (int i = 0; i < kMaxHyper && FactsOf(kOptimizer).hyper[i].name; ++i) {
-    const char* a = FactsOf(kOptimizer).hyper[i].name;
+  for (int i = 0; i < kMaxHyper && TraitsOf(kOptimizer).hyper[i].name; ++i) {
+    const char* a = TraitsOf(kOptimizer).hyper[i].name;
     const char* b = field;
     while (*a && *a == *b) ++a, ++b;
     if (*a == *b) return i;
@@ -289,13 +289,13 @@ constexpr int HyperIndex(const char* field) {
   throw field;
 }
 
-// The same as JSON: a list of objects with the members of OptimizerFacts.
-const std::string& FactsAsJson();
+// The same as JSON: a list of objects with the members of OptimizerTraits.
+const std::string& RegistryAsJson();
 
 // What an update has besides rows and gradients.
 struct Hyper {
   float learning_rate = 0;
-  // Of the fields that the optimizer's facts name, in their order, a bool as 0 or 1.
+  // Of the fields that the optimizer's traits name, in their order, a bool as 0 or 1.
   float values[kMaxHyper] = {};
   float clip_gradient[2] = {-std::numeric_limits<float>::infinity(),
                             std::numeric_limits<float>::infinity()};

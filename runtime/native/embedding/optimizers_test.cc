@@ -1,5 +1,5 @@
 // Every rule against its formula, written once more and in float64; what comes before and
-// after every rule; the ends of float32; the table of facts.
+// after every rule; the ends of float32; the table of traits.
 #include "embedding/optimizers.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Given {
   double lr = 0;
   double operator[](const char* name) const { return all.at(name); }
 };
-// The weight and the slots, in the order of the facts.
+// The weight and the slots, in the order of the traits.
 using Formula = std::function<void(const Given& h, double g, double& w, double* s)>;
 
 double Sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
@@ -28,8 +28,8 @@ double Sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 // Some updates of random elements, one after the other, each from what a table holds.
 void Follows(Optimizer optimizer, const std::map<std::string, float>& values,
              const Formula& formula) {
-  const OptimizerFacts& facts = FactsOf(optimizer);
-  const int slots = facts.slot_count();
+  const OptimizerTraits& traits = TraitsOf(optimizer);
+  const int slots = traits.slot_count();
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(300); ++round) {
     Hyper hyper;
@@ -43,7 +43,7 @@ void Follows(Optimizer optimizer, const std::map<std::string, float>& values,
     float x[5];
     float* element[5];
     for (int i = 0; i <= slots; ++i) {
-      const bool positive = facts.range(i - 1) == Range::kNotNegative;
+      const bool positive = traits.range(i - 1) == Range::kNotNegative;
       x[i] = static_cast<float>(positive ? 2 * random.Uniform() + 1.1 : 0.6 * random.Uniform());
       element[i] = &x[i];
     }
@@ -270,25 +270,25 @@ TEST(Optimizers, WeightsDecayBeforeTheRule) {
 TEST(Optimizers, EndsOfFloat32) {
   Random random{testing::Seed()};
   for (const Optimizer optimizer : WithRules()) {
-    const OptimizerFacts& facts = FactsOf(optimizer);
+    const OptimizerTraits& traits = TraitsOf(optimizer);
     for (int64_t round = 0; round < testing::Rounds(3000); ++round) {
       Hyper hyper;
-      for (int i = 0; i < kMaxHyper && facts.hyper[i].name; ++i) {
-        hyper.values[i] = Extreme(random, facts.hyper[i].range);
+      for (int i = 0; i < kMaxHyper && traits.hyper[i].name; ++i) {
+        hyper.values[i] = Extreme(random, traits.hyper[i].range);
       }
       hyper.learning_rate = Extreme(random, Range::kFinite);
       hyper.decay = random.Below(2) ? Extreme(random, Range::kFraction) : 0.f;
       if (!WrongRate(optimizer, hyper).empty()) continue;
       float x[5];
       float* element[5];
-      for (int i = 0; i <= facts.slot_count(); ++i) {
-        x[i] = Extreme(random, facts.range(i - 1));
+      for (int i = 0; i <= traits.slot_count(); ++i) {
+        x[i] = Extreme(random, traits.range(i - 1));
         element[i] = &x[i];
       }
       // A product of two floats, as a gradient is.
       const float a = Extreme(random, Range::kFinite), b = Extreme(random, Range::kFinite);
       UpdateElement(optimizer, hyper, static_cast<double>(a) * b, element);
-      for (int i = 0; i <= facts.slot_count(); ++i) EXPECT(Within(facts.range(i - 1), x[i]));
+      for (int i = 0; i <= traits.slot_count(); ++i) EXPECT(Within(traits.range(i - 1), x[i]));
     }
   }
 }
@@ -298,8 +298,8 @@ TEST(Optimizers, ZerosStayZeros) {
   for (const Optimizer optimizer : WithRules()) {
     if (optimizer == Optimizer::kFrequencyEstimator) continue;  // Its weight is an estimate.
     Hyper hyper = SomeHyper(optimizer);
-    for (int i = 0; i < kMaxHyper && FactsOf(optimizer).hyper[i].name; ++i) {
-      if (FactsOf(optimizer).hyper[i].range == Range::kNotNegative) hyper.values[i] = 0;
+    for (int i = 0; i < kMaxHyper && TraitsOf(optimizer).hyper[i].name; ++i) {
+      if (TraitsOf(optimizer).hyper[i].range == Range::kNotNegative) hyper.values[i] = 0;
     }
     float x[5] = {};
     float* const element[] = {&x[0], &x[1], &x[2], &x[3], &x[4]};
@@ -347,16 +347,17 @@ TEST(Optimizers, WrongRates) {
 TEST(Optimizers, FactsAreWhole) {
   std::set<std::string> fields;
   for (int i = 0; i < kOptimizers; ++i) {
-    const OptimizerFacts& facts = kFacts[i];
-    EXPECT_EQ(facts.optimizer, static_cast<Optimizer>(i));
-    EXPECT_EQ(&FactsOf(facts.optimizer), &facts);
-    EXPECT(fields.insert(facts.field).second);
-    EXPECT(FactsAsJson().find("\"field\": \"" + std::string(facts.field)) != std::string::npos);
+    const OptimizerTraits& traits = kOptimizerRegistry[i];
+    EXPECT_EQ(traits.optimizer, static_cast<Optimizer>(i));
+    EXPECT_EQ(&TraitsOf(traits.optimizer), &traits);
+    EXPECT(fields.insert(traits.field).second);
+    EXPECT(RegistryAsJson().find("\"field\": \"" + std::string(traits.field)) !=
+           std::string::npos);
     int slots = -1;
     const bool has_rule =
-        VisitRule(facts.optimizer, [&](auto tag) { slots = decltype(tag)::type::kSlots; });
-    EXPECT_EQ(has_rule, facts.has_rule());
-    if (has_rule) EXPECT_EQ(slots, facts.slot_count());
+        VisitRule(traits.optimizer, [&](auto tag) { slots = decltype(tag)::type::kSlots; });
+    EXPECT_EQ(has_rule, traits.has_rule());
+    if (has_rule) EXPECT_EQ(slots, traits.slot_count());
   }
 }
 

@@ -4,11 +4,10 @@
 
 #include "base/checked.h"
 #include "embedding/copies.h"
+#include "embedding/text.h"
 
 namespace opwright::embedding {
 namespace {
-
-std::string Text(int64_t value) { return std::to_string(value); }
 
 // How far each is behind the first one, and whether none descends.
 template <class T>

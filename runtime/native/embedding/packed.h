@@ -28,7 +28,7 @@ struct PackedBags {
 // configured.
 Status CountSamples(const Configuration& configuration, int64_t weights, PackedBags* bags);
 
-// Some bags of one feature, copied and checked, so that nobody changes them after the check.
+// Some bags of one feature, copied and checked, which cannot change after the check.
 class UnpackedBags {
  public:
   // Throws std::bad_alloc. False: something is wrong with them, which WhyNot says.

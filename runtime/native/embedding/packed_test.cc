@@ -71,7 +71,7 @@ TEST(Packed, FeaturesLieSideBySide) {
   for (int64_t round = 0; round < testing::Rounds(60); ++round) {
     PoolContext exec(pool);
     Configuration configuration = DrawConfiguration(random);
-    // A value beside the edge of a bucket may fall on either side.
+    // A value at the edge of a bucket may fall on either side.
     for (TableConfig& table : configuration.tables) table.quantization = {};
     const auto store = MakeCpuTableStore(random.Below(2) * kFewLookupBytes);
     EXPECT_OK(store->Allocate(configuration));
@@ -194,7 +194,7 @@ TEST(Packed, WhatIsWrongIsNamed) {
 }
 
 // Samples of neighbouring features share lines of the output.
-TEST(LookupPlan, ThreadsBeginFarApartAndNothingIsLeftOut) {
+TEST(LookupPlan, ThreadsBeginAtIntervalsAndNothingIsLeftOut) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(200); ++round) {
     const int64_t count = random.Below(40), threads = 1 + random.Below(20);
@@ -215,8 +215,8 @@ TEST(LookupPlan, ThreadsBeginFarApartAndNothingIsLeftOut) {
       if (part.first == 0) begun.push_back(part.feature);
     }
     for (int64_t f = 0; f < count; ++f) EXPECT_EQ(ItemOf(done, f), ItemOf(features, f).samples);
-    const int64_t apart = (count + threads - 1) / threads;
-    for (int64_t i = 0; i * apart < count; ++i) EXPECT_EQ(ItemOf(begun, i), i * apart);
+    const int64_t interval = (count + threads - 1) / threads;
+    for (int64_t i = 0; i * interval < count; ++i) EXPECT_EQ(ItemOf(begun, i), i * interval);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "embedding/text.h"
 
 namespace opwright::embedding {
 namespace {
@@ -16,11 +17,6 @@ constexpr int64_t kMaxElements = int64_t{1} << 56;
 constexpr int64_t kMaxSamples = int64_t{1} << 28;
 // The output of a feature has one dimension more, and a tensor at most 254.
 constexpr size_t kMaxDimensions = 253;
-
-template <class Number>
-std::string Text(Number value) {
-  return std::to_string(value);
-}
 
 Status CheckTables(const Configuration& configuration) {
   if (configuration.tables.empty())
@@ -187,11 +183,11 @@ Status CheckNumbers(const TableConfig& table, const std::string& where) {
                                 ": the learning rate of frequency_estimator carries the global "
                                 "step and must be dynamic, is a constant");
   }
-  const OptimizerFacts& facts = FactsOf(table.optimizer);
-  for (int i = 0; i < kMaxHyper && facts.hyper[i].name; ++i) {
-    if (!Within(facts.hyper[i].range, hyper.values[i])) {
-      return InvalidArgumentError(where + ": " + facts.field + "." + facts.hyper[i].name +
-                                  " must be " + Words(facts.hyper[i].range) + ", is " +
+  const OptimizerTraits& traits = TraitsOf(table.optimizer);
+  for (int i = 0; i < kMaxHyper && traits.hyper[i].name; ++i) {
+    if (!Within(traits.hyper[i].range, hyper.values[i])) {
+      return InvalidArgumentError(where + ": " + traits.field + "." + traits.hyper[i].name +
+                                  " must be " + Words(traits.hyper[i].range) + ", is " +
                                   Number(hyper.values[i]));
     }
   }
@@ -209,7 +205,7 @@ Status CheckNumbers(const TableConfig& table, const std::string& where) {
           Number(clip.limits[0]) + " and " + Number(clip.limits[1]));
     }
   }
-  // What a learning rate makes of it is seen when that comes.
+  // Checked with the learning rate when that comes.
   const Range decays = table.decay_times_rate ? Range::kFinite : Range::kFraction;
   if (!Within(decays, hyper.decay)) {
     return InvalidArgumentError(where + ": weight_decay_factor must be " + Words(decays) +

@@ -40,19 +40,19 @@ struct TableConfig {
   Hyper hyper;  // `decay` is the factor as configured.
   bool decay_times_rate = false;
   bool accumulate = true;
-  // Rows that nobody looked up are updated too, with a gradient of zero.
+  // Rows without lookups are updated too, with a gradient of zero.
   bool every_row = false;
   Quantization quantization;
-  // Of a user-defined program, whose slots the facts cannot know.
+  // Of a user-defined program, whose slots the traits cannot know.
   int64_t program_slots = 0;
 
   int64_t slots() const {
     return optimizer == Optimizer::kUserDefinedProgram ? program_slots
-                                                       : FactsOf(optimizer).slot_count();
+                                                       : TraitsOf(optimizer).slot_count();
   }
   std::string slot_name(int64_t slot) const {
     return optimizer == Optimizer::kUserDefinedProgram ? "Slot_" + std::to_string(slot)
-                                                       : FactsOf(optimizer).slots[slot].name;
+                                                       : TraitsOf(optimizer).slots[slot].name;
   }
 };
 

@@ -180,10 +180,10 @@ TEST(Spec, NumbersAreChecked) {
         "clipping_limits must be finite, ascending"}});
   // Each hyperparameter that has a range, by its name.
   for (const Optimizer optimizer : WithRules()) {
-    const OptimizerFacts& facts = FactsOf(optimizer);
-    for (int i = 0; i < kMaxHyper && facts.hyper[i].name; ++i) {
+    const OptimizerTraits& traits = TraitsOf(optimizer);
+    for (int i = 0; i < kMaxHyper && traits.hyper[i].name; ++i) {
       for (const float bad : {-2.f, 2.f, NAN}) {
-        if (Within(facts.hyper[i].range, bad)) continue;
+        if (Within(traits.hyper[i].range, bad)) continue;
         TableConfig table;
         table.optimizer = optimizer;
         table.dynamic_rate = true;
@@ -191,7 +191,7 @@ TEST(Spec, NumbersAreChecked) {
         EXPECT_OK(CheckNumbers(table, "t"));
         table.hyper.values[i] = bad;
         EXPECT_ERROR(CheckNumbers(table, "t"), kInvalid,
-                     std::string(facts.field) + "." + facts.hyper[i].name + " must be ");
+                     std::string(traits.field) + "." + traits.hyper[i].name + " must be ");
       }
     }
   }

@@ -21,11 +21,21 @@ namespace opwright::embedding {
 // Keeps memory alive.
 using Owner = std::shared_ptr<const void>;
 
-// Memory for a batch's activations, by feature.
-struct Room {
-  std::vector<float*> outputs;
-  Owner owner;
+// Memory for a batch's activations. A derived class of its allocator keeps it alive.
+class OutputBuffers {
+ public:
+  explicit OutputBuffers(std::vector<float*> data) : data_(std::move(data)) {}
+  virtual ~OutputBuffers() = default;
+
+  // By feature: [samples, dimension].
+  const std::vector<float*>& data() const { return data_; }
+
+ private:
+  const std::vector<float*> data_;
 };
+using OutputBuffersRef = std::shared_ptr<const OutputBuffers>;
+// Null: there is no memory for them.
+using AllocateOutputs = std::function<OutputBuffersRef()>;
 
 // A batch as a store looks it up and updates with it: on a GPU, with a copy of its ids there.
 class PreparedBatch {
@@ -39,7 +49,7 @@ class PreparedBatch {
   // Whether it was refused for good: nothing will come of it.
   virtual bool over() const { return false; }
   // Where its activations go already, for a lookup to go on with; null: nowhere yet.
-  virtual const Room* room() const { return nullptr; }
+  virtual OutputBuffersRef outputs() const { return nullptr; }
 
  private:
   const std::shared_ptr<const Batch> batch_;
@@ -65,7 +75,7 @@ class TableStore {
   virtual Status Read(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
                       float* to) = 0;
 
-  // Makes of a batch what the next two take; several may be made at once.
+  // Prepares a batch for lookup and update. Several may be prepared at once.
   virtual StatusOr<PreparedRef> Prepare(ExecutionContext* exec,
                                         std::shared_ptr<const Batch> batch) = 0;
   // The same before it is the batch's turn, if there is something to gain and room for it;
@@ -76,23 +86,8 @@ class TableStore {
   // Begins with the lookup of a batch whose turn comes next, if there are threads for that;
   // else null. What a write to the tables then makes stale, Lookup looks up again.
   virtual PreparedRef LookUpAhead(ExecutionContext*, std::shared_ptr<const Batch>,
-                                  const std::function<Room()>& /*make_room*/) {
+                                  const AllocateOutputs& /*allocate_outputs*/) {
     return nullptr;
-  }
-
-  // Whether other processes share the tables. They take a batch all or none, so this one says
-  // that the program's next batch is refused, before it was prepared, and why;
-  virtual bool shared() const { return false; }
-  virtual void Refuse(const Status&) {}
-  // that one which was prepared is dropped, with the step that it was part of;
-  virtual void Drop(const PreparedRef&) {}
-  // and takes the gradients of a core to where its rows are, unless `own` says what is wrong
-  // with them here. Refused by one, they are refused by all, and the batch is over. The update
-  // comes later.
-  virtual Status Share(ExecutionContext*, const PreparedBatch&, const Status& own,
-                       const std::vector<const float*>& /*gradients*/,
-                       const std::vector<float>& /*rates*/) {
-    return own;
   }
 
   // Fills the output of each feature: [samples, dimension]. Several lookups may be made at

@@ -13,10 +13,10 @@
 namespace opwright::sparsecore {
 
 using embedding::Contribution;
-using embedding::FactsOf;
+using embedding::TraitsOf;
 using embedding::Hyper;
 using embedding::Optimizer;
-using embedding::OptimizerFacts;
+using embedding::OptimizerTraits;
 using embedding::Range;
 using embedding::RowKernels;
 using embedding::UpdateCall;
@@ -31,7 +31,7 @@ struct Update {
   const int64_t width;
   const Hyper& hyper;
   float* const* tables;
-  const OptimizerFacts& facts;
+  const OptimizerTraits& facts;
   const int64_t parts;  // The weights and the slots.
   const RowKernels& kernels;
   void (*const apply)(const UpdateCall&);
@@ -152,7 +152,7 @@ std::optional<RowError> UpdateRows(const Triples& triples, const float* gradient
                                    int64_t width, Optimizer optimizer, const Hyper& hyper,
                                    float* const* tables, ExecutionContext& exec) {
   if (width == 0) return std::nullopt;
-  const OptimizerFacts& facts = FactsOf(optimizer);
+  const OptimizerTraits& facts = TraitsOf(optimizer);
   const RowKernels& kernels = embedding::SelectRowKernels();
   const Update update{triples,   GroupByKey(triples.rows),
                       gradients, width,

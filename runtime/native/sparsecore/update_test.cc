@@ -27,7 +27,7 @@ TEST(Update, UpdatesFollowTheRules) {
     for (const Optimizer optimizer : embedding::WithRules()) {
       constexpr int64_t kRows = 40, kSamples = 15;
       const int64_t width = 1 + random.Below(40);
-      const size_t parts = 1 + embedding::FactsOf(optimizer).slot_count();
+      const size_t parts = 1 + embedding::TraitsOf(optimizer).slot_count();
       std::vector<Reals> tables(parts, Reals(kRows * width));
       for (size_t p = 0; p < parts; ++p) {
         for (float& x : tables[p]) x = static_cast<float>(random.Uniform() + (p > 0));

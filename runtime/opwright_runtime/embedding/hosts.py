@@ -29,7 +29,7 @@ _CALLER = 4  # Of software_strategy, seen from Host's constructor.
 _GROUPS = 1000  # Of collectives that a strategy may have; it has a few.
 # What the library counts, in its order.
 _SENT = (
-    *("counts", "ids", "rows", "gradients", "tables", "words", "configurations"),
+    *("counts", "ids", "rows", "gradients", "tables", "errors", "configurations"),
     "messages",
 )
 
@@ -43,7 +43,7 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
         self,
         strategy: tf.distribute.Strategy,
         resolver: Resolver,
-        patience: float,
+        timeout: float,
         strict: bool,
     ) -> None:
         tasks, own = _tasks(resolver)
@@ -51,7 +51,7 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
         branch_or_loop_graph.capture_call_time_value = _of_the_function_around
         self._strict = strict
         self._std_server_started = _Cluster.server_started
-        _watch_each_other(resolver, patience)
+        _configure_heartbeats(resolver, timeout)
         # Collectives of one group keep their shapes: a strategy that comes later in the
         # program has groups of its own.
         strategy._collective_key_base = _Cluster.strategies * _GROUPS
@@ -76,7 +76,7 @@ class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # typ
             atexit.register(forget_hosts)
         _Cluster.server_started = True
         native.library().opwright_embedding_set_hosts(
-            "\n".join(tasks).encode(), own, patience
+            "\n".join(tasks).encode(), own, timeout
         )
 
     def _reduce_to(
@@ -136,7 +136,7 @@ def _addresses(resolver: Resolver) -> list[str]:
     return [address for address in tasks if address]
 
 
-def _watch_each_other(resolver: Resolver, patience: float) -> None:
+def _configure_heartbeats(resolver: Resolver, timeout: float) -> None:
     """TensorFlow's own watch over its tasks, as patient as the exchanges are."""
     current = context.context()
     if current.coordination_service is not None:
@@ -145,7 +145,7 @@ def _watch_each_other(resolver: Resolver, patience: float) -> None:
     current.configure_coordination_service(
         service_type="standalone",
         service_leader=multi_worker_util.coordination_leader(spec),
-        heartbeat_timeout_in_ms=int(patience * 1000),
+        heartbeat_timeout_in_ms=int(timeout * 1000),
         coordinated_jobs=[
             CoordinatedJob(name=name, num_tasks=spec.num_tasks(name))
             for name in ("chief", "worker")
@@ -186,7 +186,7 @@ def embedding_bytes_sent() -> dict[str, int]:
 
     Returns:
         bytes by what they were: `counts` (of ids), `ids`, `rows`, `gradients`, and
-        `tables` for whole tables that were read, `words` for why a batch was refused,
+        `tables` for whole tables that were read, `errors` for why a batch was refused,
         `configurations` that are compared before the first step; and how many
         `messages`. All are 0 where one host has the tables.
 

@@ -104,7 +104,8 @@ def drop_embedding_batches() -> int:
     """Drops batches that are enqueued, and those received without gradients so far.
 
     It is for programs that catch an exception, and go on, without `embedding_step`.
-    What belongs to calls that still run stays, and so do the tables and whole steps.
+    What belongs to runs that have not ended stays, and so do the tables and complete
+    steps.
 
     Returns:
         How many batches were dropped, of all cores.

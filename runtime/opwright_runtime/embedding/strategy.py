@@ -44,12 +44,12 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
         cores: int = 1,
         strict: bool = True,
         resolver: Resolver | None = None,
-        patience: float = 60.0,
+        timeout: float = 60.0,
         device: str = "/cpu:0",
     ) -> None:
         extended: Host | OneCore | Cores
         if resolver is not None:
-            extended = Host(self, resolver, patience, strict)
+            extended = Host(self, resolver, timeout, strict)
         elif cores == 1:
             extended = OneCore(self, strict, device)
         else:
@@ -178,7 +178,7 @@ def software_strategy(
     device: str = "/cpu:0",
     cores: int = 1,
     strict: bool = True,
-    patience: float = 60.0,
+    timeout: float = 60.0,
 ) -> SoftwareTPUStrategy:
     """A strategy under which `tf.tpu.experimental.embedding.TPUEmbedding` runs here.
 
@@ -208,7 +208,7 @@ def software_strategy(
             not those of the function which `run` calls; ids of a data set that was
             distributed without `experimental_fetch_to_device=False`, and ragged or
             sparse ones already when it is distributed.
-        patience: seconds after which a host that does not answer is given up, which
+        timeout: seconds after which a host that does not answer is given up, which
             ends the steps of all others with an error that names it.
 
     Raises:
@@ -231,9 +231,9 @@ def software_strategy(
             f"software_strategy: a host of a cluster has one core, not {cores}; start "
             "as many tasks as there shall be replicas"
         )
-    if not patience > 0:
+    if not timeout > 0:
         raise ValueError(
-            f"software_strategy: patience must be seconds, more than 0, not {patience}"
+            f"software_strategy: timeout must be seconds, more than 0, not {timeout}"
         )
     if device not in ("/cpu:0", "/gpu:0"):
         raise ValueError(
@@ -260,7 +260,7 @@ def software_strategy(
     need_logical_cpus(cores)
     leave_threads_to_replicas(cores)
     forget_hosts()
-    strategy = SoftwareTPUStrategy(cores, strict, resolver, patience, device)
+    strategy = SoftwareTPUStrategy(cores, strict, resolver, timeout, device)
     with tf.device(device):
         tf.raw_ops.ShutdownDistributedTPU()
         tf.raw_ops.ConfigureDistributedTPU()

@@ -57,9 +57,10 @@ Source SourceOf(const opwright_cuda_bags& bags) {
 Status ConfigOf(const opwright_cuda_config& from, TableConfig* table) {
   namespace embedding = opwright::embedding;
   const std::string optimizer = from.optimizer ? from.optimizer : "";
-  const embedding::OptimizerFacts* facts = nullptr;
+  const embedding::OptimizerTraits* facts = nullptr;
   for (int i = 0; i < embedding::kOptimizers; ++i) {
-    if (optimizer == embedding::kFacts[i].field) facts = &embedding::kFacts[i];
+    if (optimizer == embedding::kOptimizerRegistry[i].field)
+      facts = &embedding::kOptimizerRegistry[i];
   }
   table->name = from.name ? from.name : "";
   if (!facts)

@@ -94,9 +94,9 @@ int32_t opwright_steps_enqueue(opwright_steps* steps, const int64_t* const* ids)
     });
     for (const Status& one : statuses) OPWRIGHT_RETURN_IF_ERROR(one);
     Status enqueued = FailedPreconditionError("the queue is full");
-    const Engine::Ticket ticket = steps->engine->Enqueue(
+    const Engine::WaiterId waiter = steps->engine->Enqueue(
         &steps->exec, 0, std::move(batch), [&](const Status& status) { enqueued = status; });
-    steps->engine->Cancel(ticket);
+    steps->engine->Cancel(waiter);
     return enqueued;
   });
 }
@@ -104,11 +104,11 @@ int32_t opwright_steps_enqueue(opwright_steps* steps, const int64_t* const* ids)
 int32_t opwright_steps_receive(opwright_steps* steps, float* const* outputs) {
   return Try([&]() -> Status {
     Status received = FailedPreconditionError("no batch is enqueued");
-    const Engine::Ticket ticket = steps->engine->Receive(
-        &steps->exec, 0, [&](const Status& status, const Engine::Turn& turn) {
-          received = status.ok() ? steps->engine->Lookup(&steps->exec, turn, outputs) : status;
+    const Engine::WaiterId waiter = steps->engine->Receive(
+        &steps->exec, 0, [&](const Status& status, const Engine::Grant& grant) {
+          received = status.ok() ? steps->engine->Lookup(&steps->exec, grant, outputs) : status;
         });
-    steps->engine->Cancel(ticket);
+    steps->engine->Cancel(waiter);
     return received;
   });
 }

@@ -5,19 +5,17 @@
 #include <utility>
 
 #include "base/checked.h"
+#include "embedding/text.h"
 
 namespace opwright::embedding {
 namespace {
 
 using Buffers = std::vector<Exchange::Buffer>;  // By host.
 
-// Settings beyond this are compared as a whole only.
+// Settings beyond this are compared by a fingerprint only.
 constexpr int64_t kMostBytes = int64_t{64} << 20;
 // Differences that an error lists.
 constexpr int kMostListed = 3;
-
-std::string Text(int64_t value) { return std::to_string(value); }
-std::string Text(bool value) { return value ? "true" : "false"; }
 
 // A name may hold any bytes: each setting stays on a line of its own.
 std::string Line(const std::string& text) {
@@ -59,7 +57,7 @@ std::string QuantizationOf(const Quantization& quantization) {
 
 void AddTable(const Configuration& configuration, int64_t t, std::vector<Setting>* settings) {
   const TableConfig& table = ItemOf(configuration.tables, t);
-  const OptimizerFacts& facts = FactsOf(table.optimizer);
+  const OptimizerTraits& traits = TraitsOf(table.optimizer);
   const std::string of = " of " + Describe(configuration, t);
   const auto add = [&](const std::string& name, std::string value) {
     settings->push_back({name + of, std::move(value)});
@@ -68,10 +66,10 @@ void AddTable(const Configuration& configuration, int64_t t, std::vector<Setting
   add("rows", Text(table.rows));
   add("dimension", Text(table.dimension));
   add("num_features", Text(table.features));
-  add("optimizer", facts.field);
+  add("optimizer", traits.field);
   add("learning rate", RateOf(table));
-  for (int i = 0; i < kMaxHyper && facts.hyper[i].name; ++i) {
-    add(facts.hyper[i].name, Number(table.hyper.values[i]));
+  for (int i = 0; i < kMaxHyper && traits.hyper[i].name; ++i) {
+    add(traits.hyper[i].name, Number(table.hyper.values[i]));
   }
   add("slots", Text(table.slots()));
   add("gradient_clipping_limits", LimitsOf(table.hyper.clip_gradient));
@@ -140,7 +138,7 @@ Status SwapGreetings(Exchange* exchange, const Greeting& own,
     std::memcpy(out.back().data, &own, sizeof own);
     std::memcpy(in.back().data, &own, sizeof own);
   }
-  OPWRIGHT_RETURN_IF_ERROR(exchange->Swap(Cargo::kConfigurations, 0, out, in));
+  OPWRIGHT_RETURN_IF_ERROR(exchange->AllToAll(Channel::kConfigurations, 0, out, in));
   for (const Exchange::Buffer& one : in) {
     greetings->emplace_back();
     std::memcpy(&greetings->back(), one.data, sizeof(Greeting));
@@ -160,7 +158,7 @@ Status Compare(Exchange* exchange, const std::vector<Setting>& own,
     in.push_back(exchange->Allocate(bytes));
     if (out.back().size > 0) std::memcpy(out.back().data, text.data(), text.size());
   }
-  OPWRIGHT_RETURN_IF_ERROR(exchange->Swap(Cargo::kConfigurations, 1, out, in));
+  OPWRIGHT_RETURN_IF_ERROR(exchange->AllToAll(Channel::kConfigurations, 1, out, in));
   std::string found;
   for (int64_t h = 0; h < exchange->hosts(); ++h) {
     const Exchange::Buffer& one = ItemOf(in, h);

@@ -13,7 +13,7 @@ namespace opwright::embedding {
 
 // The version of the messages between hosts. Every change of one of them has a new number.
 constexpr int64_t kHostProtocol = 1;
-// Exchanges of Cargo::kConfigurations that a handshake takes: numbers from 0 on.
+// Exchanges of Channel::kConfigurations that a handshake takes: numbers from 0 on.
 constexpr int64_t kHandshakeExchanges = 2;
 
 // What all hosts must have alike, as text of one line.

@@ -95,7 +95,7 @@ TEST(Handshake, HyperparametersThatDifferAreNamed) {
            "dynamic, of tag 0"});
   IsNamed(
       {of([](TableConfig& t) { t.has_rate = false; }), "learning rate" + films, "0.5", "none"});
-  const OptimizerFacts& adam = FactsOf(Optimizer::kAdam);
+  const OptimizerTraits& adam = TraitsOf(Optimizer::kAdam);
   const Hyper hyper = Alike().tables[0].hyper;
   for (int i = 0; i < kMaxHyper && adam.hyper[i].name; ++i) {
     IsNamed({of([i](TableConfig& t) { t.hyper.values[i] = 0.125f; }),
@@ -148,7 +148,7 @@ TEST(Handshake, HostsThatAreAlikeSendFingerprintsOnly) {
   OnEach(3, [&](int64_t h) {
     ThreadExchange exchange(mailboxes, 3, h);
     EXPECT_OK(Handshake(&exchange, Alike()));
-    EXPECT_EQ(exchange.BytesSent(Cargo::kConfigurations), 2 * 24);
+    EXPECT_EQ(exchange.BytesSent(Channel::kConfigurations), 2 * 24);
     EXPECT_EQ(exchange.MessagesSent(), 2);
   });
 }
@@ -173,8 +173,8 @@ Status AgainstAStranger(const std::vector<int64_t>& greeting, const std::string&
   const auto mailboxes = std::make_shared<Mailboxes>();
   std::string bytes(greeting.size() * sizeof(int64_t), '\0');
   std::memcpy(bytes.data(), greeting.data(), bytes.size());
-  mailboxes->Post({1, 0, Cargo::kConfigurations, 0}, bytes);
-  mailboxes->Post({1, 0, Cargo::kConfigurations, 1}, settings);
+  mailboxes->Post({1, 0, Channel::kConfigurations, 0}, bytes);
+  mailboxes->Post({1, 0, Channel::kConfigurations, 1}, settings);
   ThreadExchange exchange(mailboxes, 2, 0);
   return Handshake(&exchange, Alike());
 }

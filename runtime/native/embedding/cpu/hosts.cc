@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "embedding/cpu/asks.h"
 #include "embedding/cpu/lookups.h"
+#include "embedding/cpu/row_requests.h"
 #include "embedding/cpu/rows.h"
 
 namespace opwright::embedding {
@@ -17,7 +17,7 @@ namespace {
 using Buffer = Exchange::Buffer;
 using Buffers = std::vector<Buffer>;  // By host.
 
-class HostsStore : public TableStore {
+class HostsStore : public DistributedStore {
  public:
   HostsStore(std::shared_ptr<Exchange> exchange, std::unique_ptr<TableStore> local)
       : exchange_(std::move(exchange)), local_(std::move(local)) {}
@@ -34,20 +34,21 @@ class HostsStore : public TableStore {
                                     std::to_string(table.rows) +
                                     " rows, and one would have none");
       }
-      owners_.emplace_back(table.rows, hosts(), configuration.shard_by_remainder);
+      shardings_.emplace_back(table.rows, hosts(), configuration.shard_by_remainder);
       TableConfig& own = own_.tables[t];
-      own.rows = owners_.back().ShardOf(host()).count;
+      own.rows = shardings_.back().ShardOf(host()).count;
       own.quantization = {};  // Rows travel as they are.
       own_.features.push_back({table.name, static_cast<int64_t>(t), {1}});
     }
-    questions_ = std::make_shared<Questions>(exchange_, configuration, own_, owners_);
+    request_queue_ =
+        std::make_shared<ShardRequestQueue>(exchange_, configuration, own_, shardings_);
     return local_->Allocate(own_);
   }
 
   Status Write(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
                const float* from) override {
     const int64_t dimension = ItemOf(whole_->tables, table).dimension;
-    const Shard own = ItemOf(owners_, table).ShardOf(host());
+    const Shard own = ItemOf(shardings_, table).ShardOf(host());
     const int64_t most = RowsInPart(dimension);
     const auto part = Array<float>(most * dimension);
     int64_t first = 0, count = 0;
@@ -73,16 +74,16 @@ class HostsStore : public TableStore {
     return write();
   }
 
-  // What is this host's own needs nobody else; anything else is gathered from all.
+  // Rows of this host are read without the others. All other rows are gathered from all hosts.
   Status Read(ExecutionContext* exec, int64_t table, int64_t slot, const Shard& rows,
               float* to) override {
-    const Owners& owners = ItemOf(owners_, table);
-    const Shard own = owners.ShardOf(host());
+    const RowSharding& sharding = ItemOf(shardings_, table);
+    const Shard own = sharding.ShardOf(host());
     if (rows.count == own.count && rows.first == own.first &&
         (rows.step == own.step || rows.count == 1)) {
       return local_->Read(exec, table, slot, {own.count, 0, 1}, to);
     }
-    OPWRIGHT_RETURN_IF_ERROR(questions_->Agree());
+    OPWRIGHT_RETURN_IF_ERROR(request_queue_->EnsureHandshake());
     const int64_t dimension = ItemOf(whole_->tables, table).dimension;
     const int64_t bytes = dimension * static_cast<int64_t>(sizeof(float));
     const int64_t part = RowsInPart(dimension);
@@ -90,7 +91,7 @@ class HostsStore : public TableStore {
       const int64_t end = std::min(rows.count, first + part);
       std::vector<int64_t> counts(static_cast<size_t>(hosts()));
       for (int64_t i = first; i < end; ++i) {
-        ++ItemOf(counts, owners.HostOf(rows.first + i * rows.step));
+        ++ItemOf(counts, sharding.HostOf(rows.first + i * rows.step));
       }
       const Buffer mine = exchange_->Allocate(ItemOf(counts, host()) * bytes);
       char* next = mine.data;
@@ -105,8 +106,8 @@ class HostsStore : public TableStore {
       };
       for (int64_t i = first; i < end; ++i) {
         const int64_t row = rows.first + i * rows.step;
-        if (owners.HostOf(row) != host()) continue;
-        const int64_t at = owners.LocalOf(row, host());
+        if (sharding.HostOf(row) != host()) continue;
+        const int64_t at = sharding.LocalOf(row, host());
         if (run.count > 0 && at != run.first + run.count) OPWRIGHT_RETURN_IF_ERROR(read());
         if (run.count++ == 0) run.first = at;
       }
@@ -116,11 +117,11 @@ class HostsStore : public TableStore {
       for (int64_t h = 0; h < hosts(); ++h) {
         in.push_back(h == host() ? mine : exchange_->Allocate(ItemOf(counts, h) * bytes));
       }
-      OPWRIGHT_RETURN_IF_ERROR(exchange_->Swap(Cargo::kTables, reads_++, out, in));
+      OPWRIGHT_RETURN_IF_ERROR(exchange_->AllToAll(Channel::kTables, reads_++, out, in));
       std::vector<const char*> from;
       for (const Buffer& buffer : in) from.push_back(buffer.data);
       for (int64_t i = first; i < end; ++i) {
-        const char*& at = ItemOf(from, owners.HostOf(rows.first + i * rows.step));
+        const char*& at = ItemOf(from, sharding.HostOf(rows.first + i * rows.step));
         std::memcpy(to + i * dimension, at, static_cast<size_t>(bytes));
         at += bytes;
       }
@@ -128,11 +129,10 @@ class HostsStore : public TableStore {
     return {};
   }
 
-  // Other hosts are asked while this one has other things to do: whoever needs the answers
-  // waits for them.
+  // Requests to other hosts run in the background. A lookup or an update awaits the replies.
   PreparedRef PrepareAhead(ExecutionContext* exec,
                            std::shared_ptr<const Batch> batch) override {
-    return questions_->Ask(exec, std::move(batch));
+    return request_queue_->Submit(exec, std::move(batch));
   }
   StatusOr<PreparedRef> Prepare(ExecutionContext* exec,
                                 std::shared_ptr<const Batch> batch) override {
@@ -142,28 +142,29 @@ class HostsStore : public TableStore {
   Status Lookup(ExecutionContext* exec, const PreparedBatch& prepared,
                 float* const* outputs) override {
     const SharedBatch& batch = static_cast<const SharedBatch&>(prepared);
-    const std::vector<PreparedRef>* asked;
-    OPWRIGHT_RETURN_IF_ERROR(questions_->Asked(exec, batch, local_.get(), &asked));
+    const std::vector<PreparedRef>* incoming;
+    OPWRIGHT_RETURN_IF_ERROR(
+        request_queue_->AwaitIncoming(exec, batch, local_.get(), &incoming));
     Buffers out, in;
-    questions_->MakeRoom(batch, 0, &out, &in);
+    request_queue_->AllocateBuffers(batch, 0, &out, &in);
     for (int64_t h = 0; h < hosts(); ++h) {
-      const PreparedBatch& asks = *ItemOf(*asked, h);
+      const PreparedBatch& request = *ItemOf(*incoming, h);
       OPWRIGHT_RETURN_IF_ERROR(
-          local_->Lookup(exec, asks, Tables(ItemOf(out, h), ItemsOf(asks)).data()));
+          local_->Lookup(exec, request, Tables(ItemOf(out, h), UnitsOf(request)).data()));
     }
-    OPWRIGHT_RETURN_IF_ERROR(questions_->Swap(batch, Cargo::kRows, {}, out, in));
-    // The items of a table, one after the other: a small table, which bags are looked up in.
-    std::vector<float*> items;
+    OPWRIGHT_RETURN_IF_ERROR(request_queue_->AllToAll(batch, Channel::kRows, {}, out, in));
+    // The units of a table, one after the other: a small table, which bags are looked up in.
+    std::vector<float*> units;
     for (size_t t = 0; t < whole_->tables.size(); ++t) {
-      items.push_back(exec->Allocate<float>(batch.Items(t) * whole_->tables[t].dimension));
+      units.push_back(exec->Allocate<float>(batch.Units(t) * whole_->tables[t].dimension));
     }
     exec->For(hosts(), [&](int64_t h) {
-      const std::vector<float*> from = Tables(ItemOf(in, h), ItemsOf(batch, h));
+      const std::vector<float*> from = Tables(ItemOf(in, h), UnitsOf(batch, h));
       for (size_t t = 0; t < whole_->tables.size(); ++t) {
         const int64_t dimension = whole_->tables[t].dimension;
-        const int64_t count = batch.Items(t, h);
+        const int64_t count = batch.Units(t, h);
         if (count == 0) continue;
-        std::memcpy(items[t] + ItemOf(batch.begins[t], h) * dimension, from[t],
+        std::memcpy(units[t] + ItemOf(batch.plan().begins[t], h) * dimension, from[t],
                     static_cast<size_t>(count * dimension) * sizeof(float));
       }
     });
@@ -171,8 +172,8 @@ class HostsStore : public TableStore {
     for (size_t f = 0; f < whole_->features.size(); ++f) {
       const size_t t = static_cast<size_t>(whole_->features[f].table);
       const TableConfig& table = whole_->tables[t];
-      const Bags& bags = batch.of_items[f];
-      lookups.push_back({{items[t], table.dimension, table.dimension, false,
+      const Bags& bags = batch.plan().units_of[f];
+      lookups.push_back({{units[t], table.dimension, table.dimension, false,
                           table.quantization.enabled ? &table.quantization : nullptr},
                          &bags,
                          bags.indices.get(),
@@ -182,10 +183,9 @@ class HostsStore : public TableStore {
     return {};
   }
 
-  bool shared() const override { return true; }
-  void Refuse(const Status& why) override { questions_->Refuse(why); }
+  void Refuse(const Status& why) override { request_queue_->Refuse(why); }
   void Drop(const PreparedRef& batch) override {
-    questions_->Drop(std::const_pointer_cast<SharedBatch>(
+    request_queue_->Drop(std::const_pointer_cast<SharedBatch>(
         std::static_pointer_cast<const SharedBatch>(batch)));
   }
 
@@ -193,26 +193,28 @@ class HostsStore : public TableStore {
                const std::vector<const float*>& gradients,
                const std::vector<float>& rates) override {
     const SharedBatch& batch = static_cast<const SharedBatch&>(prepared);
-    const std::vector<PreparedRef>* asked;
-    OPWRIGHT_RETURN_IF_ERROR(questions_->Asked(exec, batch, local_.get(), &asked));
-    const size_t rate_bytes = static_cast<size_t>(questions_->RateBytes());
+    const std::vector<PreparedRef>* incoming;
+    OPWRIGHT_RETURN_IF_ERROR(
+        request_queue_->AwaitIncoming(exec, batch, local_.get(), &incoming));
+    const size_t rate_bytes = static_cast<size_t>(request_queue_->RateBytes());
     Buffers out, in;
-    questions_->MakeRoom(batch, questions_->RateBytes(), &in, &out);
+    request_queue_->AllocateBuffers(batch, request_queue_->RateBytes(), &in, &out);
     if (own.ok()) {
       std::vector<std::vector<float*>> sums;  // By host and table.
       for (int64_t h = 0; h < hosts(); ++h) {
-        const std::vector<int64_t> items = ItemsOf(batch, h);
-        sums.push_back(Tables(ItemOf(out, h), items));
-        std::memcpy(ItemOf(out, h).data + BytesOf(items), rates.data(), rate_bytes);
+        const std::vector<int64_t> units = UnitsOf(batch, h);
+        sums.push_back(Tables(ItemOf(out, h), units));
+        std::memcpy(ItemOf(out, h).data + BytesOf(units), rates.data(), rate_bytes);
       }
       for (size_t t = 0; t < whole_->tables.size(); ++t) {
         SumGradients(exec, static_cast<int64_t>(t), batch, gradients, sums);
       }
     }
-    OPWRIGHT_RETURN_IF_ERROR(questions_->Swap(batch, Cargo::kGradients, own, out, in));
+    OPWRIGHT_RETURN_IF_ERROR(
+        request_queue_->AllToAll(batch, Channel::kGradients, own, out, in));
     // All hosts find that these are not the same, or none does.
     for (int64_t h = 0; h < hosts(); ++h) {
-      const int64_t bytes = BytesOf(ItemsOf(*ItemOf(*asked, h)));
+      const int64_t bytes = BytesOf(UnitsOf(*ItemOf(*incoming, h)));
       if (std::memcmp(ItemOf(in, h).data + bytes, rates.data(), rate_bytes) == 0) continue;
       return InvalidArgumentError(exchange_->Describe(h) + " sends other learning rates than " +
                                   exchange_->Describe(host()) + " for the same step");
@@ -226,12 +228,14 @@ class HostsStore : public TableStore {
     std::vector<CoreGradients> all;
     for (const CoreGradients& core : cores) {
       const SharedBatch& batch = static_cast<const SharedBatch&>(*core.batch);
-      const std::vector<PreparedRef>* asked;
-      OPWRIGHT_RETURN_IF_ERROR(questions_->Asked(exec, batch, local_.get(), &asked));
+      const std::vector<PreparedRef>* incoming;
+      OPWRIGHT_RETURN_IF_ERROR(
+          request_queue_->AwaitIncoming(exec, batch, local_.get(), &incoming));
       for (int64_t h = 0; h < hosts(); ++h) {
-        const PreparedBatch& asks = *ItemOf(*asked, h);
-        const std::vector<float*> gradients = Tables(ItemOf(batch.gradients, h), ItemsOf(asks));
-        all.push_back({&asks, {gradients.begin(), gradients.end()}});
+        const PreparedBatch& request = *ItemOf(*incoming, h);
+        const std::vector<float*> gradients =
+            Tables(ItemOf(batch.gradients, h), UnitsOf(request));
+        all.push_back({&request, {gradients.begin(), gradients.end()}});
       }
     }
     return local_->Update(exec, all, rates);
@@ -251,55 +255,55 @@ class HostsStore : public TableStore {
     return std::max<int64_t>(1, (int64_t{4} << 20) / dimension);
   }
 
-  // Items by table that a host asks of this one,
-  std::vector<int64_t> ItemsOf(const PreparedBatch& asks) const {
-    std::vector<int64_t> items;
-    for (const Bags& bags : asks.batch().features) items.push_back(bags.samples);
-    return items;
+  // By table: the units that a host requests of this one,
+  std::vector<int64_t> UnitsOf(const PreparedBatch& request) const {
+    std::vector<int64_t> units;
+    for (const Bags& bags : request.batch().features) units.push_back(bags.samples);
+    return units;
   }
-  // and that this one asks of another.
-  std::vector<int64_t> ItemsOf(const SharedBatch& batch, int64_t other) const {
-    std::vector<int64_t> items;
-    for (size_t t = 0; t < whole_->tables.size(); ++t) items.push_back(batch.Items(t, other));
-    return items;
+  // and that this one requests of another.
+  std::vector<int64_t> UnitsOf(const SharedBatch& batch, int64_t other) const {
+    std::vector<int64_t> units;
+    for (size_t t = 0; t < whole_->tables.size(); ++t) units.push_back(batch.Units(t, other));
+    return units;
   }
   // Those of all tables lie table by table.
-  int64_t BytesOf(const std::vector<int64_t>& items) const {
+  int64_t BytesOf(const std::vector<int64_t>& units) const {
     int64_t floats = 0;
-    for (size_t t = 0; t < items.size(); ++t) floats += items[t] * whole_->tables[t].dimension;
+    for (size_t t = 0; t < units.size(); ++t) floats += units[t] * whole_->tables[t].dimension;
     return floats * static_cast<int64_t>(sizeof(float));
   }
-  std::vector<float*> Tables(const Buffer& buffer, const std::vector<int64_t>& items) const {
+  std::vector<float*> Tables(const Buffer& buffer, const std::vector<int64_t>& units) const {
     std::vector<float*> tables;
     float* next = reinterpret_cast<float*>(buffer.data);
-    for (size_t t = 0; t < items.size(); ++t) {
+    for (size_t t = 0; t < units.size(); ++t) {
       tables.push_back(next);
-      next += items[t] * whole_->tables[t].dimension;
+      next += units[t] * whole_->tables[t].dimension;
     }
     return tables;
   }
 
-  // The sum of each item's gradients in this batch, to where its owner's message has it.
+  // The sum of each unit's gradients in this batch, to where its owner's message has it.
   void SumGradients(ExecutionContext* exec, int64_t t, const SharedBatch& batch,
                     const std::vector<const float*>& gradients,
                     const std::vector<std::vector<float*>>& sums) const {
-    const std::vector<int64_t>& begins = ItemOf(batch.begins, t);
+    const std::vector<int64_t>& begins = ItemOf(batch.plan().begins, t);
     const int64_t dimension = ItemOf(whole_->tables, t).dimension;
     int64_t* const offsets = exec->Allocate<int64_t>(begins.back() + 2);
     std::fill_n(offsets, begins.back() + 2, 0);
     int64_t ids = 0;
-    for (size_t f = 0; f < batch.of_items.size(); ++f) {
+    for (size_t f = 0; f < batch.plan().units_of.size(); ++f) {
       if (whole_->features[f].table != t) continue;
-      const Bags& bags = batch.of_items[f];
+      const Bags& bags = batch.plan().units_of[f];
       for (int64_t i = 0; i < bags.count(); ++i) ++offsets[bags.indices.get()[i] + 2];
       ids += bags.count();
     }
     for (int64_t i = 2; i < begins.back() + 2; ++i) offsets[i] += offsets[i - 1];
-    // One place early: filling makes the next item's beginning of each.
+    // One place early: filling makes the next unit's beginning of each.
     Contribution* const contributions = exec->Allocate<Contribution>(ids);
-    for (size_t f = 0; f < batch.of_items.size(); ++f) {
+    for (size_t f = 0; f < batch.plan().units_of.size(); ++f) {
       if (whole_->features[f].table != t) continue;
-      const Bags& bags = batch.of_items[f];
+      const Bags& bags = batch.plan().units_of[f];
       for (int64_t s = 0; s < bags.samples; ++s) {
         const float scale = bags.scales ? bags.scales.get()[s] : 1.f;
         for (int64_t i = bags.offsets.get()[s]; i < bags.offsets.get()[s + 1]; ++i) {
@@ -338,15 +342,15 @@ class HostsStore : public TableStore {
   const std::unique_ptr<TableStore> local_;
   const Configuration* whole_ = nullptr;
   Configuration own_;  // Of what `local_` has.
-  std::vector<Owners> owners_;
-  std::shared_ptr<Questions> questions_;
+  std::vector<RowSharding> shardings_;
+  std::shared_ptr<ShardRequestQueue> request_queue_;
   int64_t reads_ = 0;  // Of tables; each host makes the same.
 };
 
 }  // namespace
 
-std::unique_ptr<TableStore> MakeHostsStore(std::shared_ptr<Exchange> exchange,
-                                           std::unique_ptr<TableStore> local) {
+std::unique_ptr<DistributedStore> MakeHostsStore(std::shared_ptr<Exchange> exchange,
+                                                 std::unique_ptr<TableStore> local) {
   return std::make_unique<HostsStore>(std::move(exchange), std::move(local));
 }
 

@@ -77,10 +77,10 @@ TEST(HostsFailures, EnqueueWithoutAnyOneBlockLeavesTheHostsInStep) {
       }
       Pool pool(1);  // Of threads that are made before memory is scarce.
       PoolContext exec(pool);
-      const Engine::OnRoom on_room = [&](const Status& status) { enqueued[1] = status; };
+      const Engine::OnQueued on_queued = [&](const Status& status) { enqueued[1] = status; };
       const ScarceMemory scarce = ScarceMemory::AtBlock(block);
       try {
-        hosts.engine(1).Enqueue(&exec, 0, std::move(batch), on_room);
+        hosts.engine(1).Enqueue(&exec, 0, std::move(batch), on_queued);
       } catch (const std::bad_alloc&) {
         // Before the engine had the batch, or when it had taken it: Abandon shows which.
         enqueued[1] = ResourceExhaustedError("thrown");
@@ -118,12 +118,12 @@ class SeveredExchange : public ThreadExchange {
   static constexpr milliseconds kRows{300}, kGradients{600};
 
  protected:
-  Status DoSwap(Cargo cargo, int64_t number, const std::vector<Buffer>& out,
-                const std::vector<Buffer>& in) override {
-    if (cargo != Cargo::kRows && cargo != Cargo::kGradients) {
-      return ThreadExchange::DoSwap(cargo, number, out, in);
+  Status DoAllToAll(Channel channel, int64_t number, const std::vector<Buffer>& out,
+                    const std::vector<Buffer>& in) override {
+    if (channel != Channel::kRows && channel != Channel::kGradients) {
+      return ThreadExchange::DoAllToAll(channel, number, out, in);
     }
-    std::this_thread::sleep_for(cargo == Cargo::kRows ? kRows : kGradients);
+    std::this_thread::sleep_for(channel == Channel::kRows ? kRows : kGradients);
     return FailedPreconditionError("host 1 does not answer");
   }
 };
@@ -136,9 +136,9 @@ TEST(HostsFailures, LookupThatFailsBesideItsSendLeavesTheStepToTheSend) {
   TwoEngines hosts(false, 1, MakeSevered);
   OnEach(2, [&](int64_t h) {
     hosts.Enqueue(h, 5);
-    const Engine::Turn turn = hosts.Receive(h);
+    const Engine::Grant grant = hosts.Receive(h);
     std::future<Status> lookup =
-        std::async(std::launch::async, [&] { return hosts.LookUp(h, turn).status(); });
+        std::async(std::launch::async, [&] { return hosts.LookUp(h, grant).status(); });
     std::this_thread::sleep_for(SeveredExchange::kRows / 3);
     EXPECT_ERROR(hosts.Send(h, 1), StatusCode::kFailedPrecondition, "host 1 does not answer");
     EXPECT_ERROR(lookup.get(), StatusCode::kFailedPrecondition, "host 1 does not answer");

@@ -15,7 +15,7 @@ namespace {
 
 struct Host {
   std::shared_ptr<ThreadExchange> exchange;
-  std::unique_ptr<TableStore> store;
+  std::unique_ptr<DistributedStore> store;
 };
 
 std::vector<Host> MakeHosts(const Configuration& configuration, int64_t count) {
@@ -119,11 +119,11 @@ void StepsAreThoseOfOneHost(uint64_t seed) {
     for (std::vector<float>& values : of) made.push_back(values.data());
     return made;
   };
-  // Each host asks for its next batch when it likes: before a step's lookup, or after it.
+  // Each host requests its next batch when it likes: before a step's lookup, or after it.
   OnEach(count, [&](int64_t host) {
     const size_t h = static_cast<size_t>(host);
     Pool pool(2);
-    TableStore& store = *hosts[h].store;
+    DistributedStore& store = *hosts[h].store;
     std::vector<PreparedRef> prepared;
     const auto prepare = [&](size_t step) {
       if (step == kSteps || prepared.size() > step) return;
@@ -198,7 +198,7 @@ std::vector<int64_t> BytesOfOneStep(const std::vector<std::vector<int64_t>>& sam
     AddBags(configuration, 0, input, Combiner::kSum, &batch);
     Pool pool(1);
     PoolContext exec(pool);
-    TableStore& store = *hosts[static_cast<size_t>(h)].store;
+    DistributedStore& store = *hosts[static_cast<size_t>(h)].store;
     std::vector<float> values(samples.size() * 8, 1.f);
     float* const pointer = values.data();
     const PreparedRef prepared =
@@ -208,8 +208,8 @@ std::vector<int64_t> BytesOfOneStep(const std::vector<std::vector<int64_t>>& sam
     EXPECT_OK(store.Update(&exec, {{prepared.get(), {pointer}}}, {0.5f}));
   });
   const Exchange& first = *hosts[0].exchange;
-  return {first.BytesSent(Cargo::kCounts), first.BytesSent(Cargo::kIds),
-          first.BytesSent(Cargo::kRows), first.BytesSent(Cargo::kGradients)};
+  return {first.BytesSent(Channel::kCounts), first.BytesSent(Channel::kIds),
+          first.BytesSent(Channel::kRows), first.BytesSent(Channel::kGradients)};
 }
 
 void ExpectSame(const std::vector<int64_t>& got, const std::vector<int64_t>& wanted) {
@@ -226,14 +226,14 @@ TEST(Hosts, WhateverIsLessIsSent) {
   ExpectSame(sums, {counts, 2 * 4 + 7 * 4, 2 * row + goes_on, 2 * row + rate + goes_on});
   const auto weighted = BytesOfOneStep(long_bags, true, false);
   ExpectSame(weighted, {counts, 2 * 4 + 7 * 8, 2 * row + goes_on, 2 * row + rate + goes_on});
-  // Whoever asks quantizes; rows that many samples have are asked for once.
+  // The requesting host quantizes; a row that many samples have is requested once.
   const auto quantized = BytesOfOneStep(long_bags, false, true);
   ExpectSame(quantized, {counts, 7 * 4, 7 * row + goes_on, 7 * row + rate + goes_on});
   const auto hot = BytesOfOneStep({{1, 0}, {1, 0}, {1, 0}}, false, false);
   ExpectSame(hot, {counts, 4, row + goes_on, row + rate + goes_on});
 }
 
-TEST(Hosts, NobodyWaitsForALookupToAskForTheNextBatch) {
+TEST(Hosts, NextBatchIsRequestedBeforeTheLookup) {
   Configuration configuration;
   TableConfig table;
   table.name = "table";
@@ -261,7 +261,7 @@ TEST(Hosts, NobodyWaitsForALookupToAskForTheNextBatch) {
   }
   // All have gone out, from this one thread, and nothing has been looked up.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  const auto asked = [&] { return hosts[0].exchange->BytesSent(Cargo::kCounts); };
+  const auto asked = [&] { return hosts[0].exchange->BytesSent(Channel::kCounts); };
   while (asked() < 3 * 8 * (2 + 3) && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -317,23 +317,23 @@ TEST(Hosts, GradientsThatOneRefusesUpdateNothing) {
   }
 }
 
-// A call that fails, of one host or of both: before its lookup, or after it.
+// A run that fails, of one host or of both: before its lookup, or after it.
 TEST(Hosts, AStepThatFailsOnOneFailsOnAll) {
   for (int which = 0; which < 8; ++which) {
     const bool looks_up = which & 1, both_fail = which & 2, pipelined = which & 4;
     TwoEngines hosts(pipelined);
     hosts.Step(0, 3);
     OnEach(2, [&](int64_t h) {
-      const auto call = std::make_shared<Call>(true);
-      hosts.Enqueue(h, 5, call);
-      if (looks_up) EXPECT_OK(hosts.LookUp(h, call).status());
+      const auto run = std::make_shared<Run>(true);
+      hosts.Enqueue(h, 5, run);
+      if (looks_up) EXPECT_OK(hosts.LookUp(h, run).status());
       if (h == 1 || both_fail) {
-        call->End(Call::State::kFailed);
-        hosts.engine(h).CallEnded(call);
+        run->End(Run::State::kFailed);
+        hosts.engine(h).RunEnded(run);
         return;
       }
-      call->End(Call::State::kEnded);
-      hosts.engine(h).CallEnded(call);
+      run->End(Run::State::kEnded);
+      hosts.engine(h).RunEnded(run);
       EXPECT_ERROR(looks_up ? hosts.Send(h, 1) : hosts.LookUp(h).status(),
                    StatusCode::kInvalidArgument,
                    "host 1 refuses the batch: the step that it is part of has failed there");

@@ -25,14 +25,14 @@ LookupPlan::LookupPlan(const std::vector<Feature>& features, int64_t threads) {
   }
   bytes_ = all.overflowed() ? INT64_MAX : all.value();
   const int64_t cache = LargestCache();
-  past_caches_ = cache > 0 && (outputs.overflowed() || outputs.value() >= cache / 2);
+  streaming_ = cache > 0 && (outputs.overflowed() || outputs.value() >= cache / 2);
   // Columns of features that follow each other may share lines of the output: threads that
   // write them at the same time would take these from each other, sample by sample.
   const int64_t count = static_cast<int64_t>(features.size());
-  const int64_t apart = (count + threads - 1) / threads;
+  const int64_t interval = (count + threads - 1) / threads;
   int64_t left = bytes_;
-  for (int64_t i = 0; i < apart; ++i) {
-    for (int64_t f = i; f < count; f += apart) Cut(f, features[f], threads, &left);
+  for (int64_t i = 0; i < interval; ++i) {
+    for (int64_t f = i; f < count; f += interval) Cut(f, features[f], threads, &left);
   }
 }
 
@@ -81,7 +81,7 @@ void LookupParts::operator()(int64_t i) const {
   call.end = part.end;
   call.out = feature.out;
   call.out_stride = feature.dimension;
-  call.past_caches = plan_.past_caches();
+  call.streaming = plan_.streaming();
   kernels_->lookup(call);
 }
 
@@ -131,7 +131,7 @@ Status LookUpPackedBags(ExecutionContext* exec, const Configuration& configurati
       call.end = part.end - part.first;
       call.out = activations + part.first * columns + first_columns[part.feature];
       call.out_stride = columns;
-      call.past_caches = plan.past_caches();
+      call.streaming = plan.streaming();
       kernels.lookup(call);
     }
   };

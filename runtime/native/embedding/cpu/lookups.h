@@ -17,8 +17,8 @@ struct LookupPart {
   int64_t feature, first, end;
 };
 
-// All samples of all features: large parts first, since rows are not asked for ahead where a
-// part begins, and small ones last, so that all threads end together.
+// All samples of all features. Large parts come first, since the first rows of a part are not
+// prefetched. Small parts come last, so that all threads end together.
 class LookupPlan {
  public:
   struct Feature {
@@ -28,9 +28,9 @@ class LookupPlan {
 
   const std::vector<LookupPart>& parts() const { return parts_; }
   int64_t bytes() const { return bytes_; }
-  // Whether the outputs alone fill half of the caches or more. Their lines need not be read
-  // then before they are written, nor take the place of rows.
-  bool past_caches() const { return past_caches_; }
+  // Whether the outputs alone fill half of the caches or more. Streaming stores then
+  // neither read their cache lines nor evict rows.
+  bool streaming() const { return streaming_; }
 
  private:
   // Into parts, of which as many bytes are `left`.
@@ -38,7 +38,7 @@ class LookupPlan {
 
   std::vector<LookupPart> parts_;
   int64_t bytes_ = 0;
-  bool past_caches_ = false;
+  bool streaming_ = false;
 };
 
 // A feature of a batch, whose ids are `indices`, rows of the table.

@@ -25,7 +25,8 @@ struct TableRows {
 struct TableLookup {
   const float* table;
   int64_t stride, dimension;
-  bool near;  // The table is so small that its rows are in a cache of the core, mostly.
+  bool cache_resident;  // The table is so small that its rows are in a cache of the core,
+                        // mostly.
   const Quantization* quantization;  // Or null.
 };
 
@@ -38,9 +39,9 @@ struct LookupCall : TableLookup {
   const float* per_sample_weights = nullptr;  // Or null: ones.
   const float* scales = nullptr;              // Or null: ones.
   int64_t first = 0, end = 0;
-  float* out = nullptr;      // Rows of `dimension`,
-  int64_t out_stride = 0;    // so many floats from row to row.
-  bool past_caches = false;  // The output does not stay in the caches anyway.
+  float* out = nullptr;    // Rows of `dimension`,
+  int64_t out_stride = 0;  // so many floats from row to row.
+  bool streaming = false;  // The output does not stay in the caches anyway.
 };
 
 // Updates of different rows. Those of one row are summed, or made one after the other.

@@ -1,10 +1,10 @@
 // The bodies of RowKernels. Included by one file per instruction set, which is compiled with
 // its flags: OPWRIGHT_VECTOR_BYTES is the width of its vectors, OPWRIGHT_ACCUMULATORS how
-// many of them a sum may fill. Lookups ask for rows OPWRIGHT_AHEAD_BYTES, but no more than
-// OPWRIGHT_AHEAD_ROWS, ahead of the sums, into the level OPWRIGHT_AHEAD_LEVEL of the cache.
-// OPWRIGHT_WAITS_FOR_PAGES: whether the processor waits with all that follows a request until
-// it knows the page, but for requests that follow at once, which then come in groups. All of it
-// has internal linkage.
+// many of them a sum may fill. Lookups prefetch rows OPWRIGHT_PREFETCH_BYTES, but no more than
+// OPWRIGHT_PREFETCH_ROWS, ahead of the sums, into the level OPWRIGHT_PREFETCH_LEVEL of the
+// cache. OPWRIGHT_WAITS_FOR_PAGES: whether the processor waits with all that follows a request
+// until it knows the page, but for requests that follow at once, which then come in groups. All
+// of it has internal linkage.
 #include <type_traits>
 #include <utility>
 
@@ -33,11 +33,11 @@ inline bool Aligned(const float* table, int64_t stride) {
 }
 
 // Lines that hold as many floats, wherever they begin.
-inline int64_t LinesOf(int64_t floats, bool aligned) {
+inline int64_t CacheLinesOf(int64_t floats, bool aligned) {
   return (floats * 4 + kLine - 1) / kLine + (aligned ? 0 : 1);
 }
 
-// Asks for the line of an address, into a level of the cache.
+// Prefetches the cache line of an address into a level of the cache.
 template <int kLevel>
 inline void Prefetch(const void* at) {
   __builtin_prefetch(at, 0, 4 - kLevel);
@@ -51,10 +51,9 @@ inline void PrefetchLines(const float* from, int64_t lines) {
   for (int64_t i = 0; i < lines; ++i) Prefetch<kLevel>(data + i * kLine);
 }
 
-// How far ahead of the rows that are summed others are asked for, in bytes and so in rows:
-// enough to keep memory busy, and little enough to be there still when it is their turn.
-// Measured, and flat around these.
-inline int64_t RowsAhead(int64_t bytes, int64_t row_bytes, int64_t least, int64_t most) {
+// The prefetch distance in rows, from a distance in bytes. It keeps memory busy, and prefetched
+// rows are still in the cache when they are summed. Measured, and flat around these values.
+inline int64_t PrefetchDistance(int64_t bytes, int64_t row_bytes, int64_t least, int64_t most) {
   return Min(most, Max(least, bytes / row_bytes));
 }
 
@@ -87,17 +86,17 @@ struct Quantized {
   }
 };
 
-// Rows are asked for before they are summed. Memory is kept busiest by requests spread evenly
-// among the sums: lines of columns `from` to `from + end` of the row that comes `rows` ids
-// later. The processor waits for as many lines as it finds within a window of so many
-// instructions, so that a row should take few, and no branches of its own.
+// Prefetches rows before they are summed. Memory is busiest with requests spread evenly among
+// the sums: cache lines of columns `from` to `from + end` of the row `rows` ids later. The
+// processor overlaps the misses within a window of instructions. A row should therefore take
+// few instructions, and no branches.
 template <int kLevel, bool kAligned>
-struct Ahead {
+struct Prefetcher {
   static constexpr int64_t kAtOnce = 16;  // Pages.
   int64_t rows, ids_end;
 
-  // The first lines of rows that are soon asked for.
-  void AskForPages(const LookupCall& call, int64_t i) const {
+  // Loads the TLB entries of the next rows: prefetches their first cache lines.
+  void WarmTlb(const LookupCall& call, int64_t i) const {
     const int64_t end = Min(ids_end, i + rows + kAtOnce);
     for (int64_t next = i == call.first ? i : i + rows; next < end; ++next) {
       Prefetch<kLevel>(call.table + call.indices[next] * call.stride);
@@ -105,7 +104,7 @@ struct Ahead {
   }
 
   template <int kFloats>
-  static void Ask(const float* from, int64_t end) {
+  static void PrefetchColumns(const float* from, int64_t end) {
     constexpr int kInLine = kLine / sizeof(float);
     for (int k = 0; k < kFloats; k += kInLine) Prefetch<kLevel>(from + k);
     if (!kAligned) Prefetch<kLevel>(from + end - 1);
@@ -139,8 +138,8 @@ struct Sums {
 
   int64_t At(int v) const { return v < kVectors - 1 ? v * N : last; }
 
-  __attribute__((always_inline)) void PutInto(float* out, bool past_caches) const {
-    if (past_caches) {
+  __attribute__((always_inline)) void PutInto(float* out, bool streaming) const {
+    if (streaming) {
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) Stream<N>(out + At(v), of[v]);
     } else {
@@ -151,8 +150,8 @@ struct Sums {
 };
 
 // Calls visit(N, kVectors, first column, last) for all columns of a row: with all sums that
-// there are registers for, and then kLast vectors, the last of them whole. kLast is negative if
-// there are fewer columns than a vector has.
+// there are registers for, and then kLast vectors. The last vector has all its columns. kLast
+// is negative if there are fewer columns than a vector has.
 template <int kLast, class Visit>
 inline void Parts(int64_t dimension, Visit&& visit) {
   using One = std::integral_constant<int, 1>;
@@ -175,21 +174,22 @@ inline void Parts(int64_t dimension, Visit&& visit) {
 }
 
 // Columns of a sample, from `from` on. A function of its own has all registers for its loop.
-template <bool kWeighted, int N, int kVectors, class Read, class Ahead>
-__attribute__((noinline)) void Bag(const LookupCall& call, const Read& read, const Ahead& ahead,
-                                   int64_t sample, int64_t from, int64_t last) {
+template <bool kWeighted, int N, int kVectors, class Read, class Prefetcher>
+__attribute__((noinline)) void Bag(const LookupCall& call, const Read& read,
+                                   const Prefetcher& prefetcher, int64_t sample, int64_t from,
+                                   int64_t last) {
   Sums<N, kVectors> sums(last);
   const int64_t first = call.offsets[sample], end = call.offsets[sample + 1];
   const float* const table = call.table + from;
   const float* const table_last = table + last;
-  const int64_t stride = call.stride, rows = ahead.rows;
+  const int64_t stride = call.stride, rows = prefetcher.rows;
   const int64_t* id = call.indices + first;
   const float* weight = kWeighted ? call.per_sample_weights + first : nullptr;
-  const auto add = [&](auto asks, const int64_t* until) __attribute__((always_inline)) {
+  const auto add = [&](auto prefetches, const int64_t* until) __attribute__((always_inline)) {
     for (; id < until; ++id) {
       const int64_t row = *id * stride;
-      if constexpr (decltype(asks)::value) {
-        ahead.template Ask<N * kVectors>(table + id[rows] * stride, last + N);
+      if constexpr (decltype(prefetches)::value) {
+        prefetcher.template PrefetchColumns<N * kVectors>(table + id[rows] * stride, last + N);
       }
       const float factor = kWeighted ? *weight++ : 1.f;
 #pragma GCC unroll 16
@@ -201,51 +201,51 @@ __attribute__((noinline)) void Bag(const LookupCall& call, const Read& read, con
       }
     }
   };
-  // The last ones of all ids have nothing left to ask for.
-  add(std::true_type(), call.indices + Max(first, Min(end, ahead.ids_end - rows)));
+  // The last ids have no later rows to prefetch.
+  add(std::true_type(), call.indices + Max(first, Min(end, prefetcher.ids_end - rows)));
   add(std::false_type(), call.indices + end);
   const float scale = call.scales ? call.scales[sample] : 1.f;
 #pragma GCC unroll 16
   for (int v = 0; v < kVectors; ++v) sums.of[v] *= scale;
-  sums.PutInto(call.out + sample * call.out_stride + from, call.past_caches);
+  sums.PutInto(call.out + sample * call.out_stride + from, call.streaming);
 }
 
-template <bool kWeighted, int kLast, class Read, class Ahead>
-void Bags(const LookupCall& call, const Read& read, const Ahead& ahead) {
+template <bool kWeighted, int kLast, class Read, class Prefetcher>
+void Bags(const LookupCall& call, const Read& read, const Prefetcher& prefetcher) {
   for (int64_t sample = call.first; sample < call.end; ++sample) {
     Parts<kLast>(call.dimension, [&](auto width, auto vectors, int64_t from, int64_t last) {
       constexpr int N = decltype(width)::value, kVectors = decltype(vectors)::value;
-      Bag<kWeighted, N, kVectors>(call, read, ahead, sample, from, last);
+      Bag<kWeighted, N, kVectors>(call, read, prefetcher, sample, from, last);
     });
   }
 }
 
 // Samples that have one id each. What a call says is read once: of many short rows that would
 // be half of all instructions.
-template <int kLast, class Read, class Ahead>
-void Singles(const LookupCall& call, const Read& read, const Ahead& ahead) {
+template <int kLast, class Read, class Prefetcher>
+void Singles(const LookupCall& call, const Read& read, const Prefetcher& prefetcher) {
   const float* const table = call.table;
   const int64_t* const indices = call.indices;
   const int64_t stride = call.stride, dimension = call.dimension, out_stride = call.out_stride;
-  const int64_t first = call.first, end = call.end, rows = ahead.rows;
-  const bool past_caches = call.past_caches;
+  const int64_t first = call.first, end = call.end, rows = prefetcher.rows;
+  const bool streaming = call.streaming;
   // More lines than one of a row keep memory busy by themselves.
   const bool pages = kWaitsForPages && dimension * static_cast<int64_t>(sizeof(float)) <= kLine;
   float* out = call.out + first * out_stride;
   for (int64_t i = first; i < end; ++i, out += out_stride) {
-    if (pages && (i % Ahead::kAtOnce == 0 || i == first)) ahead.AskForPages(call, i);
+    if (pages && (i % Prefetcher::kAtOnce == 0 || i == first)) prefetcher.WarmTlb(call, i);
     const float* const row = table + indices[i] * stride;
     const float* const next = table + indices[i + rows < end ? i + rows : i] * stride;
     Parts<kLast>(dimension, [&](auto width, auto vectors, int64_t from,
                                 int64_t last) __attribute__((always_inline)) {
       constexpr int N = decltype(width)::value, kVectors = decltype(vectors)::value;
       Sums<N, kVectors> sums(last);
-      ahead.template Ask<N * kVectors>(next + from, last + N);
+      prefetcher.template PrefetchColumns<N * kVectors>(next + from, last + N);
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
         sums.of[v] += read.template Row<N>(row + from + sums.At(v));
       }
-      sums.PutInto(out + from, past_caches);
+      sums.PutInto(out + from, streaming);
     });
   }
 }
@@ -253,48 +253,49 @@ void Singles(const LookupCall& call, const Read& read, const Ahead& ahead) {
 // How many ids a sample has, and whether their rows are multiplied.
 enum class Ids { kOne, kAny, kWeighted };
 
-template <Ids kIds, int kLast, class Read, class Ahead>
-void Samples(const LookupCall& call, const Read& read, const Ahead& ahead) {
+template <Ids kIds, int kLast, class Read, class Prefetcher>
+void Samples(const LookupCall& call, const Read& read, const Prefetcher& prefetcher) {
   if constexpr (kIds == Ids::kOne) {
-    Singles<kLast>(call, read, ahead);
+    Singles<kLast>(call, read, prefetcher);
   } else {
-    Bags<kIds == Ids::kWeighted, kLast>(call, read, ahead);
+    Bags<kIds == Ids::kWeighted, kLast>(call, read, prefetcher);
   }
 }
 
-template <Ids kIds, class Read, class Ahead, int... kLast>
-void LookupAhead(const LookupCall& call, const Read& read, const Ahead& ahead,
-                 std::integer_sequence<int, kLast...>) {
-  if (call.dimension < kLanes) return Samples<kIds, -1>(call, read, ahead);
-  static constexpr void (*kByLast[])(const LookupCall&, const Read&,
-                                     const Ahead&) = {Samples<kIds, kLast, Read, Ahead>...};
+template <Ids kIds, class Read, class Prefetcher, int... kLast>
+void LookupWithPrefetch(const LookupCall& call, const Read& read, const Prefetcher& prefetcher,
+                        std::integer_sequence<int, kLast...>) {
+  if (call.dimension < kLanes) return Samples<kIds, -1>(call, read, prefetcher);
+  static constexpr void (*kByLast[])(const LookupCall&, const Read&, const Prefetcher&) = {
+      Samples<kIds, kLast, Read, Prefetcher>...};
   const int64_t rest = call.dimension % (OPWRIGHT_ACCUMULATORS * kLanes);
-  kByLast[(rest + kLanes - 1) / kLanes](call, read, ahead);
+  kByLast[(rest + kLanes - 1) / kLanes](call, read, prefetcher);
 }
 
 template <Ids kIds, int kLevel, class Read>
 void LookupFrom(const LookupCall& call, const Read& read, int64_t bytes, int64_t rows) {
   constexpr auto kLasts = std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS + 1>();
   const int64_t row_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
-  const int64_t ahead = RowsAhead(bytes, row_bytes, 8, rows);
+  const int64_t distance = PrefetchDistance(bytes, row_bytes, 8, rows);
   const int64_t ids_end = kIds == Ids::kOne ? call.end : call.offsets[call.end];
-  // Others take longer to compute than to ask for a line twice.
+  // Quantized rows take longer to compute than to prefetch a cache line twice.
   if constexpr (std::is_same_v<Read, Plain>) {
     if (Aligned(call.table, call.stride)) {
-      return LookupAhead<kIds>(call, read, Ahead<kLevel, true>{ahead, ids_end}, kLasts);
+      return LookupWithPrefetch<kIds>(call, read, Prefetcher<kLevel, true>{distance, ids_end},
+                                      kLasts);
     }
   }
-  LookupAhead<kIds>(call, read, Ahead<kLevel, false>{ahead, ids_end}, kLasts);
+  LookupWithPrefetch<kIds>(call, read, Prefetcher<kLevel, false>{distance, ids_end}, kLasts);
 }
 
 template <Ids kIds, class Read>
 void LookupIds(const LookupCall& call, const Read& read) {
-  // What is in the second level already need not be asked for there.
-  if (OPWRIGHT_AHEAD_LEVEL > 1 && call.near) {
+  // Rows that are in L2 need no prefetch to L2.
+  if (OPWRIGHT_PREFETCH_LEVEL > 1 && call.cache_resident) {
     LookupFrom<kIds, 1>(call, read, 6 << 10, 32);
   } else {
-    LookupFrom<kIds, OPWRIGHT_AHEAD_LEVEL>(call, read, OPWRIGHT_AHEAD_BYTES,
-                                           OPWRIGHT_AHEAD_ROWS);
+    LookupFrom<kIds, OPWRIGHT_PREFETCH_LEVEL>(call, read, OPWRIGHT_PREFETCH_BYTES,
+                                              OPWRIGHT_PREFETCH_ROWS);
   }
 }
 
@@ -305,7 +306,7 @@ void LookupWith(const LookupCall& call, const Read& read) {
   LookupIds<Ids::kWeighted>(call, read);
 }
 
-// Whether all vectors of all outputs begin with a whole 16 bytes.
+// Whether all vectors of all outputs are aligned to 16 bytes.
 bool CanStream(const LookupCall& call) {
   return reinterpret_cast<uintptr_t>(call.out) % 16 == 0 && call.out_stride % 4 == 0 &&
          call.dimension % 4 == 0;
@@ -313,13 +314,13 @@ bool CanStream(const LookupCall& call) {
 
 void Lookup(const LookupCall& given) {
   LookupCall call = given;
-  call.past_caches = given.past_caches && CanStream(given);
+  call.streaming = given.streaming && CanStream(given);
   if (call.quantization) {
     LookupWith(call, Quantized(*call.quantization));
   } else {
     LookupWith(call, Plain());
   }
-  if (call.past_caches) EndStreaming();
+  if (call.streaming) EndStreaming();
 }
 
 // N columns of a row, with the gradients g; slot i is `dimension` floats behind the one before.
@@ -397,18 +398,19 @@ struct UpdateLines {
       : call(from),
         table(from.table),
         row_bytes((table.dimension + slots_size) * static_cast<int64_t>(sizeof(float))),
-        together(table.slots == table.weights + table.dimension),
-        weights(LinesOf(table.dimension + (together ? slots_size : 0),
-                        Aligned(table.weights, table.stride))),
-        slots(together ? 0 : LinesOf(slots_size, Aligned(table.slots, table.slots_stride))),
-        gradient(LinesOf(table.dimension, true)) {}
+        interleaved(table.slots == table.weights + table.dimension),
+        weights(CacheLinesOf(table.dimension + (interleaved ? slots_size : 0),
+                             Aligned(table.weights, table.stride))),
+        slots(interleaved ? 0
+                          : CacheLinesOf(slots_size, Aligned(table.slots, table.slots_stride))),
+        gradient(CacheLinesOf(table.dimension, true)) {}
 
-  void AskForPages(int64_t i) const {
+  void WarmTlb(int64_t i) const {
     PrefetchLines<1>(WeightsOf(i), 1);
     if (slots > 0) PrefetchLines<1>(SlotsOf(i), 1);
   }
   template <int kLevel>
-  void AskForAll(int64_t i) const {
+  void PrefetchRow(int64_t i) const {
     PrefetchLines<kLevel>(WeightsOf(i), weights);
     PrefetchLines<kLevel>(SlotsOf(i), slots);
     PrefetchLines<kLevel>(call.contributions[call.offsets[i]].gradient, gradient);
@@ -424,50 +426,50 @@ struct UpdateLines {
   const UpdateCall& call;
   const TableRows& table;
   const int64_t row_bytes;
-  const bool together;
+  const bool interleaved;
   const int64_t weights, slots, gradient;
 };
 
-// Asks for the rows of an update ahead of it. Those of one line have nothing left to ask for
-// row by row: they come in blocks everywhere.
-class UpdateAhead {
+// Prefetches the rows of an update. Rows of one cache line are prefetched in blocks, whatever
+// the processor.
+class UpdatePrefetcher {
  public:
-  explicit UpdateAhead(const UpdateLines& lines)
+  explicit UpdatePrefetcher(const UpdateLines& lines)
       : lines_(lines),
         in_blocks_(!kWaitsForPages || lines.row_bytes <= kLine),
-        rows_(in_blocks_ ? RowsAhead(64 << 10, lines.row_bytes, 8, 256)
-                         : RowsAhead(8 << 10, lines.row_bytes, 4, kAtOnce)) {}
+        rows_(in_blocks_ ? PrefetchDistance(64 << 10, lines.row_bytes, 8, 256)
+                         : PrefetchDistance(8 << 10, lines.row_bytes, 4, kAtOnce)) {}
 
   // Before the update of row i.
   void operator()(int64_t i) {
     const int64_t count = lines_.call.count;
     if (in_blocks_) {
-      // Into the second level, and nothing is updated before all of a block is asked for.
-      if (i == asked_) AskUntil<2>(Min(count, i + rows_));
+      // Into L2. No row is updated before its block is prefetched.
+      if (i == prefetched_) PrefetchUntil<2>(Min(count, i + rows_));
       return;
     }
-    // A few rows ahead, into the first level: memory works while rows are updated.
+    // A few rows ahead, into L1: memory works while rows are updated.
     if (i % kAtOnce == 0) {
       const int64_t end = Min(count, i + 2 * kAtOnce);
       for (int64_t next = i == 0 ? 0 : i + kAtOnce; next < end; ++next) {
-        lines_.AskForPages(next);
+        lines_.WarmTlb(next);
       }
     }
-    AskUntil<1>(Min(count, i + rows_));
+    PrefetchUntil<1>(Min(count, i + rows_));
   }
 
  private:
   static constexpr int64_t kAtOnce = 32;  // Rows, of whose pages.
 
   template <int kLevel>
-  void AskUntil(int64_t until) {
-    for (; asked_ < until; ++asked_) lines_.AskForAll<kLevel>(asked_);
+  void PrefetchUntil(int64_t until) {
+    for (; prefetched_ < until; ++prefetched_) lines_.PrefetchRow<kLevel>(prefetched_);
   }
 
   const UpdateLines& lines_;
   const bool in_blocks_;
   const int64_t rows_;
-  int64_t asked_ = 0;
+  int64_t prefetched_ = 0;
 };
 
 template <class Rule>
@@ -477,9 +479,9 @@ void Update(const UpdateCall& call) {
   const TableRows& table = call.table;
   const int64_t dimension = table.dimension;
   const UpdateLines lines(call, Rule::kSlots * dimension);
-  UpdateAhead ask(lines);
+  UpdatePrefetcher prefetch(lines);
   for (int64_t i = 0; i < call.count; ++i) {
-    ask(i);
+    prefetch(i);
     const int64_t row = call.rows[i];
     const Contribution* const first = call.contributions + call.offsets[i];
     const Contribution* const end = call.contributions + call.offsets[i + 1];

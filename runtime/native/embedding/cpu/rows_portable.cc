@@ -1,9 +1,9 @@
 // What every processor has.
 #define OPWRIGHT_VECTOR_BYTES 16
 #define OPWRIGHT_ACCUMULATORS 8
-#define OPWRIGHT_AHEAD_LEVEL 1
-#define OPWRIGHT_AHEAD_BYTES (6 << 10)
-#define OPWRIGHT_AHEAD_ROWS 32
+#define OPWRIGHT_PREFETCH_LEVEL 1
+#define OPWRIGHT_PREFETCH_BYTES (6 << 10)
+#define OPWRIGHT_PREFETCH_ROWS 32
 #define OPWRIGHT_WAITS_FOR_PAGES true
 #include "embedding/cpu/rows_body.h"
 

@@ -40,7 +40,7 @@ struct Ids {
 
 Ids DrawIds(Random& random, int64_t samples, int64_t rows) {
   Ids ids;
-  // How rows are asked for depends on how many there are of a sample.
+  // How rows are prefetched depends on how many a sample has.
   const int64_t most = 2 + random.Below(12);
   for (int64_t s = 0; s < samples; ++s) {
     for (int64_t n = random.Below(most); n > 0; --n) {
@@ -100,7 +100,7 @@ TEST(Rows, LookupsAtOddWidths) {
         call.out_stride = out_stride;
         if (single) call.offsets = nullptr;
         const bool weighted = !single && random.Below(2), scaled = !single && random.Below(2);
-        call.near = random.Below(2);
+        call.cache_resident = random.Below(2);
         if (weighted) call.per_sample_weights = ids.weights.data();
         if (scaled) call.scales = ids.scales.data();
         // In two parts, as threads do it.
@@ -126,7 +126,7 @@ TEST(Rows, LookupsAtOddWidths) {
   });
 }
 
-// The same bits, wherever outputs begin, and nothing beside them.
+// The same bits, wherever outputs begin, and nothing next to them.
 TEST(Rows, LookupsPastTheCaches) {
   ForEachIsa([] {
     Random random{testing::Seed()};
@@ -145,7 +145,7 @@ TEST(Rows, LookupsPastTheCaches) {
         call.out_stride = out_stride;
         SelectRowKernels().lookup(call);
         call.out = out.get();
-        call.past_caches = true;
+        call.streaming = true;
         SelectRowKernels().lookup(call);
         for (int64_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], wanted[i]);
       }
@@ -153,7 +153,7 @@ TEST(Rows, LookupsPastTheCaches) {
   });
 }
 
-// Samples that are not asked for stay as they are.
+// Samples outside of the call stay as they are.
 TEST(Rows, LookupsStayWithinTheirSamples) {
   ForEachIsa([] {
     const Floats table(4 * 21, 1), out(5 * 21, 1);
@@ -222,8 +222,8 @@ struct Updates {
   Updates(Random& random, Optimizer rule, int64_t columns)
       : optimizer(rule),
         width(columns),
-        parts(1 + FactsOf(rule).slot_count()),
-        apart(random.Below(2)),
+        parts(1 + TraitsOf(rule).slot_count()),
+        separate(random.Below(2)),
         table(kRows * parts * width, random.Below(4)),
         gradients(kGradients * width, random.Below(4)),
         hyper(SomeHyper(rule)) {
@@ -241,16 +241,16 @@ struct Updates {
 
   // Where a row's weights begin, part 0, or one of its slots.
   int64_t At(int64_t row, int64_t part) const {
-    if (!apart) return (row * parts + part) * width;
+    if (!separate) return (row * parts + part) * width;
     return part == 0 ? row * width : (kRows + row * (parts - 1) + part - 1) * width;
   }
 
   TableRows Rows() const {
     TableRows rows;
     rows.weights = table.get();
-    rows.stride = apart ? width : parts * width;
-    rows.slots = table.get() + (apart ? kRows * width : width);
-    rows.slots_stride = apart ? (parts - 1) * width : parts * width;
+    rows.stride = separate ? width : parts * width;
+    rows.slots = table.get() + (separate ? kRows * width : width);
+    rows.slots_stride = separate ? (parts - 1) * width : parts * width;
     rows.dimension = width;
     return rows;
   }
@@ -276,7 +276,7 @@ struct Updates {
   static constexpr int64_t kRows = 80, kGradients = 5;
   const Optimizer optimizer;
   const int64_t width, parts;
-  const bool apart;  // Weights and slots.
+  const bool separate;  // Weights and slots.
   const Floats table, gradients;
   Hyper hyper;
   std::vector<float> model;
@@ -288,7 +288,7 @@ void UpdatesAreRight(bool accumulate) {
     for (const Optimizer optimizer : WithRules()) {
       for (const int64_t width : kWidths) {
         Updates updates(random, optimizer, width);
-        // Fewer than are asked for at once, or more.
+        // Fewer than one block of prefetches, or more.
         std::vector<int64_t> rows;
         const int64_t count = 1 + random.Below(Updates::kRows);
         for (int64_t i = 0; i < count; ++i) rows.push_back((i * 7 + 5) % Updates::kRows);
@@ -358,8 +358,8 @@ TEST(Rows, UpdatesOfTheRest) {
 TEST(Rows, LoopsAreThoseOfRules) {
   ForEachIsa([] {
     for (int i = 0; i < kOptimizers; ++i) {
-      EXPECT_EQ(SelectRowKernels().update[i] != nullptr, kFacts[i].has_rule());
-      EXPECT_EQ(SelectRowKernels().rest[i] != nullptr, kFacts[i].has_rule());
+      EXPECT_EQ(SelectRowKernels().update[i] != nullptr, kOptimizerRegistry[i].has_rule());
+      EXPECT_EQ(SelectRowKernels().rest[i] != nullptr, kOptimizerRegistry[i].has_rule());
     }
   });
 }
@@ -373,9 +373,9 @@ TEST(Rows, TablesStayFinite) {
         TableConfig table;
         table.optimizer = optimizer;
         table.dynamic_rate = true;
-        const OptimizerFacts& facts = FactsOf(optimizer);
-        for (int h = 0; h < kMaxHyper && facts.hyper[h].name; ++h) {
-          table.hyper.values[h] = Extreme(random, facts.hyper[h].range);
+        const OptimizerTraits& traits = TraitsOf(optimizer);
+        for (int h = 0; h < kMaxHyper && traits.hyper[h].name; ++h) {
+          table.hyper.values[h] = Extreme(random, traits.hyper[h].range);
         }
         table.hyper.decay = random.Below(2) ? Extreme(random, Range::kFraction) : 0.f;
         table.decay_times_rate = random.Below(2);
@@ -385,7 +385,7 @@ TEST(Rows, TablesStayFinite) {
         const int64_t width = 1 + random.Below(40), parts = 1 + table.slots();
         const Floats row(parts * width, 0), gradients(2 * width, 0);
         for (int64_t k = 0; k < row.size(); ++k) {
-          row[k] = Extreme(random, facts.range(k / width - 1));
+          row[k] = Extreme(random, traits.range(k / width - 1));
         }
         for (int64_t k = 0; k < gradients.size(); ++k) {
           gradients[k] = Extreme(random, Range::kFinite);
@@ -410,7 +410,7 @@ TEST(Rows, TablesStayFinite) {
           kernels.update[static_cast<int>(optimizer)](call);
           for (int64_t part = 0; part < parts; ++part) {
             EXPECT(
-                kernels.within(facts.range(part - 1), 1, 0, width, row.get() + part * width));
+                kernels.within(traits.range(part - 1), 1, 0, width, row.get() + part * width));
           }
         }
       }

@@ -64,7 +64,7 @@ class Pages {
   float* get() const { return data_; }
 
  private:
-  // The kernel makes large pages of whole, aligned ones only.
+  // The kernel makes large pages of complete, aligned ones only.
   static constexpr size_t kLarge = 2 << 20;
 
   float* data_ = nullptr;
@@ -79,7 +79,7 @@ struct Table {
   TableRows rows;
 };
 
-int64_t WholeLines(int64_t floats) { return (floats + 15) / 16 * 16; }
+int64_t WholeCacheLines(int64_t floats) { return (floats + 15) / 16 * 16; }
 
 // Wide rows have their slots elsewhere: a lookup then finds all rows next to each other, in
 // half the pages and all sets of the caches. An update finds a narrow row's slots in the lines
@@ -88,30 +88,31 @@ constexpr int64_t kNarrowRow = 64;
 
 // Of the weights of all tables: so much is in the caches of the cores after a while, but
 // not slots as well.
-constexpr int64_t kNearBytes = 16 << 20;
+constexpr int64_t kCacheResidentBytes = 16 << 20;
 
 // Rows that fill their lines but for an eighth at most begin with one: what comes from the
 // second level is faster if no vector crosses a line.
-int64_t StrideOfNear(int64_t dimension) {
-  const int64_t whole = WholeLines(dimension);
+int64_t CacheResidentStride(int64_t dimension) {
+  const int64_t whole = WholeCacheLines(dimension);
   return (whole - dimension) * 8 <= whole ? whole : dimension;
 }
 
-bool Map(Table* table, bool near) {
+bool Map(Table* table, bool cache_resident) {
   const TableConfig& config = table->config;
   const int64_t slots = config.dimension * config.slots();
-  const bool together = config.dimension < kNarrowRow && !near;
-  const int64_t stride = near ? StrideOfNear(config.dimension) : config.dimension;
+  const bool interleaved = config.dimension < kNarrowRow && !cache_resident;
+  const int64_t stride =
+      cache_resident ? CacheResidentStride(config.dimension) : config.dimension;
   const int64_t weights = config.rows * stride;
-  if (!table->pages.Map((WholeLines(weights) + config.rows * slots) * sizeof(float))) {
+  if (!table->pages.Map((WholeCacheLines(weights) + config.rows * slots) * sizeof(float))) {
     return false;
   }
   float* const data = table->pages.get();
   table->rows.dimension = config.dimension;
   table->rows.weights = data;
-  table->rows.stride = stride + (together ? slots : 0);
-  table->rows.slots = data + (together ? config.dimension : WholeLines(weights));
-  table->rows.slots_stride = together ? table->rows.stride : slots;
+  table->rows.stride = stride + (interleaved ? slots : 0);
+  table->rows.slots = data + (interleaved ? config.dimension : WholeCacheLines(weights));
+  table->rows.slots_stride = interleaved ? table->rows.stride : slots;
   return true;
 }
 
@@ -233,34 +234,35 @@ namespace {
 // A batch whose lookup has begun.
 class BegunBatch : public PreparedBatch {
  public:
-  BegunBatch(std::shared_ptr<const Batch> batch, Room room)
-      : PreparedBatch(std::move(batch)), room_(std::move(room)) {}
+  BegunBatch(std::shared_ptr<const Batch> batch, OutputBuffersRef buffers)
+      : PreparedBatch(std::move(batch)), buffers_(std::move(buffers)) {}
   ~BegunBatch() override {
     if (background_) background_->Stop();
   }
 
   // Null: it has not.
   std::shared_ptr<Background> Begin(ExecutionContext* exec, LookupParts lookups) {
-    lookups.SetOutputs(room_.outputs);
+    lookups.SetOutputs(buffers_->data());
     const auto shared = std::make_shared<const LookupParts>(std::move(lookups));
     background_ = exec->Begin(shared->count(), [shared](int64_t i) { (*shared)(i); });
     return background_;
   }
 
-  const Room* room() const override { return room_.owner ? &room_ : nullptr; }
+  OutputBuffersRef outputs() const override { return buffers_; }
 
-  // Whether its activations are in these outputs. Its room is let go: it is found once.
+  // Whether its activations are in these outputs. Its buffers are released: they are found
+  // once.
   bool Finish(float* const* outputs) const {
     const bool here =
-        room_.owner && std::equal(room_.outputs.begin(), room_.outputs.end(), outputs);
+        buffers_ && std::equal(buffers_->data().begin(), buffers_->data().end(), outputs);
     if (!here) background_->Stop();
     const bool done = here && background_->Finish();
-    room_ = {};
+    buffers_.reset();
     return done;
   }
 
  private:
-  mutable Room room_;
+  mutable OutputBuffersRef buffers_;
   std::shared_ptr<Background> background_;
 };
 
@@ -295,14 +297,14 @@ class CpuTableStore : public TableStore {
     for (const TableConfig& table : configuration.tables) {
       weights += static_cast<double>(table.rows) * static_cast<double>(table.dimension);
     }
-    near_ = weights * sizeof(float) <= kNearBytes;
+    cache_resident_ = weights * sizeof(float) <= kCacheResidentBytes;
     for (size_t i = 0; i < configuration.tables.size(); ++i) {
       Table table;
       table.config = configuration.tables[i];
       const int64_t row = table.config.dimension * (1 + table.config.slots());
       const double bytes =
           static_cast<double>(table.config.rows) * static_cast<double>(row) * sizeof(float);
-      if (!Map(&table, near_)) {
+      if (!Map(&table, cache_resident_)) {
         return ResourceExhaustedError(Describe(configuration, static_cast<int64_t>(i)) + ": " +
                                       std::to_string(table.config.rows) + " rows of " +
                                       std::to_string(table.config.dimension) +
@@ -348,7 +350,7 @@ class CpuTableStore : public TableStore {
   }
 
   PreparedRef LookUpAhead(ExecutionContext* exec, std::shared_ptr<const Batch> batch,
-                          const std::function<Room()>& make_room) override {
+                          const AllocateOutputs& allocate_outputs) override {
     Checked bytes = 0;
     for (size_t f = 0; f < batch->features.size(); ++f) {
       const Bags& bags = batch->features[f];
@@ -356,9 +358,9 @@ class CpuTableStore : public TableStore {
     }
     if (bytes.AtMost(few_bytes_) || exec->Threads() < 2) return nullptr;
     LookupParts lookups(LookupsOf(*batch), exec->Threads());
-    Room room = make_room();
-    if (!room.owner) return nullptr;
-    const auto begun = std::make_shared<BegunBatch>(std::move(batch), std::move(room));
+    OutputBuffersRef buffers = allocate_outputs();
+    if (!buffers) return nullptr;
+    const auto begun = std::make_shared<BegunBatch>(std::move(batch), std::move(buffers));
     std::lock_guard<std::mutex> lock(mutex_);
     if (writing_) return nullptr;
     ahead_.erase(std::remove_if(ahead_.begin(), ahead_.end(),
@@ -442,7 +444,7 @@ class CpuTableStore : public TableStore {
   TableLookup ReadsOf(size_t feature) const {
     const Table& table = TableOf(feature);
     const Quantization& quantization = table.config.quantization;
-    return {table.rows.weights, table.rows.stride, table.config.dimension, near_,
+    return {table.rows.weights, table.rows.stride, table.config.dimension, cache_resident_,
             quantization.enabled ? &quantization : nullptr};
   }
 
@@ -645,7 +647,7 @@ class CpuTableStore : public TableStore {
   const int64_t few_bytes_;
   const Configuration* configuration_ = nullptr;
   std::vector<Table> tables_;
-  bool near_ = false;  // All tables are, as in TableLookup.
+  bool cache_resident_ = false;  // All tables are, as in TableLookup.
   std::mutex mutex_;
   bool writing_ = false;
   std::vector<std::weak_ptr<Background>> ahead_;  // Lookups that have begun.

@@ -33,7 +33,7 @@ Configuration TwoTables() {
   return made;
 }
 
-TEST(Store, ShardsAndSlotsLieApart) {
+TEST(Store, ShardsAndSlotsAreSeparate) {
   Pool pool(2);
   PoolContext exec(pool);
   const Configuration configuration = TwoTables();
@@ -241,8 +241,8 @@ TEST(Store, ManyIdsAreSummedByRow) {
   }
 }
 
-// What began before a write is looked up again after it; what is never asked for, or in other
-// places than it was begun for, is stopped.
+// What began before a write is looked up again after it; what is never received, or with other
+// outputs, is stopped.
 TEST(Store, LookupsThatBeganSeeEveryWrite) {
   Pool pool(3);
   PoolContext exec(pool);
@@ -259,10 +259,12 @@ TEST(Store, LookupsThatBeganSeeEveryWrite) {
     std::vector<float> out(7500 * 3), other(7500 * 3);
     float* const others[] = {other.data(), other.data() + 7000 * 3};
     write();
-    const auto gone = std::make_shared<int>();
+    auto buffers = std::make_shared<const OutputBuffers>(
+        std::vector<float*>{out.data(), out.data() + 7000 * 3});
+    const std::weak_ptr<const OutputBuffers> released = buffers;
     const PreparedRef begun =
         store->LookUpAhead(&exec, std::make_shared<const Batch>(Clone(large.batch)),
-                           [&] { return Room{{out.data(), out.data() + 7000 * 3}, gone}; });
+                           [&] { return std::move(buffers); });
     EXPECT(begun != nullptr);
     const bool writes = random.Below(2), elsewhere = random.Below(3) == 0;
     if (writes) write();
@@ -271,10 +273,10 @@ TEST(Store, LookupsThatBeganSeeEveryWrite) {
       continue;
     }
     const std::vector<float*> to =
-        elsewhere ? std::vector<float*>{others[0], others[1]} : begun->room()->outputs;
+        elsewhere ? std::vector<float*>{others[0], others[1]} : begun->outputs()->data();
     EXPECT_OK(store->Lookup(&exec, *begun, to.data()));
-    EXPECT(begun->room() == nullptr);
-    EXPECT_EQ(gone.use_count(), 1);
+    EXPECT(begun->outputs() == nullptr);
+    EXPECT(released.expired());
     for (int64_t f = 0; f < 2; ++f) {
       const Bags& bags = large.batch.features[static_cast<size_t>(f)];
       for (int64_t s = 0; s < bags.samples; ++s) {
@@ -294,7 +296,7 @@ TEST(Store, LookupsThatBeganSeeEveryWrite) {
   }
 }
 
-// Rows that nobody looked up move too, if the table says so.
+// Rows without lookups move too, if the table says so.
 TEST(Store, EveryRow) {
   Pool pool(3);
   for (const bool every_row : {true, false}) {

@@ -73,7 +73,7 @@ class Maker {
              Combiner combiner, Mode mode) {
     Batch batch;
     batch.mode = mode;
-    // As TensorFlow's tensors: freed on the stream, once nobody has them any more.
+    // As TensorFlow's tensors: freed on the stream, once they are released.
     auto pieces = std::make_shared<std::vector<std::shared_ptr<void>>>();
     for (size_t f = 0; f < given.size(); ++f) {
       const int64_t feature = static_cast<int64_t>(f);
@@ -156,11 +156,11 @@ Status Receive(Engine* engine, ExecutionContext* exec, int64_t core,
   std::vector<float*> all;
   for (device::Floats& one : *outputs) all.push_back(one.data());
   Status received = FailedPreconditionError("it waits");
-  const Engine::Ticket ticket =
-      engine->Receive(exec, core, [&](const Status& status, const Engine::Turn& turn) {
-        received = status.ok() ? engine->Lookup(exec, turn, all.data()) : status;
+  const Engine::WaiterId waiter =
+      engine->Receive(exec, core, [&](const Status& status, const Engine::Grant& grant) {
+        received = status.ok() ? engine->Lookup(exec, grant, all.data()) : status;
       });
-  engine->Cancel(ticket);
+  engine->Cancel(waiter);
   return received;
 }
 
@@ -265,7 +265,7 @@ void EnginesAgree(Random& random, ExecutionContext* exec) {
   for (size_t i = 0; i < found.size(); ++i) {
     for (size_t f = 0; f < configuration.features.size(); ++f) {
       const TableConfig& table = configuration.tables[configuration.features[f].table];
-      // A value beside the edge of a bucket may fall on either side.
+      // A value at the edge of a bucket may fall on either side.
       if (table.quantization.enabled || table.optimizer == Optimizer::kLion) continue;
       AllNear({expected[i][f].begin(), expected[i][f].end()},
               {found[i][f].begin(), found[i][f].end()});
@@ -395,7 +395,7 @@ std::vector<Wrong> Wrongs() {
 }
 
 // By the call that comes once the device has got there, and once. Nothing has changed by the
-// bad step, nor by such as came after it meanwhile; nobody waited.
+// bad step, nor by the steps that followed meanwhile. No call waited.
 TEST(Arrival, WhatIsWrongIsTold) {
   const Later later;
   const Given good = {Form::kDense, 1, {}, {1, 2, 3}, {}};

@@ -39,7 +39,7 @@ struct DeviceErrors {
   }
 };
 
-// Which of them came, in words, for the table that they came to.
+// The text of an error: which of them came, and to which table.
 std::string Describe(const TableConfig& table, const DeviceErrors& errors);
 
 }  // namespace opwright::embedding::cuda

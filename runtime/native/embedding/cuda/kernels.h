@@ -725,7 +725,7 @@ template <class Rule>
 constexpr bool kMayUpdateEveryRow =
     std::is_same_v<Rule, rules::Adam> || std::is_same_v<Rule, rules::Lion>;
 
-// Rows that nobody looked up, with a gradient of zero.
+// Rows without lookups, with a gradient of zero.
 template <class Rule, bool kWide>
 struct UpdateRest {
   Group<Rule> group;

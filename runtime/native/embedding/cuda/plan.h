@@ -21,7 +21,7 @@ constexpr int kMaxOutputs = 256;
 constexpr int64_t kWarp = 32;
 constexpr int64_t kChunkBytes = int64_t{4} << 30;
 // Sorted ids are cut into tiles; a run of equal ids that spans more than kShortTiles of them
-// is summed by a whole block.
+// is summed by a thread block.
 constexpr int64_t kMaxTile = 32;
 constexpr int64_t kMinTile = 4;
 constexpr int64_t kShortTiles = 16;

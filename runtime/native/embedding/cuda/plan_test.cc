@@ -20,7 +20,7 @@ TEST(Plan, SizesHold) {
     int64_t rows = 0;
     for (int i = 0; i < chunks.count; ++i) {
       EXPECT(chunks.rows_of(i) > 0);
-      // Larger than asked for only where there would be too many.
+      // Larger than requested only where there would be too many.
       EXPECT(chunks.bytes_of(i) <= most || chunks.rows_of(i) == 1 ||
              chunks.count > kMaxChunks / 2);
       rows += chunks.rows_of(i);

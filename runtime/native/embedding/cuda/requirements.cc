@@ -6,22 +6,23 @@ namespace opwright::embedding::cuda {
 namespace {
 
 int Major(int version) { return version / 1000; }
-std::string Text(int version) {
+std::string VersionText(int version) {
   return std::to_string(Major(version)) + "." + std::to_string(version % 1000 / 10);
 }
 
 }  // namespace
 
 Status CheckMachine(const Machine& machine) {
-  const std::string built = "the kernels were built with CUDA " + Text(machine.built_with);
+  const std::string built =
+      "the kernels were built with CUDA " + VersionText(machine.built_with);
   if (machine.driver == 0) {
     return FailedPreconditionError("there is no driver for GPUs, and " + built +
                                    ": install one, or run on the CPU");
   }
   // Within a major version older drivers run newer programs.
   if (Major(machine.driver) < Major(machine.built_with)) {
-    return FailedPreconditionError("the driver is for CUDA " + Text(machine.driver) + " and " +
-                                   built +
+    return FailedPreconditionError("the driver is for CUDA " + VersionText(machine.driver) +
+                                   " and " + built +
                                    ": install a newer driver, or build the kernels with nvcc " +
                                    std::to_string(Major(machine.driver)));
   }
@@ -39,8 +40,8 @@ std::string OtherCuda(const Machine& machine) {
   if (machine.tensorflow == 0 || Major(machine.tensorflow) == Major(machine.built_with)) {
     return "";
   }
-  return "opwright's kernels were built with CUDA " + Text(machine.built_with) +
-         " and TensorFlow with CUDA " + Text(machine.tensorflow) +
+  return "opwright's kernels were built with CUDA " + VersionText(machine.built_with) +
+         " and TensorFlow with CUDA " + VersionText(machine.tensorflow) +
          ": both run in this process, on a driver for the newer one; build the kernels with "
          "nvcc " +
          std::to_string(Major(machine.tensorflow)) + " if anything is odd";

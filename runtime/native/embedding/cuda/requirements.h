@@ -1,4 +1,4 @@
-// What a GPU and its driver have to be for the kernels, in words. Nothing here asks for CUDA.
+// What the kernels require of a GPU and its driver, as text. Nothing here needs CUDA.
 #pragma once
 
 #include <string>

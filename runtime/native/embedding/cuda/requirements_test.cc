@@ -1,4 +1,4 @@
-// What machines are told that the kernels cannot run on, or not well.
+// The messages for machines that cannot run the kernels, or not well.
 #include "embedding/cuda/requirements.h"
 
 #include "base/testing/testing.h"

@@ -40,7 +40,7 @@ StatusOr<std::shared_ptr<Fence>> Fence::At(cudaStream_t stream) {
 }
 
 Fence::~Fence() {
-  // Nobody is left to tell of an error.
+  // No caller is left to get an error.
   if (event_) static_cast<void>(cudaEventDestroy(event_));
 }
 
@@ -82,7 +82,7 @@ void Staging::Lease::GiveBack(FenceRef used) {
   block_ = nullptr;
 }
 
-// Nobody is left to tell of an error.
+// No caller is left to get an error.
 Staging::~Staging() {
   for (const auto& block : blocks_) {
     if (block->used) static_cast<void>(block->used->Wait());
@@ -95,7 +95,7 @@ void Staging::Free(const Blocks& blocks) {
   }
 }
 
-// Moves blocks that nobody uses out until no more than `most` bytes are left.
+// Evicts unused blocks until no more than `most` bytes are left.
 void Staging::TakeOut(int64_t most, Blocks* out) {
   for (auto one = blocks_.begin(); one != blocks_.end() && bytes_ > most;) {
     if ((*one)->held || (*one)->used) {

@@ -40,8 +40,8 @@ class Fence {
 };
 using FenceRef = std::shared_ptr<const Fence>;
 
-// Pinned memory of the host, through which a device copies without anybody waiting: there is
-// as much as is in use at once, but no more than kMost beside what single callers hold. For all
+// Pinned memory of the host, through which a device copies asynchronously. There is as much as
+// is in use at once, but at most kMost in addition to what single callers hold. For all
 // threads.
 class Staging {
   struct Block;
@@ -79,7 +79,7 @@ class Staging {
   // A block of at least so many bytes. Where there are kMost, it waits for the device to be
   // done with one.
   StatusOr<Lease> Take(int64_t bytes);
-  // Gives back to the host what nobody uses, but for kKept.
+  // Releases unused memory to the host, except kKept.
   void Trim();
 
  private:

@@ -14,11 +14,10 @@
 #include "embedding/cuda/context.h"
 #include "embedding/cuda/packing.h"
 #include "embedding/cuda/staging.h"
+#include "embedding/text.h"
 
 namespace opwright::embedding::cuda {
 namespace {
-
-std::string Text(int64_t value) { return std::to_string(value); }
 
 // Memory of the device that an update works in.
 class Workspace {
@@ -58,7 +57,7 @@ class Ids {
   Ids& operator=(const Ids&) = delete;
   ~Ids() {
     const Context::Scope here(context_);
-    // Nobody is left to tell of an error.
+    // No caller is left to get an error.
     if (!copies_) return;
     static_cast<void>(cudaStreamSynchronize(copies_));
     pieces_.reset();
@@ -79,15 +78,15 @@ class Ids {
   std::unique_ptr<Pieces> pieces_;
 };
 
-// A batch with its ids on the device, or on their way there. Such as lay there before are read
-// where they are, on the stream that whoever made them used.
+// A batch with its ids on the device, or on their way there. Ids that were there before are
+// read in place, on the stream of the op that made them.
 struct DeviceBatch : PreparedBatch {
   DeviceBatch(std::shared_ptr<const Batch> batch, std::shared_ptr<Ids> from,
               const Pieces::Piece& taken)
       : PreparedBatch(std::move(batch)), ids(std::move(from)), piece(taken) {}
   ~DeviceBatch() override {
     const Context::Scope here(ids->context());
-    // Whoever uses the piece next is behind the stream. Nobody is left to tell of an error.
+    // The next user of the piece follows on the stream. No caller is left to get an error.
     if (copied && !arrived) static_cast<void>(copied->Before(ids->stream()));
     ids->pieces().GiveBack(piece);
   }
@@ -416,7 +415,7 @@ class Store : public TableStore {
   // was waited for in vain is not waited for again until something as large has been had.
   template <class Try>
   void Patiently(int64_t bytes, const Try& attempt) {
-    const auto until = std::chrono::steady_clock::now() + kPatience;
+    const auto until = std::chrono::steady_clock::now() + kWaitForMemory;
     auto pause = std::chrono::milliseconds(1);
     bool had = attempt();
     while (!had && bytes < in_vain_ && std::chrono::steady_clock::now() < until) {
@@ -436,8 +435,8 @@ class Store : public TableStore {
   StatusOr<PreparedRef> Copy(ExecutionContext* exec, std::shared_ptr<const Batch> batch,
                              bool patient) {
     const Packing packing(*configuration_, *batch);
-    // Behind the ids comes what a lookup says of them, what is said of those that lie on the
-    // device, and, not copied, the room for what is made of them.
+    // Behind the ids come the descriptors of the lookup, and those of ids on the device. The
+    // workspace behind them is not copied.
     const int64_t image_bytes = (LookupImageBytes(batch->features.size()) + 15) / 16 * 16;
     const int64_t copied = packing.bytes() + image_bytes + ArrivalImageBytes(packing.left());
     const int64_t bytes = copied + packing.room();
@@ -576,7 +575,7 @@ class Store : public TableStore {
     return InvalidArgumentError(what + "; " + outcome);
   }
 
-  static constexpr std::chrono::milliseconds kPatience{500};
+  static constexpr std::chrono::milliseconds kWaitForMemory{500};
 
   const cudaStream_t stream_;
   const std::shared_ptr<Memory> memory_;
@@ -589,7 +588,7 @@ class Store : public TableStore {
   std::atomic<int64_t> in_vain_{std::numeric_limits<int64_t>::max()};
   std::mutex mutex_;     // Of what follows, and of the order of the stream's work.
   int64_t updates_ = 0;  // Queued,
-  // and what came of the latest of them, and of lookups, which nobody has looked at.
+  // and what came of the latest of them, and of lookups: not read yet.
   std::deque<Report> reports_;
 };
 

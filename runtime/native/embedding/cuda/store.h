@@ -1,8 +1,8 @@
 // The tables of an engine in the memory of a GPU. Free of TensorFlow.
 //
-// All work goes to one stream, in the order of the calls, and none of them waits for it but
-// CheckUpdates(wait), and Read and Write, whose values are the host's. Activations and
-// gradients are in device memory, written and read by work of the same stream.
+// All work goes to one stream, in the order of the calls. Only CheckUpdates(wait) waits for it,
+// and Read and Write, whose values are the host's. Activations and gradients are in device
+// memory, written and read by work of the same stream.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // The tables of an engine on a GPU or where the CPU takes its place, and gets to its work
 // later, as a device does: steps of several cores against rows of doubles, bad gradients
-// that are found too late to refuse them, memory that runs out, and that nobody waits.
+// that are found too late to refuse them, memory that runs out, and asynchronous calls.
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -53,14 +53,14 @@ struct Bed {
   }
   Status Receive() {
     Status received;
-    Engine::Turn turn;
-    const Engine::Ticket ticket =
-        engine->Receive(&exec, 0, [&](Status status, const Engine::Turn& given) {
+    Engine::Grant grant;
+    const Engine::WaiterId waiter =
+        engine->Receive(&exec, 0, [&](Status status, const Engine::Grant& given) {
           received = status;
-          turn = given;
+          grant = given;
         });
-    if (turn.batch) return engine->Lookup(&exec, turn, outputs);
-    return engine->Cancel(ticket) ? FailedPreconditionError("it waits") : received;
+    if (grant.batch) return engine->Lookup(&exec, grant, outputs);
+    return engine->Cancel(waiter) ? FailedPreconditionError("it waits") : received;
   }
   Status Send(float value) {
     // Read when the device gets there, so it stays.
@@ -127,7 +127,7 @@ TEST(Store, BadGradientsAreTold) {
       EXPECT(s.Read(row).ok() && row[0] == -1 && row[1] == -1);
       const int64_t waits = device::Waits();
       device::Hold(true);
-      // The device has not got there: nobody is told, and nobody waits.
+      // The device has not got there: there is no error, and no call waits.
       EXPECT_OK(step(bad));
       EXPECT_OK(step(1));
       EXPECT(device::Waits() == waits);
@@ -199,7 +199,7 @@ TEST(Store, MemoryRunsOut) {
   Has(s.Receive(), kOutOfMemory, {"the ids of a batch"});
   s.heap->LeaveOnly(1 << 20);
   EXPECT(s.Receive().ok());
-  // The update: it is put off, and whoever needs it does not wait for ever.
+  // The update: it is put off, and calls that need it do not wait for ever.
   s.heap->LeaveOnly(10);
   Has(s.Send(1), kOutOfMemory, {"step 0", "put off", "an update", " 10 are left"});
   s.Enqueue();
@@ -280,11 +280,11 @@ struct Many {
                     [](const Status& status) { EXPECT_OK(status); });
   }
   void Receive() {
-    engine->Receive(&exec, 0, [&](const Status& status, const Engine::Turn& turn) {
+    engine->Receive(&exec, 0, [&](const Status& status, const Engine::Grant& grant) {
       EXPECT_OK(status);
       std::vector<float*> outputs;
       for (auto& one : out) outputs.push_back(one.data());
-      EXPECT_OK(engine->Lookup(&exec, turn, outputs.data()));
+      EXPECT_OK(engine->Lookup(&exec, grant, outputs.data()));
     });
   }
   void Send() {
@@ -397,7 +397,7 @@ TEST(Store, WaitsForMemoryWithoutALock) {
   float row[2];
   EXPECT(s.Read(row).ok() && row[0] == -1 && row[1] == -1);
 
-  // What was waited for in vain is asked for once by each who comes after.
+  // Memory that did not come in time is requested once by each later call.
   s.Enqueue();
   EXPECT_OK(s.Receive());
   s.heap->LeaveOnly(10);
@@ -489,7 +489,7 @@ TEST(Store, NoDeviceIsChosen) {
   EXPECT_EQ(device::Choices(), chosen);
 }
 
-// A machine that the kernels cannot run on is told so before anything is made.
+// A machine that cannot run the kernels gets an error before anything is made.
 TEST(Store, MachinesAreRefused) {
   if (!device::Counts()) return;
   Bed s;

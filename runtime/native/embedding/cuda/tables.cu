@@ -8,11 +8,10 @@
 #include "embedding/cuda/launch.h"
 #include "embedding/cuda/requirements.h"
 #include "embedding/cuda/sort.h"
+#include "embedding/text.h"
 
 namespace opwright::embedding::cuda {
 namespace {
-
-std::string Text(int64_t value) { return std::to_string(value); }
 
 // A kernel of at most `threads` threads at each of `blocks` blocks of columns.
 template <class Kernel>
@@ -139,7 +138,7 @@ Status Tables::Allocate(int64_t most_chunk_bytes, cudaStream_t stream) {
     OPWRIGHT_RETURN_IF_ERROR(CheckNumbers(config, Describe(config)));
     if (config.every_row && config.optimizer != Optimizer::kAdam &&
         config.optimizer != Optimizer::kLion) {
-      return InvalidArgumentError(Describe(config) + ": " + FactsOf(config.optimizer).field +
+      return InvalidArgumentError(Describe(config) + ": " + TraitsOf(config.optimizer).field +
                                   " does nothing to rows that nobody looked up");
     }
     const StatusOr<Chunks> chunks = PlanChunks(config, most_chunk_bytes);
@@ -340,9 +339,9 @@ Status Tables::Update(const std::vector<Source>& sources, const std::vector<floa
   std::vector<Hyper> hypers;
   for (size_t t = 0; t < configs_.size(); ++t) {
     const TableConfig& config = configs_[t];
-    if (!FactsOf(config.optimizer).has_rule()) {
+    if (!TraitsOf(config.optimizer).has_rule()) {
       return UnimplementedError("an update of " + Describe(config) + ": optimizer " +
-                                FactsOf(config.optimizer).field + " has no public rule");
+                                TraitsOf(config.optimizer).field + " has no public rule");
     }
     hypers.push_back(HyperAt(config, rates[t]));
     const std::string wrong = WrongRate(config.optimizer, hypers.back());

@@ -24,7 +24,7 @@
 
 namespace opwright::embedding::cuda {
 
-// Where tables come from: whoever shares the GPU with others brings its own.
+// The allocator of tables: a caller that shares the GPU with others brings its own.
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -37,7 +37,7 @@ class Memory {
 // cudaMalloc of the current device.
 Memory* DeviceMemory();
 
-// Refuses a driver or a current device that the kernels cannot run with, in words.
+// Refuses a driver or a current device that cannot run the kernels.
 Status CheckThisMachine();
 
 // DeviceErrors in the memory of the device, which tables that are updated together share.

@@ -42,18 +42,18 @@ void ForEachIsa(const Test& test) {
 inline std::vector<Optimizer> WithRules() {
   std::vector<Optimizer> all;
   for (int i = 0; i < kOptimizers; ++i) {
-    if (kFacts[i].has_rule()) all.push_back(static_cast<Optimizer>(i));
+    if (kOptimizerRegistry[i].has_rule()) all.push_back(static_cast<Optimizer>(i));
   }
   return all;
 }
 
-// Of a hyperparameter, as the optimizer's facts name it.
+// Of a hyperparameter, as the optimizer's traits name it.
 inline float* HyperOf(Hyper* hyper, Optimizer optimizer, const std::string& name) {
-  const OptimizerFacts& facts = FactsOf(optimizer);
-  for (int i = 0; i < kMaxHyper && facts.hyper[i].name; ++i) {
-    if (facts.hyper[i].name == name) return &hyper->values[i];
+  const OptimizerTraits& traits = TraitsOf(optimizer);
+  for (int i = 0; i < kMaxHyper && traits.hyper[i].name; ++i) {
+    if (traits.hyper[i].name == name) return &hyper->values[i];
   }
-  testing::Fail(__FILE__, __LINE__, std::string(facts.field) + " has no " + name);
+  testing::Fail(__FILE__, __LINE__, std::string(traits.field) + " has no " + name);
 }
 
 // Hyperparameters that are in range whatever the optimizer.

@@ -20,7 +20,7 @@ namespace opwright::embedding {
 
 class Mailboxes {
  public:
-  using Key = std::tuple<int64_t, int64_t, Cargo, int64_t>;  // From, to, which exchange.
+  using Key = std::tuple<int64_t, int64_t, Channel, int64_t>;  // From, to, which exchange.
 
   void Post(const Key& key, std::string bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -58,27 +58,27 @@ class ThreadExchange : public Exchange {
     return {std::move(memory), data, bytes};
   }
 
-  void Run(std::function<void()> task) override { std::thread(std::move(task)).detach(); }
+  void RunTask(std::function<void()> task) override { std::thread(std::move(task)).detach(); }
 
  protected:
-  Status DoSwap(Cargo cargo, int64_t number, const std::vector<Buffer>& out,
-                const std::vector<Buffer>& in) override {
+  Status DoAllToAll(Channel channel, int64_t number, const std::vector<Buffer>& out,
+                    const std::vector<Buffer>& in) override {
     for (int64_t h = 0; h < hosts_; ++h) {
       if (h == host_) continue;
       const Buffer& one = out[static_cast<size_t>(h)];
-      mailboxes_->Post({host_, h, cargo, number},
+      mailboxes_->Post({host_, h, channel, number},
                        std::string(one.data, static_cast<size_t>(one.size)));
     }
     for (int64_t h = 0; h < hosts_; ++h) {
       if (h == host_) continue;
       const Buffer& one = in[static_cast<size_t>(h)];
       std::string bytes;
-      if (!mailboxes_->Take({h, host_, cargo, number}, &bytes)) {
-        return InternalError(std::string(NameOf(cargo)) + " of " + Describe(h) +
+      if (!mailboxes_->Take({h, host_, channel, number}, &bytes)) {
+        return InternalError(std::string(NameOf(channel)) + " of " + Describe(h) +
                              " did not come");
       }
       if (static_cast<int64_t>(bytes.size()) != one.size) {
-        return InternalError(std::string(NameOf(cargo)) + " of " + Describe(h) + " are " +
+        return InternalError(std::string(NameOf(channel)) + " of " + Describe(h) + " are " +
                              std::to_string(bytes.size()) + " bytes, not " +
                              std::to_string(one.size));
       }

@@ -17,7 +17,7 @@ class ScarceMemory {
   ScarceMemory& operator=(const ScarceMemory&) = delete;
   ~ScarceMemory();
 
-  // Whether something asked for such a block.
+  // Whether something requested such a block.
   bool was_short() const;
 
  private:

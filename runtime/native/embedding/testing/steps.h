@@ -18,6 +18,23 @@
 
 namespace opwright::embedding {
 
+// Activations in vectors, by feature.
+template <class Vector>
+class VectorBuffers : public OutputBuffers {
+ public:
+  explicit VectorBuffers(std::vector<Vector> buffers)
+      : OutputBuffers(PointersTo(&buffers)), buffers_(std::move(buffers)) {}
+
+ private:
+  static std::vector<float*> PointersTo(std::vector<Vector>* buffers) {
+    std::vector<float*> pointers;
+    for (Vector& one : *buffers) pointers.push_back(one.data());
+    return pointers;
+  }
+
+  const std::vector<Vector> buffers_;
+};
+
 inline Configuration DrawConfiguration(Random& random) {
   Configuration configuration;
   const int64_t tables = 1 + random.Below(3);
@@ -264,38 +281,34 @@ void StepsAreInOrder(uint64_t seed, Pool& pool, std::unique_ptr<TableStore> stor
         const auto check = [&](const Status& status) {
           if (!status.ok()) good = false;
         };
-        const auto make_room = [&] {
-          auto made = std::make_shared<std::vector<Floats>>();
-          Room room;
-          for (const Floats& one : gradients[s][core]) {
-            room.outputs.push_back(made->emplace_back(one.size()).data());
-          }
-          room.owner = std::move(made);
-          return room;
+        const auto allocate_outputs = [&] {
+          std::vector<Floats> buffers;
+          for (const Floats& one : gradients[s][core]) buffers.emplace_back(one.size());
+          return std::make_shared<const VectorBuffers<Floats>>(std::move(buffers));
         };
-        engine->Enqueue(&exec, core, Clone(batches[s][core]), check, {}, make_room);
+        engine->Enqueue(&exec, core, Clone(batches[s][core]), check, {}, allocate_outputs);
       }
     });
     threads.emplace_back([&, core] {
       for (int64_t s = 0; s < steps; ++s) {
         PoolContext exec(pool);
-        std::promise<Engine::Turn> turn;
-        engine->Receive(&exec, core, [&](Status status, const Engine::Turn& given) {
+        std::promise<Engine::Grant> grant;
+        engine->Receive(&exec, core, [&](Status status, const Engine::Grant& given) {
           if (!status.ok()) good = false;
-          turn.set_value(given);
+          grant.set_value(given);
         });
-        const Engine::Turn given = turn.get_future().get();
+        const Engine::Grant given = grant.get_future().get();
         std::vector<float*> out;
         for (size_t f = 0; f < configuration.features.size(); ++f) {
           outputs[s][core].emplace_back(gradients[s][core][f].size());
           out.push_back(outputs[s][core].back().data());
         }
-        // Some do not know of the room, and bring their own.
-        const Room* const room = given.prepared && s % 3 < 2 ? given.prepared->room() : nullptr;
-        const Owner kept = room ? room->owner : nullptr;
-        const std::vector<float*> filled = room ? room->outputs : out;
+        // Some do not know of the buffers, and bring their own.
+        const OutputBuffersRef buffers =
+            given.prepared && s % 3 < 2 ? given.prepared->outputs() : nullptr;
+        const std::vector<float*> filled = buffers ? buffers->data() : out;
         if (!engine->Lookup(&exec, given, filled.data()).ok()) good = false;
-        for (size_t f = 0; room && f < out.size(); ++f) {
+        for (size_t f = 0; buffers && f < out.size(); ++f) {
           std::copy_n(filled[f], outputs[s][core][f].size(), out[f]);
         }
         std::vector<const float*> values;
@@ -326,7 +339,7 @@ void StepsAreInOrder(uint64_t seed, Pool& pool, std::unique_ptr<TableStore> stor
         const std::vector<float> expected = model.Lookup(f, batches[s][core].features[f]);
         for (size_t i = 0; i < expected.size(); ++i) {
           const int64_t t = configuration.features[f].table;
-          // A value beside the edge of a bucket may fall on either side.
+          // A value at the edge of a bucket may fall on either side.
           if (configuration.tables[t].quantization.enabled) continue;
           EXPECT(Near(expected[i], outputs[s][core][f][i]));
         }

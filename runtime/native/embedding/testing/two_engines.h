@@ -75,38 +75,38 @@ class TwoEngines {
     return batch;
   }
   // How the batch came into the queue, which has room.
-  Status Enqueue(int64_t host, Batch batch, const CallRef& call = {}) {
+  Status Enqueue(int64_t host, Batch batch, const RunRef& run = {}) {
     PoolContext exec(pool_);
     Status status;
     engine(host).Enqueue(
         &exec, 0, std::move(batch), [&status](Status found) { status = std::move(found); },
-        call);
+        run);
     return status;
   }
-  void Enqueue(int64_t host, int64_t id, const CallRef& call = {}) {
-    EXPECT_OK(Enqueue(host, MakeBatch(id), call));
+  void Enqueue(int64_t host, int64_t id, const RunRef& run = {}) {
+    EXPECT_OK(Enqueue(host, MakeBatch(id), run));
   }
-  Engine::Turn Receive(int64_t host, const CallRef& call = {}) {
+  Engine::Grant Receive(int64_t host, const RunRef& run = {}) {
     PoolContext exec(pool_);
-    std::promise<Engine::Turn> turn;
+    std::promise<Engine::Grant> grant;
     engine(host).Receive(
         &exec, 0,
-        [&](const Status& status, const Engine::Turn& got) {
+        [&](const Status& status, const Engine::Grant& got) {
           EXPECT_OK(status);
-          turn.set_value(got);
+          grant.set_value(got);
         },
-        call);
-    return turn.get_future().get();
+        run);
+    return grant.get_future().get();
   }
-  StatusOr<float> LookUp(int64_t host, const Engine::Turn& turn) {
+  StatusOr<float> LookUp(int64_t host, const Engine::Grant& grant) {
     PoolContext exec(pool_);
     std::vector<float> values(static_cast<size_t>(samples_), -1.f);
     float* const to = values.data();
-    OPWRIGHT_RETURN_IF_ERROR(engine(host).Lookup(&exec, turn, &to));
+    OPWRIGHT_RETURN_IF_ERROR(engine(host).Lookup(&exec, grant, &to));
     return values.front();
   }
-  StatusOr<float> LookUp(int64_t host, const CallRef& call = {}) {
-    return LookUp(host, Receive(host, call));
+  StatusOr<float> LookUp(int64_t host, const RunRef& run = {}) {
+    return LookUp(host, Receive(host, run));
   }
   // The same gradient for every sample.
   Status Send(int64_t host, float gradient, float rate = 1) {
@@ -131,7 +131,7 @@ class TwoEngines {
     }));
     return rows;
   }
-  // After as many whole steps, and whatever came between them.
+  // After as many complete steps, and whatever came between them.
   void ExpectRows(const std::vector<float>& wanted, int64_t steps = 2) {
     OnEach(2, [&](int64_t h) {
       EXPECT_EQ(Rows(h) == wanted, true);

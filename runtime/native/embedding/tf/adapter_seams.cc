@@ -1,6 +1,7 @@
 // What ThreadSanitizer cannot see of TensorFlow, which is built without it: its mutexes and
-// condition variables. Here are the few functions of its own, of which the adapter counts on
-// an order between threads, and the sanitizer is told of it. This file is not instrumented.
+// condition variables. Here are the few functions of its own, on whose order between
+// threads the adapter relies, with annotations for the sanitizer. This file is not
+// instrumented.
 #include <sanitizer/tsan_interface.h>
 #include <sched.h>
 
@@ -11,7 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "tensorflow/core/framework/cancellation.h"
 
-// Whoever has waited comes after whoever has notified.
+// The waiting thread is ordered after the notifying thread.
 namespace absl {
 ABSL_NAMESPACE_BEGIN
 

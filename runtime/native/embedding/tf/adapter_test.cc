@@ -1,10 +1,10 @@
 // The kernels of TPU embeddings on a thread pool with TensorFlow's interface, for
-// ThreadSanitizer: runs of functions and of sessions as executors make them, several at once,
-// on one to three cores, some of which fail, are cancelled or interrupted, while the tables are
-// configured anew. What an executor does is done here; TensorFlow's own is not instrumented.
+// ThreadSanitizer: concurrent runs of functions and of sessions, on one to three cores. Some of
+// them fail, are cancelled or interrupted, while the tables are configured anew. What an
+// executor does is done here; TensorFlow's own is not instrumented.
 //
 // A step adds two to the row of its run in one table and to the row of its core in another. So
-// the tables tell which steps were made, and that each was made whole.
+// the tables tell which steps were made, and that none was made in part.
 #include <signal.h>
 
 #include <atomic>
@@ -24,7 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/testing/pool.h"
 #include "base/testing/testing.h"
-#include "embedding/tf/calls.h"
+#include "embedding/tf/runs.h"
 #include "embedding/tf/system.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/device_base.h"
@@ -167,7 +167,7 @@ std::string Configuration(int64_t runs, int cores, bool pipelined) {
   return made.SerializeAsString();
 }
 
-// Of a session on one device: nobody can hold on to it.
+// Of a session on one device: it has no reference count.
 class PrivateRendezvous : public tensorflow::RendezvousInterface {
  public:
   absl::Status Send(const ParsedKey& key, const Args& args, const Tensor& value,
@@ -210,9 +210,9 @@ struct Plan {
 
 // The run of a function or of a session. Each core receives and sends step by step, once all
 // batches are enqueued.
-class Run : public std::enable_shared_from_this<Run> {
+class ConcurrentRun : public std::enable_shared_from_this<ConcurrentRun> {
  public:
-  explicit Run(const Plan& plan) : plan_(plan) {
+  explicit ConcurrentRun(const Plan& plan) : plan_(plan) {
     static std::atomic<int64_t> last_step{0};
     step_ = ++last_step;
     if (plan.of_session) {
@@ -403,7 +403,7 @@ class Run : public std::enable_shared_from_this<Run> {
   int under_way_ = 0;
 };
 
-absl::Status Do(const Plan& plan) { return std::make_shared<Run>(plan)->Do(); }
+absl::Status Do(const Plan& plan) { return std::make_shared<ConcurrentRun>(plan)->Do(); }
 
 absl::Status Configure(const std::string& config) {
   Op op;
@@ -425,20 +425,20 @@ std::vector<float> Read(Engine* engine, int64_t table, int64_t rows) {
 
 // Of runs that are over no batch stays that others may not have.
 void NothingIsKept(Engine* engine, int cores) {
-  FindEndedCalls();
+  FindEndedRuns();
   engine->Abandon(/*tell=*/false);
   PoolContext exec(ThePool());
   for (int c = 0; c < cores; ++c) {
-    const Engine::Ticket ticket =
-        engine->Receive(&exec, c, [](const Status&, const Engine::Turn&) {});
-    const std::string what = engine->WhatFor(ticket);
+    const Engine::WaiterId waiter =
+        engine->Receive(&exec, c, [](const Status&, const Engine::Grant&) {});
+    const std::string what = engine->WhatFor(waiter);
     if (!absl::StrContains(what, "none is enqueued")) testing::Fail(__FILE__, __LINE__, what);
-    EXPECT(engine->Cancel(ticket));
+    EXPECT(engine->Cancel(waiter));
   }
 }
 
 // Many runs at once. Gently: they fail, and what others do is exact. Else they are also
-// cancelled, interrupted and lose their tables, and what is there is whole.
+// cancelled, interrupted and lose their tables, and no step is applied in part.
 struct Weather {
   int cores;
   bool pipelined;

@@ -20,7 +20,7 @@ void ReadLimits(const ClippingLimits& limits, float* ends) {
   if (limits.has_upper()) ends[1] = limits.upper().value();
 }
 
-// The optimizer whose message is set, with the values of the fields that its facts name.
+// The optimizer whose message is set, with the values of the fields that its traits name.
 absl::Status ReadOptimizer(const OptimizationParameters& parameters, const std::string& where,
                            TableConfig* table) {
   const Reflection* const reflection = parameters.GetReflection();
@@ -29,22 +29,22 @@ absl::Status ReadOptimizer(const OptimizationParameters& parameters, const std::
   if (!set) {
     return absl::InvalidArgumentError(where + ": optimization_parameters names no optimizer");
   }
-  const OptimizerFacts* facts = nullptr;
+  const OptimizerTraits* traits = nullptr;
   for (int i = 0; i < kOptimizers; ++i) {
-    if (set->name() == kFacts[i].field) facts = &kFacts[i];
+    if (set->name() == kOptimizerRegistry[i].field) traits = &kOptimizerRegistry[i];
   }
-  if (!facts) {
+  if (!traits) {
     return absl::UnimplementedError(where + ": the optimizer " + std::string(set->name()) +
                                     " is not known");
   }
-  table->optimizer = facts->optimizer;
+  table->optimizer = traits->optimizer;
   const Message& message = reflection->GetMessage(parameters, set);
-  for (int i = 0; i < kMaxHyper && facts->hyper[i].name; ++i) {
+  for (int i = 0; i < kMaxHyper && traits->hyper[i].name; ++i) {
     const FieldDescriptor* const field =
-        message.GetDescriptor()->FindFieldByName(facts->hyper[i].name);
+        message.GetDescriptor()->FindFieldByName(traits->hyper[i].name);
     if (!field) {
-      return absl::InternalError(std::string(facts->field) + " has no field " +
-                                 facts->hyper[i].name);
+      return absl::InternalError(std::string(traits->field) + " has no field " +
+                                 traits->hyper[i].name);
     }
     table->hyper.values[i] = field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL
                                  ? message.GetReflection()->GetBool(message, field)

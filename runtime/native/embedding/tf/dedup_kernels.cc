@@ -150,7 +150,7 @@ class TupleMaskOp : public LayoutOp {
 };
 
 // Both directions of the conversion. One device stands for all cores of a replica, so that
-// the parts are whole even where a TPU's cores have a share each.
+// the parts are complete even where a TPU's cores have a share each.
 class ConversionOp : public OpKernel {
  public:
   explicit ConversionOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -196,7 +196,7 @@ class ConversionOp : public OpKernel {
         proto.dtype() != tensorflow::DT_INT32) {
       return no_tensor();
     }
-    // The shape comes before the tensor, which takes the memory that its shape asks for.
+    // The shape comes before the tensor, which takes the memory of its shape.
     TensorShape shape;
     if (!TensorShape::BuildTensorShape(proto.tensor_shape(), &shape).ok()) return no_tensor();
     // An empty mask may lack its second dimension.

@@ -14,8 +14,8 @@
 // clauses that name the arguments which stay in the memory of the host there.
 #define OPWRIGHT_REGISTER(NAME, HOST_MEMORY, ...) \
   OPWRIGHT_REGISTER_BOTH(NAME, ::opwright::kPriority, HOST_MEMORY, __VA_ARGS__)
-// The same of an op that TensorFlow shall put on the CPU if nobody says where it runs: it
-// prefers a GPU otherwise.
+// The same of an op that TensorFlow shall put on the CPU by default: it prefers a GPU
+// otherwise.
 #define OPWRIGHT_REGISTER_CPU_FIRST(NAME, HOST_MEMORY, ...) \
   OPWRIGHT_REGISTER_BOTH(NAME, ::opwright::kPriority - 1, HOST_MEMORY, __VA_ARGS__)
 #define OPWRIGHT_REGISTER_BOTH(NAME, GPU_PRIORITY, HOST_MEMORY, ...) \
@@ -44,7 +44,7 @@ OpDevice DeviceOf(tensorflow::OpKernelContext* context);
 // host's.
 bool HasDeviceMemory(tensorflow::OpKernelContext* context);
 
-// Copies such tensors to the host, and then calls `then`, from any thread: nobody waits.
+// Copies such tensors to the host, and then calls `then`, from any thread. No thread waits.
 using OnHost = std::function<void(const absl::Status&, std::vector<tensorflow::Tensor>)>;
 void CopyToHost(tensorflow::OpKernelContext* context, std::vector<tensorflow::Tensor> from,
                 OnHost then);

@@ -8,9 +8,10 @@
 #include "base/tf/device_context.h"
 #include "base/tf/register.h"
 #include "base/tf/status.h"
-#include "embedding/tf/calls.h"
 #include "embedding/tf/lookup_args.h"
 #include "embedding/tf/named_lookups.h"
+#include "embedding/tf/output_tensors.h"
+#include "embedding/tf/runs.h"
 #include "embedding/tf/system.h"
 #include "embedding/tf/wait.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -112,22 +113,22 @@ class EnqueueOp : public AsyncOpKernel {
     const auto inputs = std::make_shared<Inputs>();
     const absl::Status read = Read(context, engine->configuration(), inputs.get());
     OP_REQUIRES_OK_ASYNC(context, ToAll(engine.get(), core, read), done);
-    FindEndedCalls();
-    const CallRef call = CallOf(context);
+    FindEndedRuns();
+    const RunRef run = RunOf(context);
     auto enqueue = [=](const DoneCallback& done) {
       auto batch = std::make_shared<Batch>();
       const absl::Status made =
           MakeBatch(context, engine->configuration(), inputs, batch.get());
       OP_REQUIRES_OK_ASYNC(context, ToAll(engine.get(), core, made), done);
-      Waiting::Start(context, engine, done,
-                     [&](ExecutionContext* exec, Waiting::Resume resume) {
-                       return engine->Enqueue(
-                           exec, core, std::move(*batch),
-                           [resume = std::move(resume)](const Status& status) {
-                             resume([status](ExecutionContext*) { return status; });
-                           },
-                           call, [&] { return MakeRoom(context, engine->configuration()); });
-                     });
+      Waiting::Start(
+          context, engine, done, [&](ExecutionContext* exec, Waiting::Resume resume) {
+            return engine->Enqueue(
+                exec, core, std::move(*batch),
+                [resume = std::move(resume)](const Status& status) {
+                  resume([status](ExecutionContext*) { return status; });
+                },
+                run, [&] { return AllocateTensors(context, engine->configuration()); });
+          });
     };
     const std::vector<Input*> to_fetch = ToFetch(context, *engine, inputs.get());
     if (to_fetch.empty()) {
@@ -172,7 +173,7 @@ class EnqueueOp : public AsyncOpKernel {
   }
 
  private:
-  // A refusal as its caller is told it; others who await the batch are told why, too.
+  // Refuses a batch: its caller gets the error, and so do hosts that await the batch.
   static absl::Status ToAll(Engine* engine, int64_t core, const absl::Status& status) {
     if (!status.ok()) engine->Refuse(InvalidArgumentError(std::string(status.message())));
     return OfCore(*engine, core, status);
@@ -272,20 +273,18 @@ class EnqueueOp : public AsyncOpKernel {
   }
 
   // Tensors that RecvTPUEmbeddingActivations will return; none, if memory is short.
-  static Room MakeRoom(OpKernelContext* context, const Configuration& configuration) {
-    const auto tensors = std::make_shared<std::vector<Tensor>>(configuration.features.size());
-    Room room;
+  static OutputBuffersRef AllocateTensors(OpKernelContext* context,
+                                          const Configuration& configuration) {
+    std::vector<Tensor> tensors(configuration.features.size());
     int64_t feature = 0;
-    for (Tensor& tensor : *tensors) {
+    for (Tensor& tensor : tensors) {
       TensorShape shape;
       if (!ActivationsShape(configuration, feature++, &shape).ok() ||
           !context->allocate_temp(tensorflow::DT_FLOAT, shape, &tensor).ok()) {
-        return {};
+        return nullptr;
       }
-      room.outputs.push_back(tensor.flat<float>().data());
     }
-    room.owner = tensors;
-    return room;
+    return std::make_shared<const OutputTensors>(std::move(tensors));
   }
 
   StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
@@ -665,8 +664,8 @@ class EnqueueSerializedOp : public EnqueueOp {
   }
 };
 
-// Ids come from a pipeline on the host mostly, which is where an op runs that nobody has put
-// elsewhere. On a GPU it takes what a program has made there; strings are always the host's.
+// Ids come from a pipeline on the host mostly, where an op without a
+// device runs. On a GPU it takes what a program has made there; strings are always the host's.
 #define MODE .HostMemory("mode_override")
 #define MODE_AND_ORDINAL MODE.HostMemory("device_ordinal")
 

@@ -1,6 +1,6 @@
 // OpwrightEmbeddingLookup: a lookup that is no part of a step, of ids that come in one piece.
 // TensorFlow has no such op: its two are a step's, which enqueue and receive. This one is for
-// whoever only reads: to serve, to evaluate, to look at what has been learned.
+// programs that only read: to serve, to evaluate, to inspect what has been learned.
 #include <utility>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// What a graph says of its lookups beside their ops, settled before it runs.
+// What a graph says of its lookups in addition to their ops, settled before it runs.
 //
 // The ops of a step are not connected: a lookup is enqueued, received and trained by three
 // ops, and which of them belong together is written in two other ways.
@@ -52,7 +52,7 @@ using tensorflow::NodeDef;
 constexpr char kName[] = "_tpu_embedding_layer";
 
 // Cores by number, and what is no number: of an op without a device, which runs where its
-// function was called, and of one that is told when it runs.
+// function was called, and of one that finds its core when it runs.
 constexpr int64_t kOfCaller = -1, kAnyCore = -2;
 using Cores = std::set<int64_t>;
 
@@ -409,7 +409,7 @@ absl::Status Settle(const GraphOptimizationPassOptions& options) {
   }
   GraphBody body(options.graph->get());
   TF_RETURN_IF_ERROR(SetModes(&body));
-  // Whoever builds a graph for a session says himself what comes after what.
+  // The author of a session's graph adds its control edges.
   if (options.is_function_graph) SetOrder(library, &body);
   return absl::OkStatus();
 }

@@ -10,8 +10,8 @@
 #include "base/tf/device_context.h"
 #include "base/tf/status.h"
 #include "base/tf/workers.h"
-#include "embedding/tf/calls.h"
 #include "embedding/tf/lookup_args.h"
+#include "embedding/tf/runs.h"
 #include "embedding/tf/system.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -24,8 +24,8 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
 // Activations of a lookup at once. The allocator gives large ones back to the system, and finds
-// new pages for the next lookup, which takes longer than its rows do: of those that nobody
-// refers to any more, the last one serves whoever wants its shape again.
+// new pages for the next lookup, which takes longer than its rows do: of the released
+// ones, the last serves the next lookup of its shape.
 class Activations {
  public:
   static Tensor Make(const TensorShape& shape) {
@@ -45,7 +45,7 @@ class Activations {
   }
 
  private:
-  // What malloc keeps by itself is smaller; and so much memory nobody misses.
+  // What malloc keeps by itself is smaller; and so much memory is not missed.
   static constexpr size_t kLeast = 16 << 20, kMost = 256 << 20;
 
   // Never destroyed: tensors may outlive statics.
@@ -98,7 +98,7 @@ std::optional<Ints> IntsOf(const DLTensor& tensor) {
 
 absl::Status LookUpPacked(PackedBags bags, int64_t weights, ExecutionContext* exec,
                           const Allocate& allocate) {
-  FindEndedCalls();
+  FindEndedRuns();
   const auto found = System::Get().Find();
   TF_RETURN_IF_ERROR(found.status());
   const Configuration& configuration = (*found)->configuration();

@@ -43,15 +43,14 @@ class Messages {
   }
 
   // Whether all came to a good end in time. Else no end is changed any more.
-  bool Await(std::chrono::duration<double> patience) {
+  bool Await(std::chrono::duration<double> timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return ended_.wait_for(lock, patience, [this] { return left_ == 0 || failed_; }) &&
-           !failed_;
+    return ended_.wait_for(lock, timeout, [this] { return left_ == 0 || failed_; }) && !failed_;
   }
   // Whether all have come to an end, good or bad, in time.
-  bool AwaitAll(std::chrono::duration<double> patience) {
+  bool AwaitAll(std::chrono::duration<double> timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
-    return ended_.wait_for(lock, patience, [this] { return left_ == 0; });
+    return ended_.wait_for(lock, timeout, [this] { return left_ == 0; });
   }
   void Cancel() { cancellation_.StartCancel(); }
 
@@ -95,13 +94,13 @@ class RuntimeExchange : public Exchange {
     return {std::move(tensor), data, bytes};
   }
 
-  void Run(std::function<void()> task) override {
+  void RunTask(std::function<void()> task) override {
     executor_.get()->RunClosure(std::move(task));
   }
 
  protected:
-  Status DoSwap(Cargo cargo, int64_t number, const std::vector<Buffer>& out,
-                const std::vector<Buffer>& in) override {
+  Status DoAllToAll(Channel channel, int64_t number, const std::vector<Buffer>& out,
+                    const std::vector<Buffer>& in) override {
     if (const Status broken = Broken(); !broken.ok()) return broken;
     struct Message {
       size_t host;
@@ -124,7 +123,7 @@ class RuntimeExchange : public Exchange {
       const size_t from = one.is_sent ? static_cast<size_t>(hosts_.own) : one.host;
       const size_t to = one.is_sent ? one.host : static_cast<size_t>(hosts_.own);
       const std::string key =
-          absl::StrCat(prefix_, ": ", NameOf(cargo), " ", number, ", ", from, " to ", to);
+          absl::StrCat(prefix_, ": ", NameOf(channel), " ", number, ", ", from, " to ", to);
       auto* const tensor = static_cast<Tensor*>(one.buffer.owner.get());
       const auto done = [messages, i, kept = one.buffer](const absl::Status& status) {
         messages->End(i, status);
@@ -140,7 +139,7 @@ class RuntimeExchange : public Exchange {
                              done);
       }
     }
-    if (messages->Await(std::chrono::duration<double>(hosts_.patience))) return {};
+    if (messages->Await(std::chrono::duration<double>(hosts_.timeout))) return {};
     const auto ends = messages->ends();
     messages->Cancel();
     // Who failed, in the words of the runtime. What it has cancelled, it waited for in vain, as
@@ -173,9 +172,9 @@ class RuntimeExchange : public Exchange {
     }
     // Not Unavailable: of that TensorFlow makes Internal where an op is none that communicates.
     return Break(FailedPreconditionError(absl::StrCat(
-        "the embedding tables' ", NameOf(cargo), " (exchange ", number, ") of ",
+        "the embedding tables' ", NameOf(channel), " (exchange ", number, ") of ",
         Describe(hosts_.own), " did not get through: ",
-        failed.empty() ? absl::StrCat(silent, " did not answer within ", hosts_.patience, " s")
+        failed.empty() ? absl::StrCat(silent, " did not answer within ", hosts_.timeout, " s")
                        : failed,
         ". Start all hosts again; training goes on from the last checkpoint")));
   }
@@ -184,7 +183,7 @@ class RuntimeExchange : public Exchange {
   // Why other hosts cannot be reached, for those of which nothing is known yet: one that failed
   // may have ended because of another, which has sent its part of this exchange before.
   void AddUnreachable(CollectiveRemoteAccess* access, std::vector<std::string>& why) const {
-    const double patience = std::min(hosts_.patience, 5.0);
+    const double timeout = std::min(hosts_.timeout, 5.0);
     const auto answers = std::make_shared<Messages>(why.size());
     for (size_t h = 0; h < why.size(); ++h) {
       if (!why[h].empty() || static_cast<int64_t>(h) == hosts_.own) {
@@ -192,14 +191,14 @@ class RuntimeExchange : public Exchange {
         continue;
       }
       access->CheckPeerHealth(
-          hosts_.tasks[h], static_cast<int64_t>(patience * 1000),
+          hosts_.tasks[h], static_cast<int64_t>(timeout * 1000),
           [answers, h](const absl::Status& status) { answers->End(h, status); });
     }
-    answers->AwaitAll(std::chrono::duration<double>(patience));
+    answers->AwaitAll(std::chrono::duration<double>(timeout));
     const auto ends = answers->ends();
     for (size_t h = 0; h < why.size(); ++h) {
       if (!ends[h])
-        why[h] = absl::StrCat("did not answer within ", patience, " s");
+        why[h] = absl::StrCat("did not answer within ", timeout, " s");
       else if (!ends[h]->ok())
         why[h] = std::string(ends[h]->message());
     }

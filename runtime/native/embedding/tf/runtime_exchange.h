@@ -17,7 +17,7 @@ namespace opwright::embedding {
 struct HostTasks {
   std::vector<std::string> tasks;
   int64_t own = 0;
-  double patience = 60;  // Seconds until one that does not answer is given up.
+  double timeout = 60;  // Seconds until one that does not answer is given up.
 };
 
 // Of the runtime that the op runs in; `generation` tells exchanges of one process apart, and

@@ -94,14 +94,14 @@ class OneTableOp : public StateOp {
                     "exactly one of table_id and table_name must be given, they are ", table_,
                     " and '", name_, "'")));
     for (int i = 0; i < kOptimizers; ++i) {
-      const OptimizerFacts& facts = kFacts[i];
-      if (facts.op_name &&
+      const OptimizerTraits& traits = kOptimizerRegistry[i];
+      if (traits.op_name &&
           absl::EndsWith(type_string(),
-                         absl::StrCat("TPUEmbedding", facts.op_name, "Parameters"))) {
-        facts_ = &facts;
+                         absl::StrCat("TPUEmbedding", traits.op_name, "Parameters"))) {
+        traits_ = &traits;
       }
     }
-    OP_REQUIRES(context, facts_, absl::InternalError("no optimizer of this name"));
+    OP_REQUIRES(context, traits_, absl::InternalError("no optimizer of this name"));
   }
 
  protected:
@@ -119,20 +119,20 @@ class OneTableOp : public StateOp {
       return Invalid("table_id", absl::StrCat("must be in [0, ", count, "), is ", *found));
     }
     const TableConfig& table = configuration.tables[*found];
-    if (table.optimizer != facts_->optimizer) {
+    if (table.optimizer != traits_->optimizer) {
       return absl::InvalidArgumentError(
           absl::StrCat(Describe(configuration, *found), " has the optimizer ",
-                       FactsOf(table.optimizer).field, ", this op is for ", facts_->field));
+                       TraitsOf(table.optimizer).field, ", this op is for ", traits_->field));
     }
     return absl::OkStatus();
   }
 
-  const OptimizerFacts& facts() const { return *facts_; }
+  const OptimizerTraits& traits() const { return *traits_; }
 
  private:
   int64_t table_;
   std::string name_;
-  const OptimizerFacts* facts_ = nullptr;
+  const OptimizerTraits* traits_ = nullptr;
 };
 
 class LoadOp : public OneTableOp {
@@ -147,15 +147,15 @@ class LoadOp : public OneTableOp {
     int64_t table;
     TF_RETURN_IF_ERROR(FindTable(configuration, &table));
     for (int i = 0; i < context->num_inputs(); ++i) {
-      TF_RETURN_IF_ERROR(CheckShape(i == 0 ? "parameters" : facts().slots[i - 1].name,
+      TF_RETURN_IF_ERROR(CheckShape(i == 0 ? "parameters" : traits().slots[i - 1].name,
                                     configuration, table, context->input(i)));
     }
     DeviceContext exec(context);
     TF_RETURN_IF_ERROR(ToAbsl(engine->Use(&exec, [&](TableStore* store) -> Status {
       for (int i = 0; i < context->num_inputs(); ++i) {
         OPWRIGHT_RETURN_IF_ERROR(
-            CheckValues(&exec, configuration, table, facts().range(i - 1), context->input(i),
-                        i == 0 ? "parameters" : facts().slots[i - 1].name));
+            CheckValues(&exec, configuration, table, traits().range(i - 1), context->input(i),
+                        i == 0 ? "parameters" : traits().slots[i - 1].name));
       }
       for (int i = 0; i < context->num_inputs(); ++i) {
         OPWRIGHT_RETURN_IF_ERROR(store->Write(&exec, table, i - 1, RowsOf(configuration, table),
@@ -284,7 +284,7 @@ class LoadAllOp : public AllTablesOp {
     const int64_t slots = table.slots();
     const int64_t last = std::min<int64_t>(slots + (table.accumulate ? 1 : 0), kMaxSlots);
     for (int i = 0; i <= last; ++i) {
-      const Range range = i > slots ? Range::kClear : FactsOf(table.optimizer).range(i - 1);
+      const Range range = i > slots ? Range::kClear : TraitsOf(table.optimizer).range(i - 1);
       OPWRIGHT_RETURN_IF_ERROR(
           CheckValues(exec, configuration, t, range, lists[i][t],
                       ArgumentName(i, t) + (i > slots ? ", gradient accumulators" : "")));

@@ -6,7 +6,8 @@
 #include "base/tf/device_context.h"
 #include "base/tf/register.h"
 #include "base/tf/status.h"
-#include "embedding/tf/calls.h"
+#include "embedding/tf/output_tensors.h"
+#include "embedding/tf/runs.h"
 #include "embedding/tf/system.h"
 #include "embedding/tf/wait.h"
 #include "tensorflow/core/framework/cancellation.h"
@@ -36,7 +37,7 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
   using ConfiguredOp::ConfiguredOp;
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    // The engine would say that its call has failed.
+    // The engine would say that its run has failed.
     tensorflow::CancellationManager* const manager = context->cancellation_manager();
     OP_REQUIRES_ASYNC(context, !manager || !manager->IsCancelled(),
                       absl::CancelledError(type_string() + " was cancelled before its turn"),
@@ -49,45 +50,44 @@ class RecvOp : public ConfiguredOp<AsyncOpKernel> {
         context, CheckCount("num_outputs", context->num_outputs(), configuration), done);
     const int64_t core = CoreOfDevice(context);
     OP_REQUIRES_OK_ASYNC(context, ToAbsl(engine->CheckCore(core)), done);
-    FindEndedCalls();
-    const CallRef call = CallOf(context);
+    FindEndedRuns();
+    const RunRef run = RunOf(context);
     RunOp(context, std::move(done), [=](const DoneCallback& done) {
       Waiting::Start(
           context, engine, done, [&](ExecutionContext* exec, Waiting::Resume resume) {
             return engine->Receive(
                 exec, core,
                 [=, resume = std::move(resume)](const Status& status,
-                                                const Engine::Turn& turn) {
+                                                const Engine::Grant& grant) {
                   resume([=](ExecutionContext* exec) {
-                    return status.ok() ? LookUp(context, engine.get(), exec, turn) : status;
+                    return status.ok() ? LookUp(context, engine.get(), exec, grant) : status;
                   });
                 },
-                call);
+                run);
           });
     });
   }
 
  private:
   static Status LookUp(OpKernelContext* context, Engine* engine, ExecutionContext* exec,
-                       const Engine::Turn& turn) {
+                       const Engine::Grant& grant) {
     std::vector<float*> outputs;
     const absl::Status made =
-        MakeOutputs(context, engine->configuration(), turn.prepared.get(), &outputs);
+        MakeOutputs(context, engine->configuration(), grant.prepared.get(), &outputs);
     return engine->Lookup(
-        exec, turn, outputs.data(),
+        exec, grant, outputs.data(),
         made.ok() ? Status() : ResourceExhaustedError(std::string(made.message())));
   }
 
   // The op's outputs: those that its lookup fills already, if it has begun.
   static absl::Status MakeOutputs(OpKernelContext* context, const Configuration& configuration,
                                   const PreparedBatch* prepared, std::vector<float*>* outputs) {
-    const Room* const room = prepared ? prepared->room() : nullptr;
-    if (room) {
-      const auto& tensors = *static_cast<const std::vector<Tensor>*>(room->owner.get());
+    const OutputBuffersRef buffers = prepared ? prepared->outputs() : nullptr;
+    if (const auto* const made = dynamic_cast<const OutputTensors*>(buffers.get())) {
       for (int i = 0; i < context->num_outputs(); ++i) {
-        context->set_output(i, ItemOf(tensors, i));
+        context->set_output(i, ItemOf(made->tensors(), i));
       }
-      *outputs = room->outputs;
+      *outputs = made->data();
       return absl::OkStatus();
     }
     outputs->reserve(static_cast<size_t>(context->num_outputs()));
@@ -107,25 +107,25 @@ class SendOp : public ConfiguredOp<AsyncOpKernel> {
   using ConfiguredOp::ConfiguredOp;
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    FindEndedCalls();
-    const CallRef call = CallOf(context);
-    RunOp(context, std::move(done), [this, context, call](const DoneCallback& done) {
-      context->SetStatus(Work(context, call));
+    FindEndedRuns();
+    const RunRef run = RunOf(context);
+    RunOp(context, std::move(done), [this, context, run](const DoneCallback& done) {
+      context->SetStatus(Work(context, run));
       done();
     });
   }
 
  private:
-  absl::Status Work(OpKernelContext* context, const CallRef& call) {
+  absl::Status Work(OpKernelContext* context, const RunRef& run) {
     const auto found = System::Get().FindHere(context, config_);
     TF_RETURN_IF_ERROR(found.status());
     const int64_t core = CoreOfDevice(context);
     TF_RETURN_IF_ERROR(ToAbsl((*found)->CheckCore(core)));
-    return OfCore(**found, core, Send(context, found->get(), core, call));
+    return OfCore(**found, core, Send(context, found->get(), core, run));
   }
 
   static absl::Status Send(OpKernelContext* context, Engine* engine, int64_t core,
-                           const CallRef& call) {
+                           const RunRef& run) {
     const Configuration& configuration = engine->configuration();
     OpInputList gradients, rates;
     TF_RETURN_IF_ERROR(context->input_list("inputs", &gradients));
@@ -154,9 +154,8 @@ class SendOp : public ConfiguredOp<AsyncOpKernel> {
       tagged.push_back(rates[i].scalar<float>()());
     }
     DeviceContext exec(context);
-    TF_RETURN_IF_ERROR(
-        ToAbsl(engine->Send(&exec, core, values, std::move(kept), tagged, call)));
-    if (call && !engine->Holds(call)) Forget(call);
+    TF_RETURN_IF_ERROR(ToAbsl(engine->Send(&exec, core, values, std::move(kept), tagged, run)));
+    if (run && !engine->Holds(run)) Untrack(run);
     return absl::OkStatus();
   }
 };

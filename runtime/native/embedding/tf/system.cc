@@ -29,7 +29,7 @@ absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::strin
                                       std::to_string(configuration.cores));
   }
   std::shared_ptr<Engine> before;
-  std::unique_ptr<HostWatch> watch;  // Outlives the lock if it is not needed.
+  std::unique_ptr<HostHeartbeat> heartbeat;  // Outlives the lock if it is not needed.
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (engine_ && if_configured == IfConfigured::kRefuse) {
@@ -47,16 +47,17 @@ absl::Status System::Configure(tensorflow::OpKernelContext* context, absl::strin
       auto made = MakeRuntimeExchange(context, hosts_, generation_ + 1);
       TF_RETURN_IF_ERROR(made.status());
       exchange = *std::move(made);
-      if (!watch_) {
-        watch = std::make_unique<HostWatch>(context->collective_executor(), hosts_);
+      if (!heartbeat_) {
+        heartbeat = std::make_unique<HostHeartbeat>(context->collective_executor(), hosts_);
       }
-      store = MakeHostsStore(exchange, std::move(store));
     }
-    StatusOr<std::shared_ptr<Engine>> made = Engine::Create(configuration, std::move(store));
+    StatusOr<std::shared_ptr<Engine>> made =
+        exchange ? Engine::Create(configuration, MakeHostsStore(exchange, std::move(store)))
+                 : Engine::Create(configuration, std::move(store));
     TF_RETURN_IF_ERROR(ToAbsl(made.status()));
     ++generation_;
     exchange_ = std::move(exchange);
-    if (watch) watch_ = std::move(watch);
+    if (heartbeat) heartbeat_ = std::move(heartbeat);
     before = std::exchange(engine_, *std::move(made));
     device_ = device;
     threads_ = WorkerPool(context)->NumThreads();
@@ -74,28 +75,28 @@ int System::Threads() {
 }
 
 void System::SetHosts(HostTasks hosts) {
-  std::unique_ptr<HostWatch> before;
+  std::unique_ptr<HostHeartbeat> before;
   std::lock_guard<std::mutex> lock(mutex_);
-  before = std::move(watch_);
+  before = std::move(heartbeat_);
   hosts_ = std::move(hosts);
 }
 
 std::vector<int64_t> System::Sent() {
-  std::vector<int64_t> sent(kCargos + 1);
+  std::vector<int64_t> sent(kChannels + 1);
   std::lock_guard<std::mutex> lock(mutex_);
   if (!exchange_) return sent;
-  for (int i = 0; i < kCargos; ++i) sent[i] = exchange_->BytesSent(static_cast<Cargo>(i));
+  for (int i = 0; i < kChannels; ++i) sent[i] = exchange_->BytesSent(static_cast<Channel>(i));
   sent.back() = exchange_->MessagesSent();
   return sent;
 }
 
-void System::Run(std::function<void()> task) {
+void System::RunTask(std::function<void()> task) {
   std::shared_ptr<Exchange> exchange;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     exchange = exchange_;
   }
-  exchange ? exchange->Run(std::move(task)) : task();
+  exchange ? exchange->RunTask(std::move(task)) : task();
 }
 
 bool System::ShutDown() {
@@ -125,13 +126,13 @@ std::shared_ptr<Engine> System::engine() {
   return engine_;
 }
 
-void System::CallEnded(const CallRef& call, bool sure) {
-  if (const auto found = engine()) found->CallEnded(call, sure);
+void System::RunEnded(const RunRef& run, bool sure) {
+  if (const auto found = engine()) found->RunEnded(run, sure);
 }
 
-bool System::Holds(const CallRef& call) {
+bool System::Holds(const RunRef& run) {
   const auto found = engine();
-  return found && found->Holds(call);
+  return found && found->Holds(run);
 }
 
 int64_t System::Steps() {

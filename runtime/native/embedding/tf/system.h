@@ -13,7 +13,7 @@
 #include "embedding/engine.h"
 #include "embedding/tf/config.h"
 #include "embedding/tf/device.h"
-#include "embedding/tf/host_watch.h"
+#include "embedding/tf/host_heartbeat.h"
 #include "embedding/tf/runtime_exchange.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -23,15 +23,15 @@ class System {
  public:
   static System& Get();
 
-  // From the next configuration on, tables are shared out over these hosts, each of which
-  // watches over the others; with none or one, this process has them whole.
+  // From the next configuration on, tables are sharded over these hosts, which send each other
+  // heartbeats. With none or one, this process has all rows.
   void SetHosts(HostTasks hosts);
-  // What this host has sent to others for the tables in use, in bytes by cargo; then how many
+  // What this host has sent to others for the tables in use, in bytes by channel; then how many
   // messages. Zeros without other hosts.
   std::vector<int64_t> Sent();
   // Runs what may wait for other hosts, if there are some, apart from the threads of ops; else
   // here and now.
-  void Run(std::function<void()> task);
+  void RunTask(std::function<void()> task);
 
   // Makes the tables, on the device of the op. With tables there already, it is refused as
   // FailedPrecondition, or they are thrown away once the new ones are made. Refused, all is as
@@ -47,9 +47,9 @@ class System {
   // The serialized configuration in use; empty: no tables.
   std::string Config();
 
-  // What the engine, if there is one, does when a call has ended; see Engine.
-  void CallEnded(const CallRef& call, bool sure);
-  bool Holds(const CallRef& call);
+  // What the engine, if there is one, does when a run has ended; see Engine.
+  void RunEnded(const RunRef& run, bool sure);
+  bool Holds(const RunRef& run);
   // Steps that were sent by all cores, and what Engine::Abandon dropped; -1: no tables.
   int64_t Steps();
   int64_t Abandon(bool tell);
@@ -73,10 +73,10 @@ class System {
   std::mutex mutex_;
   std::shared_ptr<Engine> engine_;
   HostTasks hosts_;
-  int64_t generation_ = 0;              // Of tables since the hosts were set.
-  std::shared_ptr<Exchange> exchange_;  // Null: no other hosts.
-  std::unique_ptr<HostWatch> watch_;    // From the first tables on that they share.
-  OpDevice device_;                     // Of its tables.
+  int64_t generation_ = 0;                    // Of tables since the hosts were set.
+  std::shared_ptr<Exchange> exchange_;        // Null: no other hosts.
+  std::unique_ptr<HostHeartbeat> heartbeat_;  // From the first tables on that they share.
+  OpDevice device_;                           // Of its tables.
   int threads_ = 1;
   std::string config_;     // As it was given,
   std::string canonical_;  // and in bytes that can be compared.
@@ -99,7 +99,7 @@ class ConfiguredOp : public Kernel {
 template <class Work>
 void RunOp(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done,
            Work work) {
-  System::Get().Run([context, done = std::move(done), work = std::move(work)] {
+  System::Get().RunTask([context, done = std::move(done), work = std::move(work)] {
     try {
       work(done);
     } catch (...) {
@@ -109,7 +109,7 @@ void RunOp(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::Done
   });
 }
 
-// Makes of an empty shape that of a feature's activations, and of their gradient.
+// Turns an empty shape into that of a feature's activations and of their gradient.
 absl::Status ActivationsShape(const Configuration& configuration, int64_t feature,
                               tensorflow::TensorShape* shape);
 

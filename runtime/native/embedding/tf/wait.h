@@ -28,16 +28,16 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
   using Rest = std::function<Status(ExecutionContext*)>;
   // Called once, from any thread.
   using Resume = std::function<void(Rest)>;
-  // Asks the engine for a turn, which calls the function when that has come.
-  using Request = std::function<Engine::Ticket(ExecutionContext*, Resume)>;
+  // Waits at the engine, which calls the function when the wait is over.
+  using Request = std::function<Engine::WaiterId(ExecutionContext*, Resume)>;
 
   std::string Describe() override {
-    const std::string what = engine_->WhatFor(ticket_);
+    const std::string what = engine_->WhatFor(waiter_);
     return what.empty() ? what : name_ + " waits " + what;
   }
 
   void Interrupt() override {
-    if (!engine_->Cancel(ticket_)) return;
+    if (!engine_->Cancel(waiter_)) return;
     Schedule([self = shared_from_this()] {
       self->StopListening();
       self->End(absl::CancelledError(self->name_ + " was interrupted while it waited for its "
@@ -48,7 +48,7 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
   static void Start(tensorflow::OpKernelContext* context, std::shared_ptr<Engine> engine,
                     Done done, const Request& request) {
     std::shared_ptr<Waiting>(new Waiting(context, std::move(engine), std::move(done)))
-        ->Run(request);
+        ->Submit(request);
   }
 
  private:
@@ -59,10 +59,10 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
         name_(context->op_kernel().type_string()),
         caller_(std::this_thread::get_id()) {}
 
-  void Run(const Request& request) {
+  void Submit(const Request& request) {
     DeviceContext exec(context_);
     const auto self = shared_from_this();
-    ticket_ = request(&exec, [self](Rest rest) { self->OnTurn(std::move(rest)); });
+    waiter_ = request(&exec, [self](Rest rest) { self->OnGrant(std::move(rest)); });
     caller_ = std::thread::id();
     if (now_) {
       Finish(now_);
@@ -71,7 +71,7 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
     }
   }
 
-  void OnTurn(Rest rest) {
+  void OnGrant(Rest rest) {
     if (caller_.load() == std::this_thread::get_id()) {
       now_ = std::move(rest);
       return;
@@ -95,12 +95,12 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
       const auto self = shared_from_this();
       // Being done may destroy the manager, so not from within its callback.
       cancelled = !manager->RegisterCallback(*token_, [self] {
-        if (self->engine_->Cancel(self->ticket_)) {
+        if (self->engine_->Cancel(self->waiter_)) {
           self->Schedule([self] { self->Cancelled(); });
         }
       });
     }
-    const bool end = cancelled && engine_->Cancel(ticket_);
+    const bool end = cancelled && engine_->Cancel(waiter_);
     Watch(shared_from_this());
     started_.Notify();
     if (end) Cancelled();
@@ -110,7 +110,7 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
   void Schedule(std::function<void()> task) {
     WorkerPool(context_)->Schedule([self = shared_from_this(), task = std::move(task)] {
       self->started_.WaitForNotification();
-      System::Get().Run(task);
+      System::Get().RunTask(task);
     });
   }
 
@@ -140,7 +140,7 @@ class Waiting : public Watched, public std::enable_shared_from_this<Waiting> {
   const std::string name_;  // Of the op, which may be gone before this is.
   std::atomic<std::thread::id> caller_;
   Rest now_;  // Of a turn that came at once.
-  Engine::Ticket ticket_ = 0;
+  Engine::WaiterId waiter_ = 0;
   std::optional<tensorflow::CancellationToken> token_;
   absl::Notification started_;
 };

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "embedding/tf/calls.h"
+#include "embedding/tf/runs.h"
 #include "tensorflow/core/platform/logging.h"
 
 namespace opwright::embedding {
@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kTick = std::chrono::milliseconds(100);
 // What ends by itself within this is not interrupted: a program may handle Ctrl-C as it likes.
-constexpr auto kPatience = std::chrono::seconds(1);
+constexpr auto kInterruptDelay = std::chrono::seconds(1);
 // When it is first said what an op waits for, and then each time after twice as long.
 constexpr auto kSilence = std::chrono::seconds(10);
 // How long the thread stays without anything to watch.
@@ -105,7 +105,7 @@ class Watcher {
       NoteInterrupts();
       changed_.wait_for(lock, kTick);
       lock.unlock();
-      FindEndedCalls();
+      FindEndedRuns();
       lock.lock();
       Look(&lock);
     }
@@ -123,8 +123,8 @@ class Watcher {
         const std::string what = waiting->Describe();
         const auto age = Clock::now() - entry.since;
         keep = !what.empty();
-        if (keep && age >= kPatience && interrupt != 0 &&
-            !CameBefore(interrupt, std::max(entry.since - kPatience, ended_))) {
+        if (keep && age >= kInterruptDelay && interrupt != 0 &&
+            !CameBefore(interrupt, std::max(entry.since - kInterruptDelay, ended_))) {
           waiting->Interrupt();
           ended = true;
           keep = false;

@@ -1,5 +1,5 @@
 // Watches over ops that wait: it ends their waits on Ctrl-C, says after a while what they wait
-// for, and finds calls whose end would let them go on.
+// for, and finds runs whose end lets them go on.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace opwright::embedding {
 class Watched {
  public:
   virtual ~Watched() = default;
-  // In words: what waits, and for what. Empty if it does not wait any more.
+  // Text for the log: what waits, and for what. Empty if the wait is over.
   virtual std::string Describe() = 0;
   // Ends the wait, if it is not over.
   virtual void Interrupt() = 0;

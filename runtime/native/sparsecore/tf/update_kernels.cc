@@ -30,7 +30,7 @@ using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
 // The names that the ops give to the slots and hyperparameters of an optimizer, in the order of
-// OptimizerFacts. A hyperparameter is an attr or an input. Null: these ops do not have it.
+// OptimizerTraits. A hyperparameter is an attr or an input. Null: these ops do not have it.
 struct ArgNames {
   Optimizer optimizer;
   const char* slots[2];
@@ -175,7 +175,7 @@ class TableUpdate {
   }
 
   absl::Status CheckHyper(int i, float value) const {
-    const Range range = embedding::FactsOf(names_.optimizer).hyper[i].range;
+    const Range range = embedding::TraitsOf(names_.optimizer).hyper[i].range;
     if (Within(range, value)) return absl::OkStatus();
     return Invalid(names_.hyper[i], "must be " + Words(range) + ", is " + Number(value));
   }

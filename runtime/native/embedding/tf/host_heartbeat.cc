@@ -1,4 +1,4 @@
-#include "embedding/tf/host_watch.h"
+#include "embedding/tf/host_heartbeat.h"
 
 #include <unistd.h>
 
@@ -23,21 +23,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-constexpr Seconds kLastAnswers{1};
+constexpr Seconds kReplyGrace{1};
 constexpr double kForever = 1e8;  // Seconds. Clocks end.
 
 }  // namespace
 
-// What hosts are asked, by one thread, and have answered. It lives until the last answer.
-class HostWatch::Questions : public std::enable_shared_from_this<Questions> {
+// One thread's heartbeats and their replies. It lives until the last reply.
+class HostHeartbeat::HeartbeatLoop : public std::enable_shared_from_this<HeartbeatLoop> {
  public:
-  Questions(tensorflow::CollectiveExecutor* executor, const HostTasks& hosts)
+  HeartbeatLoop(tensorflow::CollectiveExecutor* executor, const HostTasks& hosts)
       : executor_(executor, /*inherit_ref=*/false) {
     for (size_t h = 0; h < hosts.tasks.size(); ++h) {
       if (static_cast<int64_t>(h) == hosts.own) continue;
       const bool has_service = h == 0;
-      const Seconds patience(std::min(hosts.patience, kForever) / (has_service ? 2 : 1));
-      const auto interval = std::chrono::duration_cast<Clock::duration>(patience / 8);
+      const Seconds timeout(std::min(hosts.timeout, kForever) / (has_service ? 2 : 1));
+      const auto interval = std::chrono::duration_cast<Clock::duration>(timeout / 8);
       hosts_.push_back({hosts.tasks[h], has_service, interval, Clock::now(), Clock::now()});
     }
   }
@@ -45,12 +45,13 @@ class HostWatch::Questions : public std::enable_shared_from_this<Questions> {
   // Until one does not answer, or it shall end. Then nothing that waits is left.
   void Run() {
     try {
-      if (const Host* const silent = AskUntilSilence()) {
+      if (const Host* const unresponsive = SendUntilTimeout()) {
         executor_.get()->StartAbort(absl::Status(
-            why_.code(), absl::StrCat(silent->task, " does not answer: ", why_.message())));
+            why_.code(),
+            absl::StrCat(unresponsive->task, " does not answer: ", why_.message())));
       }
     } catch (const std::exception& error) {
-      LOG(ERROR) << "the watch over other hosts has ended: " << error.what();
+      LOG(ERROR) << "heartbeats to other hosts have stopped: " << error.what();
     }
     std::lock_guard<std::mutex> lock(mutex_);
     runs_ = false;
@@ -63,9 +64,9 @@ class HostWatch::Questions : public std::enable_shared_from_this<Questions> {
     changed_.notify_all();
   }
 
-  void AwaitAnswers() {
+  void AwaitReplies() {
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait_for(lock, kLastAnswers, [this] { return !runs_ && asked_ == 0; });
+    changed_.wait_for(lock, kReplyGrace, [this] { return !runs_ && in_flight_ == 0; });
   }
 
  private:
@@ -73,56 +74,58 @@ class HostWatch::Questions : public std::enable_shared_from_this<Questions> {
     std::string task;
     bool has_service;
     Clock::duration interval;
-    Clock::time_point next;      // When it is asked again.
-    Clock::time_point answered;  // When it last did.
-    bool is_asked = false;
+    Clock::time_point next;        // When the next heartbeat is due.
+    Clock::time_point last_reply;  // When it last did.
+    bool in_flight = false;
   };
 
   // Null: it shall end.
-  const Host* AskUntilSilence() {
+  const Host* SendUntilTimeout() {
     std::unique_lock<std::mutex> lock(mutex_);
     while (!over_) {
       const auto first =
           std::min_element(hosts_.begin(), hosts_.end(), [](const Host& a, const Host& b) {
-            return std::make_pair(a.is_asked, a.next) < std::make_pair(b.is_asked, b.next);
+            return std::make_pair(a.in_flight, a.next) < std::make_pair(b.in_flight, b.next);
           });
-      if (first->is_asked) {  // All are.
+      if (first->in_flight) {  // All are.
         changed_.wait(lock);
       } else if (first->next > Clock::now()) {
         changed_.wait_until(lock, first->next);
       } else {
-        first->is_asked = true;
-        ++asked_;
+        first->in_flight = true;
+        ++in_flight_;
         lock.unlock();
-        Ask(static_cast<size_t>(first - hosts_.begin()));
+        Send(static_cast<size_t>(first - hosts_.begin()));
         lock.lock();
       }
     }
-    return silent_;
+    return unresponsive_;
   }
 
-  void Ask(size_t h) {
+  void Send(size_t h) {
     using std::chrono::milliseconds;
     const auto timeout = std::chrono::duration_cast<milliseconds>(7 * hosts_[h].interval);
     executor_.get()->remote_access()->CheckPeerHealth(
         hosts_[h].task, std::max<int64_t>(1, timeout.count()),
-        [self = shared_from_this(), h](const absl::Status& status) { self->Take(h, status); });
+        [self = shared_from_this(), h](const absl::Status& status) {
+          self->OnReply(h, status);
+        });
   }
 
-  void Take(size_t h, const absl::Status& status) {
+  void OnReply(size_t h, const absl::Status& status) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto now = Clock::now();
     Host& host = hosts_[h];
-    host.is_asked = false;
+    host.in_flight = false;
     host.next = now + host.interval;
-    --asked_;
-    if (status.ok()) host.answered = now;
+    --in_flight_;
+    if (status.ok()) host.last_reply = now;
     // Of others that have ended, or been started again, the service tells. A connection that
     // broke may be there again soon.
     const bool tells = host.has_service || absl::IsDeadlineExceeded(status);
-    if (!over_ && !status.ok() && tells && now - host.answered >= 6 * host.interval) {
+    if (!over_ && !status.ok() && tells && now - host.last_reply >= 6 * host.interval) {
       over_ = true;
-      silent_ = &host;
+      unresponsive_ = &host;
       why_ = status;
     }
     changed_.notify_all();
@@ -133,25 +136,25 @@ class HostWatch::Questions : public std::enable_shared_from_this<Questions> {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Host> hosts_;
-  int64_t asked_ = 0;
+  int64_t in_flight_ = 0;
   bool over_ = false, runs_ = true;
-  const Host* silent_ = nullptr;
+  const Host* unresponsive_ = nullptr;
   absl::Status why_;
 };
 
-HostWatch::HostWatch(tensorflow::CollectiveExecutor* executor, const HostTasks& hosts)
-    : questions_(std::make_shared<Questions>(executor, hosts)), runs_in_(getpid()) {
+HostHeartbeat::HostHeartbeat(tensorflow::CollectiveExecutor* executor, const HostTasks& hosts)
+    : loop_(std::make_shared<HeartbeatLoop>(executor, hosts)), runs_in_(getpid()) {
   try {
-    std::thread([questions = questions_] { questions->Run(); }).detach();
+    std::thread([loop = loop_] { loop->Run(); }).detach();
   } catch (const std::exception& error) {
-    LOG(ERROR) << "nobody watches over other hosts: " << error.what();
+    LOG(ERROR) << "heartbeats to other hosts cannot start: " << error.what();
   }
 }
 
-HostWatch::~HostWatch() {
+HostHeartbeat::~HostHeartbeat() {
   if (runs_in_ != getpid()) return;
-  questions_->End();
-  questions_->AwaitAnswers();
+  loop_->End();
+  loop_->AwaitReplies();
 }
 
 }  // namespace opwright::embedding

@@ -1,4 +1,4 @@
-// Which call an op belongs to, and how calls end: the run of a function or of a session, or
+// Which run an op belongs to, and how runs end: the run of a function or of a session, or
 // what a Python thread does within one step.
 //
 // TensorFlow tells kernels of neither. But each run has a cancellation manager, whose callbacks
@@ -8,23 +8,23 @@
 
 #include <cstdint>
 
-#include "embedding/call.h"
+#include "embedding/run.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace opwright::embedding {
 
-// The call of an op; null if it is part of none, as in a dataset's function. The engine of
+// The run of an op; null if it is part of none, as in a dataset's function. The engine of
 // this process hears of its end.
-CallRef CallOf(tensorflow::OpKernelContext* context);
+RunRef RunOf(tensorflow::OpKernelContext* context);
 
-// Finds ends that nobody has told. Ops do so before they look at an engine.
-void FindEndedCalls();
+// Finds runs that have ended without a callback. Ops call it before they use an engine.
+void FindEndedRuns();
 
-// The call has left nothing in the engine: unless another op of it comes, its end is of no
-// interest.
-void Forget(const CallRef& call);
+// The run has left nothing in the engine: its end does not matter, unless another op of it
+// comes.
+void Untrack(const RunRef& run);
 
-// A step of the calling thread: ops that it runs eagerly are one call, and functions that it
+// A step of the calling thread: ops that it runs eagerly are one run, and functions that it
 // runs fail with the step. Steps nest.
 void BeginStep();
 void EndStep(bool failed);

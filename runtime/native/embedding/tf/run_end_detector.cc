@@ -1,0 +1,138 @@
+#include "embedding/tf/run_end_detector.h"
+
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/rendezvous.h"
+#include "tensorflow/core/util/device_name_utils.h"
+
+namespace opwright::embedding {
+namespace {
+
+using tensorflow::CancellationManager;
+using tensorflow::OpKernelContext;
+using tensorflow::Rendezvous;
+using tensorflow::RendezvousInterface;
+using tensorflow::Tensor;
+using State = Run::State;
+
+// TensorFlow has no code of its own for this end: the text alone tells it from an abort.
+constexpr char kDeleted[] = "LocalRendezvous deleted";
+
+// A name that no edge of a graph has, between the CPU of this process and itself: in a cluster
+// a rendezvous refuses names of other tasks. All ops of a process are of one task.
+const Rendezvous::ParsedKey& ProbeKey(OpKernelContext* context = nullptr) {
+  static const Rendezvous::ParsedKey* const parsed = [context] {
+    auto* const made = new Rendezvous::ParsedKey;
+    std::string device = "/job:localhost/replica:0/task:0/device:CPU:0";
+    if (context) {
+      const auto& own = context->device()->parsed_name();
+      device = tensorflow::DeviceNameUtils::FullName(own.job, own.replica, own.task, "CPU", 0);
+    }
+    const std::string key = Rendezvous::CreateKey(device, 1, device, "opwright: probe",
+                                                  tensorflow::FrameAndIter(0, 0));
+    Rendezvous::ParseKey(key, made).IgnoreError();  // It is well formed.
+    return made;
+  }();
+  return *parsed;
+}
+
+// The reply of a rendezvous to a cancelled request: why it was aborted, or the cancellation.
+absl::Status PollAborted(RendezvousInterface* rendezvous) {
+  CancellationManager cancelled;
+  cancelled.StartCancel();
+  RendezvousInterface::Args args;
+  args.cancellation_manager = &cancelled;
+  absl::Status reply;
+  rendezvous->RecvAsync(
+      ProbeKey(), args,
+      [&reply](const absl::Status& status, const RendezvousInterface::Args&,
+               const RendezvousInterface::Args&, const Tensor&, bool) { reply = status; });
+  return reply;
+}
+
+bool IsAborted(RendezvousInterface* rendezvous) {
+  static const absl::Status* const not_aborted = [] {
+    tsl::core::RefCountPtr<Rendezvous> pristine(tensorflow::NewLocalRendezvous());
+    return new absl::Status(PollAborted(pristine.get()));
+  }();
+  return PollAborted(rendezvous) != *not_aborted;
+}
+
+// Of a rendezvous that counts its references: a weak one shows when it is gone.
+class SharedRendezvousDetector : public RunEndDetector {
+ public:
+  explicit SharedRendezvousDetector(Rendezvous* rendezvous) : weak_(rendezvous) {}
+
+  State Find(bool over) const override {
+    const auto rendezvous = weak_.GetNewRef();
+    if (!rendezvous) return State::kEnded;
+    if (IsAborted(rendezvous.get())) return State::kFailed;
+    return over ? State::kEnded : State::kRunning;
+  }
+  bool IsFinal() const override { return !weak_.GetNewRef(); }
+
+ private:
+  const tsl::core::WeakPtr<Rendezvous> weak_;
+};
+
+// A request that is never served: the rendezvous replies when it is aborted or deleted.
+class RendezvousProbe : public std::enable_shared_from_this<RendezvousProbe> {
+ public:
+  void Start(RendezvousInterface* rendezvous) {
+    RendezvousInterface::Args args;
+    args.cancellation_manager = &cancellation_;
+    rendezvous->RecvAsync(ProbeKey(), args,
+                          [self = shared_from_this()](
+                              const absl::Status& status, const RendezvousInterface::Args&,
+                              const RendezvousInterface::Args&, const Tensor&, bool) {
+                            const bool deleted =
+                                absl::IsCancelled(status) && status.message() == kDeleted;
+                            self->state_ = deleted ? State::kEnded : State::kFailed;
+                          });
+  }
+  // TensorFlow logs a line for each request that is open when a rendezvous ends.
+  void Cancel() { cancellation_.StartCancel(); }
+
+  State state() const { return state_; }
+
+ private:
+  CancellationManager cancellation_;
+  std::atomic<State> state_{State::kRunning};
+};
+
+// Of a rendezvous on the stack of its session, which runs on one device.
+class PrivateRendezvousDetector : public RunEndDetector {
+ public:
+  void Resume(RendezvousInterface* rendezvous) override {
+    if (probe_) return;
+    probe_ = std::make_shared<RendezvousProbe>();
+    probe_->Start(rendezvous);
+  }
+  void Pause() override {
+    if (probe_) std::exchange(probe_, nullptr)->Cancel();
+  }
+
+  State Find(bool over) const override {
+    if (probe_) return probe_->state();
+    return over ? State::kEnded : State::kRunning;
+  }
+  bool IsFinal() const override { return !probe_ || probe_->state() != State::kRunning; }
+
+ private:
+  std::shared_ptr<RendezvousProbe> probe_;
+};
+
+}  // namespace
+
+std::unique_ptr<RunEndDetector> MakeRunEndDetector(OpKernelContext* context) {
+  ProbeKey(context);
+  if (auto* const shared = dynamic_cast<Rendezvous*>(context->rendezvous())) {
+    return std::make_unique<SharedRendezvousDetector>(shared);
+  }
+  return std::make_unique<PrivateRendezvousDetector>();
+}
+
+}  // namespace opwright::embedding
