@@ -13,12 +13,12 @@
 namespace opwright::sparsecore {
 
 using embedding::Contribution;
-using embedding::TraitsOf;
 using embedding::Hyper;
 using embedding::Optimizer;
 using embedding::OptimizerTraits;
 using embedding::Range;
 using embedding::RowKernels;
+using embedding::TraitsOf;
 using embedding::UpdateCall;
 
 namespace {
