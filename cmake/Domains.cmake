@@ -59,6 +59,8 @@ function(opwright_tests domain)
   target_compile_options(${domain}_test PRIVATE ${WARNING_FLAGS})
   target_link_libraries(${domain}_test PRIVATE opwright_testing ${ARG_LINKS})
   add_dependencies(unit_tests ${domain}_test)
+  # Sources with other names help the tests, and have none.
+  list(FILTER ARG_SOURCES INCLUDE REGEX "_test\\.cc$")
   foreach(source ${ARG_SOURCES})
     # The suite of packing_test.cc is Packing, of weight_cache_test.cc WeightCache.
     get_filename_component(stem ${source} NAME_WE)
