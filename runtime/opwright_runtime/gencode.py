@@ -3,9 +3,10 @@
 It is a contract with a number. A generated package works with every runtime that has
 the number of the package. The contract consists of the names in `__all__` and of the
 methods that base classes have for generated classes: `Op._build`, `Op._call`,
-`Op._unknown`, `OpOptions._set`, `OpOptions._with`. A class may state the op that it
-was generated for, as `MADE_FOR`. A new name does not change the number. A name that
-goes, or has another meaning, does. `declare_package` takes the number of a package.
+`Op._refused`, `Op._create_refused`, `OpOptions._refused`, `OpOptions._set`,
+`OpOptions._with`. A class may state the op that it was generated for, as `MADE_FOR`. A
+new name does not change the number. A name that goes, or has another meaning, does.
+`declare_package` takes the number of a package.
 
 An eager call runs its op with TensorFlow's fast path, `execute(context[CURRENT],
 op_name, name, *inputs, *attrs)`. The thread must build no graph: `graphs.stack` is

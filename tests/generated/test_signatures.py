@@ -24,9 +24,11 @@ def last(nodes: list[ast.stmt], name: str) -> ast.FunctionDef:
 
 
 def stated(node: ast.FunctionDef, names: dict[str, Any]) -> inspect.Signature:
-    """The signature in a definition, but for the keywords that it refuses."""
+    """The signature in a definition, but for the arguments that it refuses."""
     node.decorator_list = []
     node.args.kwarg = None
+    if node.args.vararg is not None and node.args.vararg.arg == "_surplus":
+        node.args.vararg = None
     module = ast.Module([node], type_ignores=[])
     found: dict[str, Any] = {}
     # Compiled as this file is, with annotations that stay text.

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,142 +21,7 @@ from opwright_runtime._binding.opdef import ArgInfo, Deprecation, OpInfo
 from opwright_runtime._internals import TensorType, core, ops
 
 if TYPE_CHECKING:
-    from opwright_runtime._binding.protocol import OpLike
-
-
-def unknown(name: str, names: Iterable[str]) -> errors.OpError:
-    """The error for an op name without a class."""
-    close = get_close_matches(name, list(names), n=3)
-    hint = f"; close to it: {', '.join(close)}" if close else ""
-    return errors.make(
-        errors.OpUnknownError,
-        name,
-        f"no op is called {name!r}{hint}",
-        given=name,
-        allowed=tuple(close) or None,
-    )
-
-
-def constructor_error(cls: type[OpLike], arguments: Sequence[object]) -> errors.OpError:
-    """The error for `MatMul(a, b)`."""
-    info = cls._info()
-    return errors.make(
-        errors.OpInputError,
-        info.name,
-        f"{cls.__name__}(...) makes no op: write {_calls(cls)}",
-        given=arguments or None,
-        allowed=_calls(cls),
-    )
-
-
-def scope_error(cls: type[OpLike], given: object) -> errors.OpError:
-    """The error for a `create` whose first argument is not a scope."""
-    info = cls._info()
-    what, instead = errors.repr_short(given), _calls(cls)
-    if given is errors.MISSING:
-        what = "nothing"
-    if isinstance(given, tf.Graph):
-        what = "a tf.Graph"
-        instead = f"{cls.__name__}.create(Scope(graph), {_arguments(info)})"
-    return errors.make(
-        errors.OpInputError,
-        info.name,
-        f"{info.name}: scope must be a Scope, not {what}; write {instead}",
-        argument="scope",
-        given=given,
-        allowed="a Scope",
-    )
-
-
-def _calls(cls: type[OpLike]) -> str:
-    """The calls that make the op, as source code."""
-    info = cls._info()
-    function = cls.__module__.rpartition(".")[2]
-    given = _arguments(info)
-    comma = ", " if given else ""
-    return (
-        f"{function}({given}), or {cls.__name__}.create(Scope.current(){comma}{given})"
-    )
-
-
-def _arguments(info: OpInfo) -> str:
-    names = [arg.python_name for arg in info.inputs]
-    names += [attr.python_name for attr in info.required if attr.default is None]
-    return ", ".join(names)
-
-
-def unknown_keywords(
-    cls: type[OpLike], keywords: Mapping[str, object]
-) -> errors.OpError:
-    """The error for keywords that the op's function does not have."""
-    info = cls._info()
-    inputs = [arg.python_name for arg in info.inputs]
-    attrs = [attr.python_name for attr in info.attrs if not attr.inferred]
-    has = (*inputs, *attrs, "name")
-    name = next(iter(keywords))
-    family = frozenset[str]().union(*(names for names in _SYNONYMS if name in names))
-    close = [one for one in has if one in family]
-    close = (
-        close
-        or get_close_matches(name, has, n=3)
-        or [one for one in has if one.startswith(name) or name.startswith(one)]
-    )
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    return errors.make(
-        errors.OpInputError,
-        info.name,
-        f"{info.name}: has no argument {name!r}; it has {', '.join(has)}{hint}",
-        argument=name,
-        given=keywords[name],
-        allowed=has,
-    )
-
-
-# Names of one argument in TensorFlow's functions and in ops.
-_SYNONYMS = (
-    frozenset(
-        {"axis", "axes", "dim", "dims", "dimension", "concat_dim", "split_dim"}
-        | {"reduction_indices", "dimensions", "batch_dims", "squeeze_dims"}
-    ),
-    frozenset({"keepdims", "keep_dims"}),
-    frozenset(
-        {"input", "inputs", "x", "a", "value", "values", "tensor", "input_tensor"}
-    ),
-    frozenset({"y", "b", "other"}),
-    frozenset({"x", "t"}),
-    frozenset({"y", "e"}),
-    frozenset({"condition", "input"}),
-    frozenset({"type", "type_"}),
-    frozenset({"dtype", "T", "DstT", "out_type", "output_type", "Tout"}),
-    frozenset({"shape", "dims", "size"}),
-    frozenset({"perm", "permutation"}),
-    frozenset({"params", "input", "tensor"}),
-    frozenset({"labels", "targets"}),
-    frozenset({"indices", "ids"}),
-    frozenset({"adj_x", "adjoint_a", "transpose_a"}),
-    frozenset({"adj_y", "adjoint_b", "transpose_b"}),
-)
-
-
-def not_a_tensor(cls: type[OpLike], what: str) -> errors.OpError:
-    """The error for an op without a single output that is used as a tensor.
-
-    `what` says which use fails: "has no truth value".
-    """
-    info = cls._info()
-    slots = cls.__slots__
-    if not slots:
-        why = "it has no output"
-    elif len(slots) == 1:
-        why = f"its output is a list: take {slots[0]}, or an element of it"
-    else:
-        why = f"it has {len(slots)} outputs: take one of {', '.join(slots)}"
-    return errors.make(
-        errors.OpInputError,
-        info.name,
-        f"{info.name}: the op {what}; {why}",
-        allowed=slots,
-    )
+    pass
 
 
 def explain(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib import import_module
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -70,20 +70,43 @@ class _LazyPackage(ModuleType):
 
 def _not_here(package: str, name: str, caller: FrameType) -> Exception:
     """The error for a name that a package lacks; names the package that has it."""
+    text = f"module {package!r} has no attribute {name!r}"
+    homes = () if name.startswith("_") else tuple(_homes(package, name))
+    same = [group for group, known in homes if known == name]
+    if same:
+        text = f"{name!r} is not in {package}: write `from {same[0]} import {name}`"
+    elif homes:
+        group, known = homes[0]
+        text = f"{text}; did you mean `from {group} import {known}`?"
+    elif not name.startswith("_") and package.startswith("opwright."):
+        text = f"{text}; opwright.search({name!r}) finds ops"
+    else:
+        return AttributeError(text)
+    # `from package import name` looks the name up first, and drops an AttributeError.
+    if caller.f_code.co_name == "_handle_fromlist":
+        return ImportError(text, name=package)
+    return AttributeError(text)
+
+
+def _homes(package: str, name: str) -> Iterator[tuple[str, str]]:
+    """Other packages that have the name, and the name there.
+
+    Names count as equal if their letters and digits are: `matmul` is `mat_mul`.
+    """
     root = package
     while root and f"{root}._table" not in sys.modules:
         root = root.rpartition(".")[0]
     table = sys.modules.get(f"{root}._table")
+    wanted = _plain(name)
     for module, cls in () if table is None else table.OPS.values():
         group, _, function = f"{root}{module}".rpartition(".")
-        if name in (cls, function) and group != package:
-            text = f"{name!r} is not in {package}: write `from {group} import {name}`"
-            # `from package import name` looks the name up first, and drops an
-            # AttributeError.
-            if caller.f_code.co_name == "_handle_fromlist":
-                return ImportError(text, name=package)
-            return AttributeError(text)
-    return AttributeError(f"module {package!r} has no attribute {name!r}")
+        known = function if name.islower() else cls
+        if _plain(known) == wanted and (known != name or group != package):
+            yield group, known
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def lazy_packages(package: str, names: Collection[str]) -> None:
@@ -141,9 +164,9 @@ def registry(
         try:
             module, cls = ops[name]
         except KeyError:
-            from opwright_runtime._binding import diagnosis
+            from opwright_runtime._binding import misuse
 
-            raise diagnosis.unknown(name, ops) from None
+            raise misuse.unknown(name, ops) from None
         found: type[Op] = getattr(import_module(module, package), cls)
         return found
 

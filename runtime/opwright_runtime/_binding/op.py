@@ -80,9 +80,9 @@ class Op:
                 )
 
     def __init__(self, *arguments: object, **options: object) -> None:
-        from opwright_runtime._binding import diagnosis
+        from opwright_runtime._binding import misuse
 
-        raise diagnosis.constructor_error(type(self), arguments)
+        raise misuse.constructor_error(type(self), arguments)
 
     @classmethod
     def from_operation(cls, operation: tf.Operation) -> Self:
@@ -199,9 +199,9 @@ class Op:
         fast_path_error: Exception | None,
     ) -> Self:
         if not isinstance(scope, Scope):
-            from opwright_runtime._binding import diagnosis
+            from opwright_runtime._binding import misuse
 
-            raise diagnosis.scope_error(type(self), scope)
+            raise misuse.scope_error(type(self), scope)
         self._fill(*dispatch.make(self._info(), scope, inputs, attrs, fast_path_error))
         return self
 
@@ -223,11 +223,22 @@ class Op:
         return cls.Outputs._make(outputs) if outputs else operation
 
     @classmethod
-    def _unknown(cls, keywords: Mapping[str, object]) -> errors.OpError:
-        """The error for keywords that the op's function does not have."""
-        from opwright_runtime._binding import diagnosis
+    def _refused(
+        cls, surplus: Sequence[object], keywords: Mapping[str, object]
+    ) -> errors.OpError:
+        """The error for arguments that the op's function does not have."""
+        from opwright_runtime._binding import misuse
 
-        return diagnosis.unknown_keywords(cls, keywords)
+        return misuse.function_arguments(cls, surplus, keywords)
+
+    @classmethod
+    def _create_refused(
+        cls, surplus: Sequence[object], keywords: Mapping[str, object]
+    ) -> errors.OpError:
+        """The error for arguments that `create` does not have."""
+        from opwright_runtime._binding import misuse
+
+        return misuse.create_arguments(cls, surplus, keywords)
 
     def _fill(self, operation: tf.Operation | None, outputs: Sequence[Any]) -> None:
         """Stores the outputs in the op's slots, which are in the same order."""
@@ -292,9 +303,9 @@ class Op:
             raise self._no_tensor("is no array")
 
     def _no_tensor(self, what: str) -> errors.OpError:
-        from opwright_runtime._binding import diagnosis
+        from opwright_runtime._binding import misuse
 
-        return diagnosis.not_a_tensor(type(self), what)
+        return misuse.not_a_tensor(type(self), what)
 
     if not TYPE_CHECKING:
         # Hidden from type checkers, which would let every name pass.
@@ -304,7 +315,11 @@ class Op:
             cls = type(self)
             if name in cls.__slots__:
                 raise AttributeError(f"this {cls.__name__} has no outputs yet")
-            raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}")
+            from opwright_runtime._binding import misuse
+
+            raise AttributeError(
+                misuse.missing_attribute(cls, name), name=name, obj=self
+            )
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -9,6 +9,7 @@ from typing_extensions import dataclass_transform
 
 from opwright_runtime import errors
 from opwright_runtime._binding import attrs
+from opwright_runtime._binding.signatures import SourceSignature
 from opwright_runtime.types import TType
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ class OpOptions:
     # The op's class sets these when it is created, after this class.
     _op_name: ClassVar[str]
     _op_class: ClassVar[type[OpLike]]
+
+    def __init_subclass__(cls) -> None:
+        if "__init__" in vars(cls):
+            initializer: Any = cls.__init__
+            initializer.__signature__ = SourceSignature.of(initializer)
 
     def _set(self, **values: Any) -> None:
         put = object.__setattr__
@@ -111,6 +117,13 @@ class OpOptions:
                 put(new, "explicit", merged.explicit | one.explicit)
                 merged = new
         return cls() if merged is None else merged
+
+    @classmethod
+    def _refused(cls, keywords: dict[str, Any]) -> errors.OpError:
+        """The error for keywords that are no fields."""
+        from opwright_runtime._binding import misuse
+
+        return misuse.option_arguments(cls._op_class, keywords)
 
     @classmethod
     def _defaults(cls) -> dict[str, object]:

@@ -6,8 +6,8 @@ import inspect
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-# Takes the keywords that a function does not have, to refuse them with an `OpError`.
-_UNKNOWN = "_unknown"
+# They take the arguments that a function does not have, which it then refuses.
+_REFUSED = frozenset({"_surplus", "_unknown"})
 
 
 class SourceSignature(inspect.Signature):
@@ -46,5 +46,5 @@ def _source_signature(function: FunctionType) -> inspect.Signature:
     bare.__kwdefaults__ = function.__kwdefaults__
     bare.__annotations__ = function.__annotations__
     stated = inspect.signature(bare)
-    known = [one for one in stated.parameters.values() if one.name != _UNKNOWN]
+    known = [one for one in stated.parameters.values() if one.name not in _REFUSED]
     return stated.replace(parameters=known)

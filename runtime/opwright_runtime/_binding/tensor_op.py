@@ -63,7 +63,17 @@ else:
         def __getattr__(self, name: str) -> Any:
             if name in type(self).__slots__:
                 raise AttributeError(f"this {type(self).__name__} has no output yet")
-            return getattr(self.as_output(), name)
+            output = self.as_output()
+            try:
+                return getattr(output, name)
+            except AttributeError:
+                if hasattr(type(output), name):
+                    raise  # TensorFlow's own words, as for `op` of an eager tensor.
+            from opwright_runtime._binding import misuse
+
+            raise AttributeError(
+                misuse.missing_attribute(type(self), name), name=name, obj=self
+            )
 
         def __tf_tensor__(
             self, dtype: tf.DType | None = None, name: str | None = None

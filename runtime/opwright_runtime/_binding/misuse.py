@@ -1,0 +1,245 @@
+"""Errors for ops that are used in a way that no argument's value can mend.
+
+Classes that are called, arguments, options and attributes that an op does not have, ops
+without a value. Nothing here runs for a call that succeeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from opwright_runtime import errors
+from opwright_runtime._binding.opdef import OpInfo
+
+if TYPE_CHECKING:
+    from opwright_runtime._binding.protocol import OpLike
+
+
+def unknown(name: str, names: Iterable[str]) -> errors.OpError:
+    """The error for an op name without a class."""
+    close = get_close_matches(name, list(names), n=3)
+    hint = f"; close to it: {', '.join(close)}" if close else ""
+    return errors.make(
+        errors.OpUnknownError,
+        name,
+        f"no op is called {name!r}{hint}",
+        given=name,
+        allowed=tuple(close) or None,
+    )
+
+
+def constructor_error(cls: type[OpLike], arguments: Sequence[object]) -> errors.OpError:
+    """The error for `MatMul(a, b)`."""
+    info = cls._info()
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{cls.__name__}(...) makes no op: write {_calls(cls)}",
+        given=arguments or None,
+        allowed=_calls(cls),
+    )
+
+
+def scope_error(cls: type[OpLike], given: object) -> errors.OpError:
+    """The error for a `create` whose first argument is not a scope."""
+    info = cls._info()
+    what, instead = errors.repr_short(given), _calls(cls)
+    if given is errors.MISSING:
+        what = "nothing"
+    if isinstance(given, tf.Graph):
+        what = "a tf.Graph"
+        instead = (
+            f"{cls.__name__}.create({', '.join(('Scope(graph)', *_positional(info)))})"
+        )
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{info.name}: scope must be a Scope, not {what}; write {instead}",
+        argument="scope",
+        given=given,
+        allowed="a Scope",
+    )
+
+
+def _calls(cls: type[OpLike]) -> str:
+    """The calls that make the op, as source code."""
+    info = cls._info()
+    function = cls.__module__.rpartition(".")[2]
+    given = ", ".join(_positional(info))
+    comma = ", " if given else ""
+    return (
+        f"{function}({given}), or {cls.__name__}.create(Scope.current(){comma}{given})"
+    )
+
+
+def function_arguments(
+    cls: type[OpLike], surplus: Sequence[object], keywords: Mapping[str, object]
+) -> errors.OpError:
+    """The error for arguments that the op's function does not have.
+
+    Args:
+        cls: the op's class.
+        surplus: what stands behind the last positional argument.
+        keywords: the keyword arguments that the function does not have.
+    """
+    info = cls._info()
+    positional, named = _positional(info), (*_named(info), "name")
+    if surplus:
+        return _surplus(info, positional, named, surplus)
+    return _unknown_keyword(info, info.name, (*positional, *named), keywords)
+
+
+def create_arguments(
+    cls: type[OpLike], surplus: Sequence[object], keywords: Mapping[str, object]
+) -> errors.OpError:
+    """As `function_arguments`, for `create`."""
+    info = cls._info()
+    positional = ("scope", *_positional(info))
+    named = tuple(
+        attr.python_name for attr in info.required if attr.default is not None
+    )
+    if surplus:
+        return _surplus(info, positional, named, surplus)
+    name, given = next(iter(keywords.items()))
+    if name in {attr.python_name for attr in info.options}:
+        option = f"{name}={errors.repr_short(given)}"
+        function = cls.__module__.rpartition(".")[2]
+        return errors.make(
+            errors.OpInputError,
+            info.name,
+            f"{info.name}: create takes options as an object: write "
+            f"{cls.__name__}.Options({option}), or {function}(..., {option})",
+            argument=name,
+            given=given,
+            allowed=(*positional, *named),
+        )
+    return _unknown_keyword(info, info.name, (*positional, *named), keywords)
+
+
+def option_arguments(
+    cls: type[OpLike], keywords: Mapping[str, object]
+) -> errors.OpError:
+    """The error for keyword arguments that `Options` does not have."""
+    info = cls._info()
+    fields = tuple(attr.python_name for attr in info.options)
+    return _unknown_keyword(info, f"{info.name}.Options", fields, keywords)
+
+
+def _surplus(
+    info: OpInfo,
+    positional: Sequence[str],
+    named: Sequence[str],
+    surplus: Sequence[object],
+) -> errors.OpError:
+    count = len(positional) + len(surplus)
+    takes = f"{len(positional)} positional argument{'s' * (len(positional) != 1)}"
+    listed = f" ({', '.join(positional)})" if positional else ""
+    by_name = f"; by name: {', '.join(named)}" if named else ""
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{info.name}: takes {takes}{listed}, and {count} came{by_name}",
+        given=surplus,
+        allowed=tuple(positional),
+    )
+
+
+def _unknown_keyword(
+    info: OpInfo, callee: str, has: Sequence[str], keywords: Mapping[str, object]
+) -> errors.OpError:
+    name = next(iter(keywords))
+    close = _close(name, has)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{callee}: has no argument {name!r}; it has {', '.join(has)}{hint}",
+        argument=name,
+        given=keywords[name],
+        allowed=tuple(has),
+    )
+
+
+def _close(name: str, has: Sequence[str]) -> list[str]:
+    """The names among `has` that `name` may stand for."""
+    family = frozenset[str]().union(*(names for names in _SYNONYMS if name in names))
+    return (
+        [one for one in has if one in family]
+        or get_close_matches(name, has, n=3)
+        or [one for one in has if one.startswith(name) or name.startswith(one)]
+    )
+
+
+def _positional(info: OpInfo) -> tuple[str, ...]:
+    inputs = [arg.python_name for arg in info.inputs]
+    return (*inputs, *(a.python_name for a in info.required if a.default is None))
+
+
+def _named(info: OpInfo) -> tuple[str, ...]:
+    required = [a.python_name for a in info.required if a.default is not None]
+    return (*(attr.python_name for attr in info.options), *required)
+
+
+# Names of one argument in TensorFlow's functions and in ops.
+_SYNONYMS = (
+    frozenset(
+        {"axis", "axes", "dim", "dims", "dimension", "concat_dim", "split_dim"}
+        | {"reduction_indices", "dimensions", "batch_dims", "squeeze_dims"}
+    ),
+    frozenset({"keepdims", "keep_dims"}),
+    frozenset(
+        {"input", "inputs", "x", "a", "value", "values", "tensor", "input_tensor"}
+    ),
+    frozenset({"y", "b", "other"}),
+    frozenset({"x", "t"}),
+    frozenset({"y", "e"}),
+    frozenset({"condition", "input"}),
+    frozenset({"type", "type_"}),
+    frozenset({"dtype", "T", "DstT", "out_type", "output_type", "Tout"}),
+    frozenset({"shape", "dims", "size"}),
+    frozenset({"perm", "permutation"}),
+    frozenset({"params", "input", "tensor"}),
+    frozenset({"labels", "targets"}),
+    frozenset({"indices", "ids"}),
+    frozenset({"adj_x", "adjoint_a", "transpose_a"}),
+    frozenset({"adj_y", "adjoint_b", "transpose_b"}),
+)
+
+
+def not_a_tensor(cls: type[OpLike], what: str) -> errors.OpError:
+    """The error for an op without a single output that is used as a tensor.
+
+    `what` says which use fails: "has no truth value".
+    """
+    info = cls._info()
+    slots = cls.__slots__
+    if not slots:
+        why = "it has no output"
+    elif len(slots) == 1:
+        why = f"its output is a list: take {slots[0]}, or an element of it"
+    else:
+        why = f"it has {len(slots)} outputs: take one of {', '.join(slots)}"
+    return errors.make(
+        errors.OpInputError,
+        info.name,
+        f"{info.name}: the op {what}; {why}",
+        allowed=slots,
+    )
+
+
+def missing_attribute(cls: type[OpLike], name: str) -> str:
+    """What to say of an attribute that the op's object does not have."""
+    slots = cls.__slots__
+    outputs = (
+        f"output is {slots[0]}"
+        if len(slots) == 1
+        else f"outputs are {', '.join(slots)}"
+    )
+    has = f"; its {outputs}" if slots else "; it has no outputs"
+    close = get_close_matches(name, slots, n=1, cutoff=0.5) if len(slots) > 1 else []
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"{cls.__name__!r} object has no attribute {name!r}{has}{hint}"

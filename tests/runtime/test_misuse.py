@@ -1,0 +1,116 @@
+"""What errors say of arguments, options, attributes and names that do not exist."""
+
+import inspect
+
+import pytest
+import tensorflow as tf
+
+import opwright
+from opwright import OpInputError, Scope
+from opwright.linalg import mat_mul
+from opwright.math import AddV2, Cumsum, add_v2, cumsum
+from opwright.nn import TopKV2
+
+X = tf.constant([1.0, 2.0, 3.0])
+
+
+def test_create_option_as_keyword_says_how_to_write_it() -> None:
+    with pytest.raises(OpInputError) as caught:
+        Cumsum.create(Scope.current(), X, 0, exclusive=True)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "Cumsum: create takes options as an object: write "
+        "Cumsum.Options(exclusive=True), or cumsum(..., exclusive=True)"
+    )
+    assert caught.value.argument == "exclusive"
+
+
+def test_create_unknown_keyword_names_those_it_has() -> None:
+    with pytest.raises(OpInputError, match=r"no argument 'axes'; .* did you mean axis"):
+        Cumsum.create(Scope.current(), X, axes=0)  # type: ignore[call-arg, arg-type]
+
+
+def test_create_surplus_argument_is_counted() -> None:
+    message = r"^AddV2: takes 3 positional arguments \(scope, x, y\), and 4 came$"
+    with pytest.raises(OpInputError, match=message):
+        AddV2.create(Scope.current(), X, X, X)  # type: ignore[arg-type]
+
+
+def test_function_surplus_argument_names_the_keywords() -> None:
+    with pytest.raises(OpInputError) as caught:
+        cumsum(X, 0, True)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "Cumsum: takes 2 positional arguments (x, axis), and 3 came; "
+        "by name: exclusive, reverse, name"
+    )
+
+
+def test_function_surplus_and_missing_keep_their_own_words() -> None:
+    with pytest.raises(OpInputError, match=r"^AddV2: y is missing$"):
+        add_v2(X)  # type: ignore[call-arg]
+
+
+def test_options_unknown_field_names_the_close_one() -> None:
+    with pytest.raises(OpInputError) as caught:
+        Cumsum.Options(exclusiv=True)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "Cumsum.Options: has no argument 'exclusiv'; it has exclusive, reverse; "
+        "did you mean exclusive?"
+    )
+
+
+def test_op_missing_attribute_names_its_outputs() -> None:
+    with pytest.raises(AttributeError) as caught:
+        _ = TopKV2.create(Scope.current(), X, 2).vals  # type: ignore[attr-defined]
+    assert str(caught.value) == (
+        "'TopKV2' object has no attribute 'vals'; its outputs are values, indices; "
+        "did you mean values?"
+    )
+
+
+def test_tensor_op_missing_attribute_names_its_output() -> None:
+    op = Cumsum.create(Scope.current(), X, 0)
+    with pytest.raises(AttributeError) as caught:
+        _ = op.output  # type: ignore[attr-defined]
+    assert str(caught.value) == (
+        "'Cumsum' object has no attribute 'output'; its output is out"
+    )
+    assert not hasattr(op, "output")
+    assert op.ndim == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "text"),
+    [
+        (
+            "opwright.math",
+            "matmul",
+            "did you mean `from opwright.linalg import mat_mul`",
+        ),
+        ("opwright.math", "MatMul", "write `from opwright.linalg import MatMul`"),
+        (
+            "opwright.linalg",
+            "matmul",
+            "did you mean `from opwright.linalg import mat_mul`",
+        ),
+        ("opwright", "matmul", "did you mean `from opwright.linalg import mat_mul`"),
+        ("opwright.math", "reduce_sum", "opwright.search('reduce_sum') finds ops"),
+    ],
+)
+def test_import_name_that_a_package_lacks_says_what_to_import(
+    package: str, name: str, text: str
+) -> None:
+    with pytest.raises(ImportError) as caught:
+        exec(f"from {package} import {name}", {})
+    assert text in str(caught.value)
+
+
+def test_package_private_name_is_a_plain_attribute_error() -> None:
+    with pytest.raises(AttributeError) as caught:
+        _ = opwright.math._nothing
+    assert str(caught.value) == "module 'opwright.math' has no attribute '_nothing'"
+
+
+def test_signatures_show_no_parameter_for_refused_arguments() -> None:
+    for stated in (mat_mul, Cumsum.create, Cumsum.Options):
+        shown = inspect.signature(stated).parameters
+        assert not {"_surplus", "_unknown"} & {*shown}
